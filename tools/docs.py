@@ -308,6 +308,12 @@ def codes() -> list[str]:
 # -- laws of the simulation ---------------------------------------------------------------------------------------
 
 
+#: How a checker names the law that it finds broken.
+_BROKEN = re.compile(
+    r'LawBroken\(\s*"(\w+)"|\blaw = "(\w+)"|InvariantViolation\(\s*f?"(\w+):|_fail(?:_classic)?\(group, "(\w+)"'
+)
+
+
 def proofs() -> dict[str, list[str]]:
     """Name of a law -> the tests that prove it, as `FILE::TEST` below tests/, in the order of the files.
 
@@ -335,12 +341,24 @@ def _laws_claimed_in(test: ast.FunctionDef) -> Iterator[str]:
                 yield law
 
 
+def checking_files() -> dict[str, list[str]]:
+    """Name of a law -> the files below src/kohort/ that find it broken, by the words with which they say so."""
+    rooms = (ROOT / "src" / "kohort" / room for room in ("coordinator", "simulation"))
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(path for room in rooms for path in room.rglob("*.py")):
+        if path.parent.name in ("clients", "queries"):
+            continue  # Those worlds have laws of their own.
+        for name in sorted({name for names in _BROKEN.findall(path.read_text()) for name in names if name}):
+            found[name].append(path.relative_to(ROOT / "src" / "kohort").as_posix())
+    return found
+
+
 def laws() -> list[str]:
     """A row for each law."""
     from kohort.simulation.checkers import LAWS
 
-    proved = proofs()
-    rows = [(f"`{name}`", law.meaning, f"`{law.checker}`", quoted(proved[name])) for name, law in LAWS.items()]
+    proved, checked = proofs(), checking_files()
+    rows = [(f"`{name}`", law, quoted(checked[name]), quoted(proved[name])) for name, law in LAWS.items()]
     return table(("law", "what has to hold", "checked by", "proved by"), rows)
 
 

@@ -120,7 +120,7 @@ SOAKS: Mapping[str, Soak] = {
     "clients": Soak(
         "real clients while brokers and members come and go; memory has to stay flat",
         "10",
-        (("-m", "kohort.simulation.clients.soak", "--seconds", str(600 * DEPTH)),),
+        (("tools/client_soak.py", "--seconds", str(600 * DEPTH)),),
     ),
     "queries": Soak(
         "rounds of two real Spark queries of a group that are stopped and killed, two minutes each; from SEED on",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -57,8 +56,8 @@ def read_index(fs: MemoryFileSystem, path: str) -> bool:
     """With facts by which its checksum is right, whatever stands in it."""
     facts = load_facts(fs, FOLDER, 0)
     assert facts is not None, "they are as they were written"
-    name = path.rpartition(".")[2]
-    facts = replace(facts, **{name: sum_of(bytes(fs.open(path).read(0, 1 << 20)))})
+    fact = "offset_index" if path.endswith(INDEX_SUFFIX) else "time_index"
+    facts = facts._replace(**{fact: sum_of(bytes(fs.open(path).read(0, 1 << 20)))})
     index = load_index(fs, FOLDER, 0, facts, interval_bytes=100)
     if index is None:
         return False

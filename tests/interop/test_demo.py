@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from kohort.cli.demo import FLIGHTS, why_no_spark
+from kohort.cli.demo import FLIGHTS
 from kohort.cli.demo.flights import FlightsMissingError, find_flights, read_flights
-from kohort.cli.demo.place import MARK_NAME
 from kohort.cli.demo.stage import BEFORE_SPARK
-from kohort.cli.report.page import MARK
+from kohort.cli.folders import MARK_NAME, PAGE_MARK
+from kohort.cli.report.session import why_no_spark
 from support.cli import STOOD_STILL, Finished, run_kohort, run_python, started_kohort
 from support.spark_session import require_spark
 from support.waiting import PATIENCE_SECONDS
@@ -118,7 +118,7 @@ def test_the_demo_tells_what_happened_and_everything_adds_up(
     assert f"{FIRST:,} produced, {FIRST:,} processed by the group, 0 missing" in lines
     assert (tmp_path / "out" / "flights.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "out" / "report.html").read_text()
-    assert [name in page for name in (MARK, "flights-readers", "flights-spark", "bob silent", "fay joined")] == [
+    assert [name in page for name in (PAGE_MARK, "flights-readers", "flights-spark", "bob silent", "fay joined")] == [
         True
     ] * 5
     assert lines[-2].endswith(": everything adds up")

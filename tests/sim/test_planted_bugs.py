@@ -63,6 +63,7 @@ from support.planted_bugs import (
     answering,
     forget_to_write,
     law_that_finds,
+    plant_in,
     without_records,
     without_timers,
 )
@@ -120,7 +121,7 @@ def test_target_that_forgets_who_had_what(monkeypatch: pytest.MonkeyPatch) -> No
             assert self._sticky is not None
             return self._sticky.assign(replace(group, owner=array("i", [-1] * len(group.owner))))
 
-    monkeypatch.setattr(target, "built_in", Forgetful)
+    plant_in(monkeypatch, target, "assignors", built_in=Forgetful)
 
     assert law_that_finds(scenario=VISITED) == "MovesOnlyForBalance"
 
@@ -150,13 +151,13 @@ def test_follower_that_is_told_what_the_leader_shall_own(monkeypatch: pytest.Mon
         assert group.leader is not None
         return build_sync_reply(group, group.members[group.leader])
 
-    monkeypatch.setattr(rebalance, "build_sync_reply", confuse)
+    plant_in(monkeypatch, rebalance, "pending_decision", build_sync_reply=confuse)
 
     assert law_that_finds() == "LegalAssignment"
 
 
 def test_sync_that_is_answered_in_an_older_generation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync, "check_generation", always(None))
+    plant_in(monkeypatch, sync, "validation", check_generation=always(None))
 
     assert law_that_finds(scenario=BEHIND) == "LegalAssignment"
 
@@ -405,7 +406,7 @@ def test_answer_of_an_assignor_that_is_believed_unseen(monkeypatch: pytest.Monke
         is_known = is_complete and all(0 <= number < len(group.members) for number in answer)
         return "" if is_known else "the answer has no form"
 
-    monkeypatch.setattr(async_assignor, "find_fault", find_no_stranger)
+    plant_in(monkeypatch, async_assignor, "moves", find_fault=find_no_stranger)
     monkeypatch.setattr(assignors, "_WEIGHTS", {"_right": 2, "_foreign": 3})
     mixed = replace(OWN, topics={"t": 1, "u": 1}, weights={"subscribe": 6, "join": 2, "leave": 1})
 
@@ -463,7 +464,7 @@ def test_static_member_that_loses_its_partitions_by_coming_back(monkeypatch: pyt
         records, effects = build(*arguments)
         return [record for record in records if not isinstance(record, facts.MemberTargetSet)], effects
 
-    monkeypatch.setattr(heartbeat, "build_succession", build_without_target)
+    plant_in(monkeypatch, heartbeat, "static", build_succession=build_without_target)
 
     assert law_that_finds(scenario=STATIC) == "LegalTargetAssignment"
 
@@ -478,7 +479,7 @@ def test_pace_that_forgets_what_has_begun(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_member_that_is_asked_for_what_waits_for_its_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "way_in", target_in)
+    plant_in(monkeypatch, heartbeat, "effective_target", way_in=target_in)
 
     assert law_that_finds(scenario=PACED) == "OwnedUntilItBegins"
 
@@ -503,7 +504,7 @@ def test_epoch_that_is_told_to_whom_it_gives_nothing(monkeypatch: pytest.MonkeyP
             pending_revocation={},
         )
 
-    monkeypatch.setattr(heartbeat, "decide_next_assignment", take_everybody)
+    plant_in(monkeypatch, heartbeat, "reconcile", decide_next_assignment=take_everybody)
 
     assert law_that_finds() == "NoEpochForNothing"
 
@@ -696,7 +697,7 @@ def test_removal_that_is_told_as_a_leave(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_lost_connection_that_is_told_as_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triggers, "LOST", triggers.TIMERS["session"])
-    monkeypatch.setattr(reporter, "LOST", triggers.TIMERS["session"])
+    plant_in(monkeypatch, reporter, "decision_view", LOST=triggers.TIMERS["session"])
     settings = replace(build_settings(), group_disconnect_grace_ms=1_000)
     scenario = Scenario(groups=SLOW.groups, topics={"t": 4}, weights={"kill": 1, "join": 2}, settings=settings)
 
@@ -745,12 +746,12 @@ def test_members_that_are_told_to_compute_and_were_not_asked_are_found(monkeypat
 
 def test_half_an_assignment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one of its members is given gets lost."""
-    take_over = assignment_request.take_over
+    take_over = async_assignor.take_over
 
     def take_half(*args: Any, **options: Any) -> Decision:
         taken = take_over(*args, **options)
         first = next((record for record in taken.records if isinstance(record, facts.MemberTargetSet)), None)
         return replace(taken, records=tuple(record for record in taken.records if record is not first))
 
-    monkeypatch.setattr(assignment_request, "take_over", take_half)
+    plant_in(monkeypatch, assignment_request, "async_assignor", take_over=take_half)
     assert law_that_finds(scenario=COMPUTING) == "TargetIsWhole"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kohort.coordinator import commandtable, shard
-from kohort.coordinator.consumer import leave, member_metadata
+from kohort.coordinator.consumer import member_metadata
 from kohort.coordinator.consumer.metadata_log import MetadataLog
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.records.types import ConsumerGroupEpochSet, MemberMetadataForgotten
@@ -44,7 +44,7 @@ def test_change_that_no_watcher_is_told_of(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_edition_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leave, "decide_edition", always(None))
+    monkeypatch.setattr(member_metadata, "decide_edition", always(None))
 
     assert law_that_finds() == "PublishedIsTold"
 

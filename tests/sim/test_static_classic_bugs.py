@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kohort.coordinator.classic import join, rebalance, sessions, static
+from kohort.coordinator.classic import rebalance, sessions, static
 from kohort.coordinator.classic.pending_decision import PendingDecision
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.clock import StaticClock
@@ -76,7 +76,7 @@ def test_registration_that_ends_with_that_of_another(monkeypatch: pytest.MonkeyP
 
 
 def test_new_member_for_which_the_others_rebalance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join, "is_window_for", always(False))
+    monkeypatch.setattr(static, "is_window_for", always(False))
 
     assert law_that_finds(scenario=NAMED) == "OneRebalancePerWindow"
 

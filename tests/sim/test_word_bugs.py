@@ -13,7 +13,6 @@ import pytest
 from kohort.coordinator import delayed_heartbeats as member_updates
 from kohort.coordinator import membership_updates
 from kohort.coordinator.commands import ConsumerGroupHeartbeat
-from kohort.coordinator.consumer import heartbeat
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import ConsumerMember
 from kohort.errors import ErrorCode, Refused
@@ -38,7 +37,7 @@ def test_worlds_in_which_members_hear_beside_their_heartbeats() -> None:
 
 def test_heartbeat_that_does_not_repeat_what_was_told_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who fetches nothing any more would never hear of it."""
-    monkeypatch.setattr(heartbeat, "heard_now", always(()))
+    monkeypatch.setattr(member_updates, "heard_now", always(()))
 
     assert law_that_finds(scenario=TOLD) == "ToldAgain"
 
@@ -52,7 +51,7 @@ def test_member_that_is_fenced_since_it_does_not_know_what_it_was_told_aside(mon
             raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, "the member has another epoch")
         check(member, command)
 
-    monkeypatch.setattr(heartbeat, "check_epoch", check_strictly)
+    monkeypatch.setattr(member_updates, "check_epoch", check_strictly)
 
     assert law_that_finds(scenario=TOLD) == "ToldAgain"
 

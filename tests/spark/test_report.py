@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kohort
+from kohort.cli.folders import take_tables_folder
 from kohort.cli.parser import Parser
 from kohort.cli.report import add_parser
 from kohort.cli.report.aggregates import aggregate, tables_of
-from kohort.cli.report.follow import put_together, read_table, start_query, take_place
+from kohort.cli.report.follow import put_together, read_table, start_query
 from kohort.cli.report.gather import gather_groups
 from kohort.cli.report.page import write_page
 from kohort.ids import JOURNAL_TOPIC
@@ -155,7 +156,7 @@ def test_a_browser_shows_the_page(reported: dict[str, Any], tmp_path: Path) -> N
 def test_tables_are_kept_while_a_group_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     """Two looks at a history, the second of which begins again: a process that was stopped has forgotten the first."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    place, out = take_place(tmp_path / "tables"), tmp_path / "report.html"
+    place, out = take_tables_folder(tmp_path / "tables"), tmp_path / "report.html"
     rows = Followed().two_members().rows
     since_1970_s = 100 * 365 * 86_400
     query = start_query(spark, place, out, group="billing", keep_s=since_1970_s)

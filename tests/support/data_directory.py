@@ -14,7 +14,7 @@ if __name__ == "__main__":
 from kohort.ids import OFFSETS_TOPIC, TopicId
 from kohort.records.batch import build_batch
 from kohort.storage.store import Store
-from support.storage_logs import batch, sequenced
+from support.storage_logs import batch, sequenced, take_producer_ids
 
 ORDERS_ID = TopicId(bytes(range(16)))
 FLIGHTS_ID = TopicId(bytes(range(16, 32)))
@@ -38,8 +38,8 @@ def make(directory: str) -> None:
     flights.partitions[0].append(build_batch([(None, None, 0, headers)]), now_ms=2_000_001)
     commits = store.create_topic(OFFSETS_TOPIC, 2, topic_id=OFFSETS_ID, configs={"cleanup.policy": "compact"})
     commits.partitions[1].append(build_batch([(b"\0\1", b"\0\3", 3_000_000, ())]), now_ms=3_000_000, validate=False)
-    store.next_producer_id_block()
-    store.next_producer_id_block()
+    take_producer_ids(store)
+    take_producer_ids(store)
     store.close()
     Path(directory, ".lock").unlink()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -204,6 +205,11 @@ def answering(alter: Callable[[GroupCommand, ReplyBody], ReplyBody]) -> type[Sim
 def always(value: Any) -> Callable[..., Any]:
     """A function that looks at nothing."""
     return lambda *_, **__: value
+
+
+def plant_in(monkeypatch: pytest.MonkeyPatch, user: ModuleType, name: str, **planted: Any) -> None:
+    """Have one module alone find something else in the module that it imports by `name`."""
+    monkeypatch.setattr(user, name, SimpleNamespace(**{**vars(getattr(user, name)), **planted}))
 
 
 class Tampered(Shard):

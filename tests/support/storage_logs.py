@@ -10,6 +10,7 @@ from kohort.storage.files.fs import FileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery import open_partition
 from kohort.storage.segments.segment import place_of_latest, place_of_time
+from kohort.storage.store import Store
 from kohort.storage.topicconfig import LogConfig
 from support.depth import at_depth
 
@@ -31,6 +32,13 @@ def sequenced(
     """A batch of an idempotent producer."""
     records = [(None, value, 1000, ())] * count
     return bytearray(build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence))
+
+
+def take_producer_ids(store: Store) -> range:
+    """1,000 producer ids that were never given out."""
+    blocks: list[range] = []
+    store.carry_out(store.changes.plan_producer_ids(blocks.append))
+    return blocks[0]
 
 
 def empty_log(fs: FileSystem, directory: str = "/orders-0", **config: int | bool) -> PartitionLog:

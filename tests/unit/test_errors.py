@@ -15,7 +15,7 @@ import pytest
 import kohort
 import kohort.errors
 from kohort import OffsetRange, SentMany, TopicPartition
-from kohort.cli.demo.place import PlaceRefusedError
+from kohort.cli.folders import FolderRefusedError
 from kohort.errors import (
     AdvertisedAddressError,
     AuthenticationError,
@@ -71,7 +71,7 @@ MADE: tuple[Exception, ...] = (
     UnknownTopicError("orders", 7, 3),
     MissingDependencyError("pyarrow", "arrow"),
     BufferFullError(33_554_432, 60.0),
-    PlaceRefusedError(Path("somebody/s"), "is not the demo's own"),
+    FolderRefusedError(Path("somebody/s"), "is not the demo's own"),
     LogTruncationError("orders", 0, 9, 7),
     NotInHistoryError("billing", "rebalance 9", "it has 2-4"),
     PartlyDoneError("creating topics", {"a": 1}, {"b": BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, "b is there")}),

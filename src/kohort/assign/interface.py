@@ -68,7 +68,6 @@ class Assignor(Protocol):
     @property
     def name(self) -> str:
         """Return the name that members and brokers use."""
-        ...
 
     def assign(self, group: Assignable) -> array[int]:
         """Return the new owners: an array like `group.owner`, each a subscriber of the partition's topic.
@@ -76,4 +75,3 @@ class Assignor(Protocol):
         `answers.find_fault` says whether an answer is so. Where `max_moves` held moves back, another computation on
         what came out makes the next ones; nothing is left to do when it gives what it got.
         """
-        ...

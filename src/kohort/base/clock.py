@@ -15,7 +15,6 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC, never decreasing unless a `WallClock` is set back."""
-        ...
 
 
 class WallClock(Clock, Protocol):
@@ -24,7 +23,6 @@ class WallClock(Clock, Protocol):
     @property
     def stepped_ms(self) -> int:
         """Return the sum of the clock's steps, forward less back: `now_ms() - stepped_ms` is elapsed time."""
-        ...
 
 
 class SystemClock:

@@ -85,6 +85,11 @@ def from_row(kind: type[T], row: object, **others: object) -> T:
     return kind(**{name: getattr(row, name) for name in _shared(kind, type(row))} | others)  # type: ignore[arg-type]
 
 
+def or_none(number: int) -> int | None:
+    """Return a number of the wire, where a negative one stands for none."""
+    return None if number < 0 else number
+
+
 @cache
 def _shared(kind: type, of: type) -> tuple[str, ...]:
     return tuple(name for name in kind.__slots__ if hasattr(of, name))  # type: ignore[attr-defined]

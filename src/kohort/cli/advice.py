@@ -1,11 +1,14 @@
-"""Advice on errors for a user of the command line: options to change, verbs that help, similar names."""
+"""Advice for a user of the command line: options to change, verbs that help, similar names, the command to type."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 from kohort.cli.bootstrap import DEFAULT_BOOTSTRAP, ENVIRONMENT, open_admin
 from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, KohortError, UnknownTopicError
@@ -65,3 +68,13 @@ def _unreachable(why: BrokersUnreachableError, options: argparse.Namespace) -> s
     port = options.bootstrap.rpartition(":")[2]
     up = "kohort up" if port == DEFAULT_BOOTSTRAP.rpartition(":")[2] else f"kohort up --port {port}"
     return f"no broker can be reached: {tried}; check --bootstrap{origin}, or start one: {up}"
+
+
+def own_command() -> str:
+    """Return the command for this kohort: its name if the shell finds it, else its path."""
+    own = Path(sys.executable).with_name("kohort")
+    found = shutil.which("kohort")
+    if not own.exists() or (found and os.path.samefile(found, own)):
+        return "kohort"
+    below = os.path.relpath(own)
+    return str(own) if below.startswith("..") else below

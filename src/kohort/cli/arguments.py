@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -83,6 +83,15 @@ def parse_time(text: str) -> datetime | timedelta | None:
         except argparse.ArgumentTypeError:
             continue
     return None
+
+
+def parse_since(text: str, *, now: datetime) -> datetime | None:
+    """Parse a time, or a span before `now`, since 1970 at the earliest; `None` for text that is neither."""
+    when = parse_time(text)
+    try:
+        return now - when if isinstance(when, timedelta) else when
+    except OverflowError:
+        return datetime.fromtimestamp(0, UTC)
 
 
 def parse_brokers(text: str) -> list[list[int]]:

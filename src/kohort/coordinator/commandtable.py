@@ -12,63 +12,24 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.base.timers import TimerTable
-from kohort.coordinator import commands
-from kohort.coordinator.classic.join import decide_join
+from kohort.coordinator import commands, config_changes, listing, liveness, membership_updates
+from kohort.coordinator.classic import join, sync
 from kohort.coordinator.classic.sessions import decide_heartbeat as decide_classic_heartbeat
 from kohort.coordinator.classic.sessions import decide_leave
-from kohort.coordinator.classic.sync import decide_sync
-from kohort.coordinator.commands import (
-    Command,
-    CommitOffsets,
-    CommitTransactionOffsets,
-    CompleteTransaction,
-    ConsumerGroupHeartbeat,
-    ExpireOffsets,
-    FetchOffsets,
-    GroupCommand,
-    InstallAssignment,
-    PrepareAssignment,
-)
-from kohort.coordinator.commands.admin import (
-    AlterGroupConfigs,
-    DeleteGroup,
-    DeleteOffsets,
-    DescribeClassicGroup,
-    DescribeConsumerGroup,
-    DescribeGroupConfigs,
-    DescribeMoves,
-    ListGroupConfigs,
-    ListGroups,
-    SubmitMoves,
-)
-from kohort.coordinator.config_changes import (
-    decide_alter,
-    decide_describe_configs,
-    decide_fallback,
-    decide_list_configs,
-)
-from kohort.coordinator.consumer import classicmembers
-from kohort.coordinator.consumer.assignment.async_assignor import decide_computed
-from kohort.coordinator.consumer.assignment.batching_window import assignment_key
-from kohort.coordinator.consumer.assignment.target import decide_topics_changed
+from kohort.coordinator.commands import admin
+from kohort.coordinator.consumer import classicmembers, leave, moves, tombstones
+from kohort.coordinator.consumer.assignment import async_assignor, batching_window, target
 from kohort.coordinator.consumer.client_assignors.assignment_request import decide_install, decide_prepare
 from kohort.coordinator.consumer.client_assignors.heartbeat_fields import tell
 from kohort.coordinator.consumer.describe import decide_describe
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat
-from kohort.coordinator.consumer.leave import decide_removal
 from kohort.coordinator.consumer.member_metadata import add_metadata
-from kohort.coordinator.consumer.moves import decide_describe_moves, decide_submit
 from kohort.coordinator.consumer.reconciliation.move_throttle import decide_measured
-from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Decision, Disarm, TimerKey
 from kohort.coordinator.delayed_heartbeats import hold_classic, hold_heartbeat
-from kohort.coordinator.listing import decide_describe_classic, decide_list
-from kohort.coordinator.liveness import decide_disconnected
-from kohort.coordinator.membership_updates import decide_watch
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.offsets.commit import decide_commit, decide_commit_in_transaction, decide_complete, decide_fetch
-from kohort.coordinator.offsets.delete import decide_delete_group, decide_delete_offsets, decide_expire
+from kohort.coordinator.offsets import commit, delete
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import Entrance, enter
 from kohort.errors import ErrorCode, Refused
@@ -111,7 +72,9 @@ def _join(known: Known, command: commands.JoinGroup, settings: GroupSettings, no
     entrance = enter(known.groups, command, settings, known.settings, now_ms=now_ms)
     group = known.groups.classic.get(command.group_id)
     if group is not None and settings.is_static and not entrance.settings.is_static:
-        fallback = decide_fallback(group, command, settings, entrance.settings, known.groups, now_ms=now_ms)
+        fallback = config_changes.decide_fallback(
+            group, command, settings, entrance.settings, known.groups, now_ms=now_ms
+        )
         return _entered(entrance, fallback)
     return _entered(entrance, _decide_join(known.groups, command, entrance.settings, now_ms))
 
@@ -120,11 +83,11 @@ def _decide_join(groups: GroupsState, command: commands.JoinGroup, settings: Gro
     consumer, group = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
     if consumer is not None and consumer.members:
         return classicmembers.decide_join(groups, command, settings, now_ms=now_ms)
-    decision = decide_join(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
+    decision = join.decide_join(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
     if consumer is None or not decision.records:
         return decision
-    timer = Disarm(assignment_key(command.group_id))
-    return Decision((*build_group_tombstones(consumer), *decision.records), (timer, *decision.effects))
+    timer = Disarm(batching_window.assignment_key(command.group_id))
+    return Decision((*tombstones.build_group_tombstones(consumer), *decision.records), (timer, *decision.effects))
 
 
 def _entered(entrance: Entrance, decision: Decision) -> Decision:
@@ -140,7 +103,7 @@ def _sync(known: Known, command: commands.SyncGroup, settings: GroupSettings, no
     if consumer is not None:
         return classicmembers.decide_sync(consumer, command, groups.image, now_ms=now_ms)
     group = groups.classic.get(command.group_id)
-    return decide_sync(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
+    return sync.decide_sync(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
 
 
 def _classic_heartbeat(known: Known, command: commands.Heartbeat, _: GroupSettings, now_ms: int) -> Decision:
@@ -157,25 +120,25 @@ def _classic_heartbeat(known: Known, command: commands.Heartbeat, _: GroupSettin
 def _leave(known: Known, command: commands.LeaveGroup, settings: GroupSettings, now_ms: int) -> Decision:
     groups = known.groups
     if command.group_id in groups.consumer:
-        return decide_removal(groups, command, settings, now_ms=now_ms)
+        return leave.decide_removal(groups, command, settings, now_ms=now_ms)
     group = groups.classic.get(command.group_id)
     return decide_leave(group, command, settings, now_ms=now_ms, groups=groups)
 
 
-def _alter_configs(known: Known, command: AlterGroupConfigs, _: GroupSettings, now_ms: int) -> Decision:
-    return decide_alter(known.groups, command, known.settings, known.timers, now_ms=now_ms)
+def _alter_configs(known: Known, command: admin.AlterGroupConfigs, _: GroupSettings, now_ms: int) -> Decision:
+    return config_changes.decide_alter(known.groups, command, known.settings, known.timers, now_ms=now_ms)
 
 
-def _describe_configs(known: Known, command: DescribeGroupConfigs, _: GroupSettings, __: int) -> Decision:
-    return decide_describe_configs(known.groups, command, known.settings)
+def _describe_configs(known: Known, command: admin.DescribeGroupConfigs, _: GroupSettings, __: int) -> Decision:
+    return config_changes.decide_describe_configs(known.groups, command, known.settings)
 
 
 def _disconnected(known: Known, command: commands.MemberDisconnected, settings: GroupSettings, now_ms: int) -> Decision:
-    return decide_disconnected(known.groups, command, settings, known.timers, now_ms=now_ms)
+    return liveness.decide_disconnected(known.groups, command, settings, known.timers, now_ms=now_ms)
 
 
 def _topics_changed(known: Known, command: commands.TopicsChanged, _: GroupSettings, now_ms: int) -> Decision:
-    return decide_topics_changed(known.groups, command, known.settings_for, now_ms=now_ms)
+    return target.decide_topics_changed(known.groups, command, known.settings_for, now_ms=now_ms)
 
 
 def _with_settings(decide: Callable[..., Decision]) -> Callable[..., Decision]:
@@ -190,34 +153,36 @@ def _of_groups(decide: Callable[..., Decision]) -> Callable[..., Decision]:
 
 #: Command type -> its decision function. Arguments: the shard's state, the command, the settings of the command's group
 #: (the broker's, if it has none) and the time.
-DECIDE: Final[dict[type[Command], Callable[..., Decision]]] = {
+DECIDE: Final[dict[type[commands.Command], Callable[..., Decision]]] = {
     commands.ConsumerGroupHeartbeat: _heartbeat,
     commands.JoinGroup: _join,
     commands.SyncGroup: _sync,
     commands.Heartbeat: _classic_heartbeat,
     commands.LeaveGroup: _leave,
-    CommitOffsets: _with_settings(decide_commit),
-    CommitTransactionOffsets: _with_settings(decide_commit_in_transaction),
-    CompleteTransaction: _of_groups(decide_complete),
-    FetchOffsets: _of_groups(decide_fetch),
-    DeleteOffsets: _of_groups(decide_delete_offsets),
-    ExpireOffsets: _with_settings(decide_expire),
-    DeleteGroup: _of_groups(decide_delete_group),
-    ListGroups: lambda known, command, _, __: decide_list(known.groups, command, known.settings_for),
-    DescribeConsumerGroup: lambda known, command, settings, _: decide_describe(known.groups, command, settings),
-    DescribeClassicGroup: lambda known, command, settings, _: decide_describe_classic(known.groups, command, settings),
-    SubmitMoves: _with_settings(decide_submit),
-    DescribeMoves: _of_groups(decide_describe_moves),
-    AlterGroupConfigs: _alter_configs,
-    DescribeGroupConfigs: _describe_configs,
-    ListGroupConfigs: _of_groups(decide_list_configs),
+    commands.CommitOffsets: _with_settings(commit.decide_commit),
+    commands.CommitTransactionOffsets: _with_settings(commit.decide_commit_in_transaction),
+    commands.CompleteTransaction: _of_groups(commit.decide_complete),
+    commands.FetchOffsets: _of_groups(commit.decide_fetch),
+    admin.DeleteOffsets: _of_groups(delete.decide_delete_offsets),
+    commands.ExpireOffsets: _with_settings(delete.decide_expire),
+    admin.DeleteGroup: _of_groups(delete.decide_delete_group),
+    admin.ListGroups: lambda known, command, _, __: listing.decide_list(known.groups, command, known.settings_for),
+    admin.DescribeConsumerGroup: lambda known, command, settings, _: decide_describe(known.groups, command, settings),
+    admin.DescribeClassicGroup: lambda known, command, settings, _: listing.decide_describe_classic(
+        known.groups, command, settings
+    ),
+    admin.SubmitMoves: _with_settings(moves.decide_submit),
+    admin.DescribeMoves: _of_groups(moves.decide_describe_moves),
+    admin.AlterGroupConfigs: _alter_configs,
+    admin.DescribeGroupConfigs: _describe_configs,
+    admin.ListGroupConfigs: _of_groups(config_changes.decide_list_configs),
     commands.TopicsChanged: _topics_changed,
     commands.LogsMeasured: _with_settings(decide_measured),
-    commands.TargetComputed: _with_settings(decide_computed),
-    PrepareAssignment: _with_settings(decide_prepare),
-    InstallAssignment: _with_settings(decide_install),
+    commands.TargetComputed: _with_settings(async_assignor.decide_computed),
+    commands.PrepareAssignment: _with_settings(decide_prepare),
+    commands.InstallAssignment: _with_settings(decide_install),
     commands.MemberDisconnected: _disconnected,
-    commands.WatchMember: _with_settings(decide_watch),
+    commands.WatchMember: _with_settings(membership_updates.decide_watch),
 }
 
 
@@ -236,17 +201,19 @@ LONGEST_GROUP_ID: Final = 32_767
 #: Most bytes of a character in UTF-8.
 _WIDEST: Final = 4
 #: Commands that accept the empty group id like any other.
-_MAY_BE_EMPTY: Final = frozenset({CommitOffsets, FetchOffsets, DescribeClassicGroup, DeleteGroup})
+_MAY_BE_EMPTY: Final = frozenset(
+    {commands.CommitOffsets, commands.FetchOffsets, admin.DescribeClassicGroup, admin.DeleteGroup}
+)
 _NO_CONFIGS: Final = "the group's name is empty: there are no configs for all groups"
 #: Command -> error and message for the empty id, where they are not the ordinary ones.
-_EMPTY: Final[dict[type[GroupCommand], tuple[ErrorCode, str]]] = {
-    ConsumerGroupHeartbeat: (ErrorCode.INVALID_REQUEST, "GroupId can't be empty"),
-    AlterGroupConfigs: (ErrorCode.INVALID_REQUEST, _NO_CONFIGS),
-    DescribeGroupConfigs: (ErrorCode.INVALID_REQUEST, _NO_CONFIGS),
+_EMPTY: Final[dict[type[commands.GroupCommand], tuple[ErrorCode, str]]] = {
+    commands.ConsumerGroupHeartbeat: (ErrorCode.INVALID_REQUEST, "GroupId can't be empty"),
+    admin.AlterGroupConfigs: (ErrorCode.INVALID_REQUEST, _NO_CONFIGS),
+    admin.DescribeGroupConfigs: (ErrorCode.INVALID_REQUEST, _NO_CONFIGS),
 }
 
 
-def check_group_id(command: GroupCommand) -> None:
+def check_group_id(command: commands.GroupCommand) -> None:
     """Refuse an id that no group can have, or that this command cannot concern.
 
     Raises:

@@ -11,18 +11,10 @@ from typing import Final
 
 from kohort.base.options import as_text
 from kohort.base.timers import TimerTable
-from kohort.coordinator.classic.join import decide_join
+from kohort.coordinator.classic import join, rebalance
 from kohort.coordinator.classic.pending_decision import PendingDecision
-from kohort.coordinator.classic.rebalance import begin_rebalance
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import Done, JoinGroup
-from kohort.coordinator.commands.admin import (
-    AlterGroupConfigs,
-    DescribeGroupConfigs,
-    DescribeGroupConfigsReply,
-    ListGroupConfigs,
-    ListGroupConfigsReply,
-)
+from kohort.coordinator.commands import Done, JoinGroup, admin
 from kohort.coordinator.configs import GROUP_CONFIGS, LONGEST_TEXT, configs_in, effective_settings
 from kohort.coordinator.consumer.assignment.batching_window import assignment_key, target_due_ms
 from kohort.coordinator.consumer.assignment.target import decide_forced
@@ -32,14 +24,7 @@ from kohort.coordinator.liveness import longest_interval_ms, settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records.types import GroupConfigsForgotten, GroupConfigsSet, Record
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.static_membership.mode import (
-    build_dynamic,
-    check_switch,
-    clock_key,
-    forces_rebalance,
-    has_window,
-    stop_clock,
-)
+from kohort.coordinator.static_membership import mode
 from kohort.errors import ConfigError, ErrorCode, Refused, UnknownOptionError
 
 #: Prefixes of Kafka's configs for group types that are not served.
@@ -48,7 +33,7 @@ _NOT_OFFERED: Final = ("share.", "streams.", "errors.deadletterqueue.")
 
 def decide_alter(
     groups: GroupsState,
-    command: AlterGroupConfigs,
+    command: admin.AlterGroupConfigs,
     base: GroupSettings,
     timers: TimerTable[TimerKey],
     *,
@@ -67,7 +52,7 @@ def decide_alter(
             _change(after, name, text, base)
         _check_pair(after, base)
         old, new = effective_settings(base, before), effective_settings(base, after)
-        check_switch(groups, group_id, old, new)
+        mode.check_switch(groups, group_id, old, new)
     except ConfigError as why:
         raise Refused(ErrorCode.INVALID_CONFIG, str(why)) from None
     reply = Reply(command.request, Done())
@@ -94,18 +79,20 @@ def decide_alter(
     return Decision(tuple(records), (reply, *effects))
 
 
-def decide_describe_configs(groups: GroupsState, command: DescribeGroupConfigs, base: GroupSettings) -> Decision:
+def decide_describe_configs(groups: GroupsState, command: admin.DescribeGroupConfigs, base: GroupSettings) -> Decision:
     """Describe the configs of a group and the settings that result from them."""
     configs = groups.configs.get(command.group_id, {})
-    reply = DescribeGroupConfigsReply(
+    reply = admin.DescribeGroupConfigsReply(
         configs=dict(configs), effective=configs_in(effective_settings(base, configs)), defaults=configs_in(base)
     )
     return Decision(effects=(Reply(command.request, reply),))
 
 
-def decide_list_configs(groups: GroupsState, command: ListGroupConfigs) -> Decision:
+def decide_list_configs(groups: GroupsState, command: admin.ListGroupConfigs) -> Decision:
     """List the groups that have configs of their own."""
-    return Decision(effects=(Reply(command.request, ListGroupConfigsReply(group_ids=tuple(sorted(groups.configs)))),))
+    return Decision(
+        effects=(Reply(command.request, admin.ListGroupConfigsReply(group_ids=tuple(sorted(groups.configs)))),)
+    )
 
 
 def _change(configs: dict[str, str], name: str, text: str | None, base: GroupSettings) -> None:
@@ -209,7 +196,7 @@ def decide_fallback(
     """
     draft = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
     _change_classic_mode(draft, old, new, groups)
-    changed, joined = draft.decision(), decide_join(draft.group, command, new, now_ms=now_ms, image=groups.image)
+    changed, joined = draft.decision(), join.decide_join(draft.group, command, new, now_ms=now_ms, image=groups.image)
     return Decision((*changed.records, *joined.records), (*changed.effects, *joined.effects))
 
 
@@ -217,20 +204,20 @@ def _change_classic_mode(draft: PendingDecision, old: GroupSettings, new: GroupS
     group = draft.group
     is_at_work = group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE)
     if old.is_static and not new.is_static:
-        had_window = has_window(groups, group.group_id)
-        draft.add(*stop_clock(groups, group.group_id))
+        had_window = mode.has_window(groups, group.group_id)
+        draft.add(*mode.stop_clock(groups, group.group_id))
         for member in group.members.values():
             if member.member_id not in group.new_members:
                 # Silence counts from now on: the time before is held against no member.
                 draft.arm("session", member.session_timeout_ms, member.member_id)
         if had_window and is_at_work:
-            begin_rebalance(draft, new, reason="the group is dynamic now, and new members have waited")
+            rebalance.begin_rebalance(draft, new, reason="the group is dynamic now, and new members have waited")
         return
     clock = groups.clocks.get(group.group_id)
     if clock is not None:
-        draft.add((), [Arm(clock_key(group.group_id), max(draft.now_ms, clock.due_ms(new)))])
-    if forces_rebalance(old, new) and is_at_work:
-        begin_rebalance(draft, new, reason=f"an administrator has asked for it ({new.group_rebalance_token})")
+        draft.add((), [Arm(mode.clock_key(group.group_id), max(draft.now_ms, clock.due_ms(new)))])
+    if mode.forces_rebalance(old, new) and is_at_work:
+        rebalance.begin_rebalance(draft, new, reason=f"an administrator has asked for it ({new.group_rebalance_token})")
 
 
 # Effects of changed configs on a static KIP-848 group: dynamic mode, timeouts, forced rebalance.
@@ -249,10 +236,10 @@ def decide_consumer_mode(
     effects: list[Effect] = []
     is_left = old.is_static and not new.is_static
     if is_left:
-        records, effects = build_dynamic(groups, group_id, new, now_ms=now_ms)
+        records, effects = mode.build_dynamic(groups, group_id, new, now_ms=now_ms)
     elif clock is not None:
-        effects.append(Arm(clock_key(group_id), max(now_ms, clock.due_ms(new))))
-    if group.members and (forces_rebalance(old, new) or (is_left and has_window(groups, group_id))):
+        effects.append(Arm(mode.clock_key(group_id), max(now_ms, clock.due_ms(new))))
+    if group.members and (mode.forces_rebalance(old, new) or (is_left and mode.has_window(groups, group_id))):
         more, armed = decide_forced(group, groups.image, new, now_ms=now_ms)
         records, effects = records + more, effects + armed
     return records, effects

@@ -19,18 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, TypeGuard
 
-from kohort.coordinator.commands import (
-    AnyHeartbeat,
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatReply,
-    Done,
-    Heartbeat,
-    Partitions,
-    WatchMember,
-)
+from kohort.coordinator import commands, model
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Done, Heartbeat
 from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, ReplyBody, TimerKey
-from kohort.coordinator.model import ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.records.types import MemberState, VolatileRecord
 from kohort.errors import ErrorCode, Refused
@@ -46,14 +38,14 @@ from kohort.errors import ErrorCode, Refused
 class MemberWatched(VolatileRecord):
     """A watch waits: the reply to `command` comes when there is news for its member."""
 
-    command: WatchMember
+    command: commands.WatchMember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchEnded(VolatileRecord):
     """A watch has ended; a newer one of the member goes on."""
 
-    command: WatchMember
+    command: commands.WatchMember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +57,12 @@ class MemberHeard(VolatileRecord):
     is_behind: bool
 
 
-def apply_watched(groups: GroupsState, record: MemberWatched) -> None:
+def apply_watched(groups: model.GroupsState, record: MemberWatched) -> None:
     """Add the watch of a member, in place of an older one."""
     groups.watches.setdefault(record.group_id, {})[record.command.member_id] = record.command
 
 
-def apply_watch_ended(groups: GroupsState, record: WatchEnded) -> None:
+def apply_watch_ended(groups: model.GroupsState, record: WatchEnded) -> None:
     """Remove the watch of a member, answered or not."""
     if is_watched(groups, record.command):
         watched = groups.watches[record.group_id]
@@ -79,7 +71,7 @@ def apply_watch_ended(groups: GroupsState, record: WatchEnded) -> None:
             del groups.watches[record.group_id]
 
 
-def apply_heard(groups: GroupsState, record: MemberHeard) -> None:
+def apply_heard(groups: model.GroupsState, record: MemberHeard) -> None:
     """Set the epoch that a member knows, and whether it may not know the latest news."""
     group = groups.consumer.get(record.group_id)
     member = None if group is None else group.members.get(record.member_id)
@@ -87,14 +79,14 @@ def apply_heard(groups: GroupsState, record: MemberHeard) -> None:
         member.known_epoch, member.is_told_aside = record.epoch, record.is_behind
 
 
-def heard_now(group_id: str, member: ConsumerMember) -> tuple[MemberHeard, ...]:
+def heard_now(group_id: str, member: model.ConsumerMember) -> tuple[MemberHeard, ...]:
     """Return the record of a heartbeat's response that repeats the news told aside."""
     if not member.is_told_aside:
         return ()
     return (MemberHeard(group_id=group_id, member_id=member.member_id, epoch=member.known_epoch, is_behind=False),)
 
 
-def check_epoch(member: ConsumerMember, command: ConsumerGroupHeartbeat) -> None:
+def check_epoch(member: model.ConsumerMember, command: ConsumerGroupHeartbeat) -> None:
     """Accept an older epoch only of a member that may not know its latest one; else FENCED_MEMBER_EPOCH."""
     # That is the previous epoch of a member that missed its last response and lists its partitions, or any epoch since
     # it was told news aside: a heartbeat without a list releases no partition.
@@ -108,11 +100,11 @@ def check_epoch(member: ConsumerMember, command: ConsumerGroupHeartbeat) -> None
     raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, f"the member has {why}; it has to give up its partitions and rejoin")
 
 
-def _has_missed_answer(member: ConsumerMember, epoch: int, owned: Partitions) -> bool:
+def _has_missed_answer(member: model.ConsumerMember, epoch: int, owned: commands.Partitions) -> bool:
     return epoch == member.previous_member_epoch and _is_held(owned, member)
 
 
-def _is_held(owned: Partitions, member: ConsumerMember) -> bool:
+def _is_held(owned: commands.Partitions, member: model.ConsumerMember) -> bool:
     """Whether all listed partitions are assigned to the member or pending revocation."""
     return all(
         partition in member.assigned.get(topic_id, ()) or partition in member.pending_revocation.get(topic_id, ())
@@ -121,7 +113,7 @@ def _is_held(owned: Partitions, member: ConsumerMember) -> bool:
     )
 
 
-def is_watched(groups: GroupsState, command: WatchMember) -> bool:
+def is_watched(groups: model.GroupsState, command: commands.WatchMember) -> bool:
     """Whether exactly this watch waits, by its request token."""
     watched = groups.watches.get(command.group_id, {}).get(command.member_id)
     return watched is not None and watched.request == command.request
@@ -131,7 +123,7 @@ def is_watched(groups: GroupsState, command: WatchMember) -> bool:
 class HeartbeatHeld(VolatileRecord):
     """A heartbeat is held: the response to `command` waits."""
 
-    command: AnyHeartbeat
+    command: commands.AnyHeartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +168,7 @@ RECORDS: Final = (
 _OF_ANSWERS: Final = (ListAwaited, AssignmentTold)
 
 
-def apply_held(groups: GroupsState, record: HeartbeatHeld) -> None:
+def apply_held(groups: model.GroupsState, record: HeartbeatHeld) -> None:
     """Hold a heartbeat, in place of an older one of the same member."""
     groups.holds.setdefault(record.group_id, {})[record.command.member_id] = record.command
     group = groups.consumer.get(record.group_id)
@@ -185,7 +177,7 @@ def apply_held(groups: GroupsState, record: HeartbeatHeld) -> None:
         group.client_side.held.add(record.command.member_id)
 
 
-def apply_released(groups: GroupsState, record: HeartbeatReleased) -> None:
+def apply_released(groups: model.GroupsState, record: HeartbeatReleased) -> None:
     """Remove the held heartbeat of a member, answered or not."""
     held = groups.holds.get(record.group_id, {})
     held.pop(record.member_id, None)
@@ -196,27 +188,27 @@ def apply_released(groups: GroupsState, record: HeartbeatReleased) -> None:
         group.client_side.held.discard(record.member_id)
 
 
-def apply_list_awaited(groups: GroupsState, record: ListAwaited) -> None:
+def apply_list_awaited(groups: model.GroupsState, record: ListAwaited) -> None:
     """Set until when a member has to report its partitions."""
     member = find_member(groups, record.group_id, record.member_id)
     if member is not None:
         member.list_awaited_ms = record.until_ms
 
 
-def apply_told(groups: GroupsState, record: AssignmentTold) -> None:
+def apply_told(groups: model.GroupsState, record: AssignmentTold) -> None:
     """Mark the client-side assignor's message to a member as delivered."""
     group = groups.consumer.get(record.group_id)
     if group is not None and group.client_side is not None:
         group.client_side.untold.discard(record.member_id)
 
 
-def find_member(groups: GroupsState, group_id: str, member_id: str) -> ConsumerMember | None:
+def find_member(groups: model.GroupsState, group_id: str, member_id: str) -> model.ConsumerMember | None:
     """Return a member of a KIP-848 group, `None` if the id is not a member."""
     group = groups.consumer.get(group_id)
     return None if group is None else group.members.get(member_id)
 
 
-def is_held(groups: GroupsState, command: AnyHeartbeat) -> bool:
+def is_held(groups: model.GroupsState, command: commands.AnyHeartbeat) -> bool:
     """Whether exactly this heartbeat is held, by its request token."""
     held = groups.holds.get(command.group_id, {}).get(command.member_id)
     return held is not None and held.request == command.request
@@ -233,7 +225,7 @@ def is_hold(key: TimerKey) -> bool:
 
 
 def hold_heartbeat(
-    groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decision, *, now_ms: int
+    groups: model.GroupsState, command: ConsumerGroupHeartbeat, decision: Decision, *, now_ms: int
 ) -> Decision:
     """Hold the response to a KIP-848 heartbeat that allows it and has no news; else return the decision."""
     body = _body(command, decision)
@@ -262,12 +254,12 @@ def hold_heartbeat(
     return decision
 
 
-def may_be_held_again(groups: GroupsState, command: ConsumerGroupHeartbeat, member: ConsumerMember) -> bool:
+def may_be_held_again(groups: model.GroupsState, command: ConsumerGroupHeartbeat, member: model.ConsumerMember) -> bool:
     """Whether the repeated heartbeat of a settled member may be held again."""
     return not member.list_awaited_ms and command.member_id not in groups.holds.get(command.group_id, ())
 
 
-def hold_classic(groups: GroupsState, command: Heartbeat, decision: Decision, *, now_ms: int) -> Decision:
+def hold_classic(groups: model.GroupsState, command: Heartbeat, decision: Decision, *, now_ms: int) -> Decision:
     """Hold the response to a classic heartbeat without news, for a part of its session at most."""
     if command.hold_ms <= 0 or not is_quiet(command, decision):
         return decision
@@ -276,7 +268,7 @@ def hold_classic(groups: GroupsState, command: Heartbeat, decision: Decision, *,
     return _hold(decision, replace(command, hold_ms=hold_ms), now_ms=now_ms)
 
 
-def is_quiet(command: AnyHeartbeat, decision: Decision) -> bool:
+def is_quiet(command: commands.AnyHeartbeat, decision: Decision) -> bool:
     """Whether a response has no news: nothing to act on, or an assignment that is not complete yet."""
     body = _body(command, decision)
     if not isinstance(body, ConsumerGroupHeartbeatReply):
@@ -291,7 +283,7 @@ def is_quiet(command: AnyHeartbeat, decision: Decision) -> bool:
     return is_known and body.client_assignment is None and body.metadata_news is None
 
 
-def ask_again(groups: GroupsState, command: AnyHeartbeat) -> AnyHeartbeat:
+def ask_again(groups: model.GroupsState, command: commands.AnyHeartbeat) -> commands.AnyHeartbeat:
     """Build the heartbeat that a member would send now, from one that was carried out when it arrived."""
     if isinstance(command, Heartbeat):
         return replace(command, hold_ms=0)
@@ -315,7 +307,7 @@ def ask_again(groups: GroupsState, command: AnyHeartbeat) -> AnyHeartbeat:
     )
 
 
-def answer(command: AnyHeartbeat, decision: Decision) -> Decision:
+def answer(command: commands.AnyHeartbeat, decision: Decision) -> Decision:
     """Answer a held heartbeat with the decision on its `ask_again`."""
     released = HeartbeatReleased(group_id=command.group_id, member_id=command.member_id)
     key = hold_key(command.group_id, command.member_id)
@@ -324,29 +316,29 @@ def answer(command: AnyHeartbeat, decision: Decision) -> Decision:
     return Decision((*decision.records, released), (*effects, Disarm(key)))
 
 
-def keep(command: AnyHeartbeat, decision: Decision) -> Decision:
+def keep(command: commands.AnyHeartbeat, decision: Decision) -> Decision:
     """Keep a heartbeat held where the decision on its `ask_again` has no news."""
     # No response is sent, so the records of one are left out.
     records = tuple(record for record in decision.records if not isinstance(record, _OF_ANSWERS))
     return Decision(records, without_life(_unanswered(command, decision)))
 
 
-def drop(command: AnyHeartbeat) -> Decision:
+def drop(command: commands.AnyHeartbeat) -> Decision:
     """Drop the held heartbeat of a member that has disconnected."""
     released = HeartbeatReleased(group_id=command.group_id, member_id=command.member_id)
     return Decision((released,), (Disarm(hold_key(command.group_id, command.member_id)),))
 
 
-def _session_ms(groups: GroupsState, command: Heartbeat) -> int:
+def _session_ms(groups: model.GroupsState, command: Heartbeat) -> int:
     group = groups.classic.get(command.group_id)
     if group is not None:
         return group.members[command.member_id].session_timeout_ms
-    facts = groups.consumer[command.group_id].members[command.member_id].classic
-    assert facts is not None, "only a classic member heartbeats so"
-    return facts.session_timeout_ms
+    own = groups.consumer[command.group_id].members[command.member_id].classic
+    assert own is not None, "only a classic member heartbeats so"
+    return own.session_timeout_ms
 
 
-def _body(command: AnyHeartbeat, decision: Decision) -> ReplyBody:
+def _body(command: commands.AnyHeartbeat, decision: Decision) -> ReplyBody:
     """Return the body of the response to `command`."""
     # The decision may answer the requests of other members, too.
     return next(
@@ -354,13 +346,13 @@ def _body(command: AnyHeartbeat, decision: Decision) -> ReplyBody:
     )
 
 
-def _unanswered(command: AnyHeartbeat, decision: Decision) -> tuple[Effect, ...]:
+def _unanswered(command: commands.AnyHeartbeat, decision: Decision) -> tuple[Effect, ...]:
     return tuple(
         effect for effect in decision.effects if type(effect) is not Reply or effect.request != command.request
     )
 
 
-def _hold(decision: Decision, command: AnyHeartbeat, *, now_ms: int) -> Decision:
+def _hold(decision: Decision, command: commands.AnyHeartbeat, *, now_ms: int) -> Decision:
     deadline = Arm(hold_key(command.group_id, command.member_id), now_ms + command.hold_ms)
     held = HeartbeatHeld(group_id=command.group_id, command=command)
     # The message of the client-side assignor is not delivered before the response is sent.
@@ -368,7 +360,7 @@ def _hold(decision: Decision, command: AnyHeartbeat, *, now_ms: int) -> Decision
     return Decision((*records, held), (*_unanswered(command, decision), deadline))
 
 
-def _state_after(groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> MemberState:
+def _state_after(groups: model.GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> MemberState:
     """Return the member's state after the decision."""
     after = _after(groups, decision, command)
     # A joining member gets a state of its own only with its first reconciliation: it has nothing to give up.
@@ -376,8 +368,8 @@ def _state_after(groups: GroupsState, decision: Decision, command: ConsumerGroup
 
 
 def _after(
-    groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat
-) -> ConsumerMember | facts.CurrentAssignmentSet | None:
+    groups: model.GroupsState, decision: Decision, command: ConsumerGroupHeartbeat
+) -> model.ConsumerMember | facts.CurrentAssignmentSet | None:
     """Return the member after the decision; `None`: it joins, and has no state of its own yet."""
     # The latest record of the decision counts.
     for record in reversed(decision.records):
@@ -396,7 +388,7 @@ def _is_listed(command: ConsumerGroupHeartbeat, body: ConsumerGroupHeartbeatRepl
     return listed_all == {(topic_id, each) for topic_id, partitions in body.assignment.items() for each in partitions}
 
 
-def _lists_all(groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> bool:
+def _lists_all(groups: model.GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> bool:
     """Whether a heartbeat lists all partitions that its member has after the decision."""
     listed = command.topic_partitions
     if listed is None:

@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from kohort.base.timers import TimerTable
+from kohort.coordinator import interning, model
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.consumer.assignment.balance import build_balance
 from kohort.coordinator.consumer.reconciliation.effective_target import (
@@ -39,17 +40,7 @@ from kohort.coordinator.consumer.reconciliation.effective_target import (
 from kohort.coordinator.consumer.subscription_metadata import topics_of
 from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
 from kohort.coordinator.decision import Decision, TimerKey
-from kohort.coordinator.interning import check_sharing
-from kohort.coordinator.model import (
-    NO_GRANTS,
-    NO_NAMES,
-    NO_PATTERNS,
-    NO_TARGET,
-    NOBODY,
-    ConsumerGroup,
-    ConsumerMember,
-    GroupsState,
-)
+from kohort.coordinator.model import NO_PATTERNS, NO_TARGET, NOBODY, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records.types import ConsumerMemberSubscribed, CurrentAssignmentSet, MemberState
 from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.coordinator.topics import TopicImage
@@ -71,8 +62,8 @@ def check_groups(groups: GroupsState) -> None:
 
 def check_shared(groups: GroupsState) -> None:
     """Check that no shared value was changed for one of its groups."""
-    check_sharing(groups.sharing)
-    if NO_GRANTS or NO_TARGET or NOBODY or NO_NAMES or NO_PATTERNS:
+    interning.check_sharing(groups.sharing)
+    if model.NO_GRANTS or NO_TARGET or NOBODY or model.NO_NAMES or NO_PATTERNS:
         raise InvariantViolation("SharedValuesStay: what is empty for all groups was changed in place")
 
 
@@ -190,10 +181,10 @@ def check_kept(groups: GroupsState, decision: Decision) -> None:
         if member is None or record.member_epoch < 0 or member.member_epoch < 0 or member.member_id in subscribed:
             continue
         for topic_id, partition in group.waiting.keys() & places_of(member.assigned) - places_of(record.assigned):
-            facts = groups.image.by_id.get(topic_id)
+            topic = groups.image.by_id.get(topic_id)
             is_kept = group.waiting[topic_id, partition].keeper == member.member_id
-            if is_kept and facts is not None and facts.name in topics_of(group, member):
-                why = f"{member.member_id} is asked for {facts.name}-{partition}, whose move has not begun"
+            if is_kept and topic is not None and topic.name in topics_of(group, member):
+                why = f"{member.member_id} is asked for {topic.name}-{partition}, whose move has not begun"
                 raise _fail(group, "OwnedUntilItBegins", why)
 
 
@@ -264,9 +255,9 @@ def _check_counts(group: ConsumerGroup) -> None:
     if sorted(group.instance_ids.items()) != sorted(named):
         raise _fail(group, law, f"static names are {group.instance_ids}, and should be {named}")
     classic = [member.classic for member in group.members.values() if member.classic is not None]
-    spoken = Counter(name for facts in classic for name in facts.protocol_names)
+    spoken = Counter(name for own in classic for name in own.protocol_names)
     counted = (group.classic_count, group.classic_protocols, group.classic_metadata_bytes)
-    if counted != (len(classic), dict(spoken), sum(facts.metadata_bytes for facts in classic)):
+    if counted != (len(classic), dict(spoken), sum(own.metadata_bytes for own in classic)):
         raise _fail(group, law, f"counted of classic members are {counted}, which is not what they say")
     votes = Counter(name for member in group.members.values() if (name := member.server_assignor) is not None)
     if dict(votes) != group.assignor_votes:
@@ -347,10 +338,10 @@ def check_legal_target_assignment(group: ConsumerGroup, image: TopicImage, *, is
     if group.target_epoch != group.epoch or not image.version:
         return
     wanted = {
-        (facts.topic_id, partition)
+        (topic.topic_id, partition)
         for name in group.topic_subscribers
-        if (facts := image.by_name.get(name)) is not None
-        for partition in range(facts.partition_count)
+        if (topic := image.by_name.get(name)) is not None
+        for partition in range(topic.partition_count)
     }
     if is_gathering and targeted.keys() <= wanted:
         return
@@ -358,9 +349,9 @@ def check_legal_target_assignment(group: ConsumerGroup, image: TopicImage, *, is
         why = f"the target lacks {wanted - targeted.keys()} and has {targeted.keys() - wanted} beyond"
         raise _fail(group, law, why)
     for (topic_id, partition), member_id in targeted.items():
-        facts = image.by_id[topic_id]
-        if facts.name not in topics_of(group, group.members[member_id]):
-            why = f"the target gives {facts.name}-{partition} to {member_id}, which did not subscribe"
+        topic = image.by_id[topic_id]
+        if topic.name not in topics_of(group, group.members[member_id]):
+            why = f"the target gives {topic.name}-{partition} to {member_id}, which did not subscribe"
             raise _fail(group, law, why)
 
 

@@ -10,18 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from kohort.base.values import from_row
+from kohort.coordinator import model
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands.admin import (
-    DescribeClassicGroup,
-    DescribeClassicGroupReply,
-    DescribedClassicMember,
-    ListedGroup,
-    ListGroups,
-    ListGroupsReply,
-)
+from kohort.coordinator.commands import admin
 from kohort.coordinator.consumer.describe import state_of, with_offline_times
 from kohort.coordinator.decision import Decision, Reply
-from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
 
@@ -29,7 +22,9 @@ from kohort.errors import ErrorCode
 CLASSIC, CONSUMER = "classic", "consumer"
 
 
-def decide_list(groups: GroupsState, command: ListGroups, settings_for: Callable[[str], GroupSettings]) -> Decision:
+def decide_list(
+    groups: model.GroupsState, command: admin.ListGroups, settings_for: Callable[[str], GroupSettings]
+) -> Decision:
     """List the groups of the shard that pass the filters, by group id."""
     states = {state.lower() for state in command.states}
     types = {kind.lower() for kind in command.types}
@@ -41,15 +36,17 @@ def decide_list(groups: GroupsState, command: ListGroups, settings_for: Callable
         ),
         key=lambda group: group.group_id,
     )
-    return Decision(effects=(Reply(command.request, ListGroupsReply(groups=tuple(found))),))
+    return Decision(effects=(Reply(command.request, admin.ListGroupsReply(groups=tuple(found))),))
 
 
-def decide_describe_classic(groups: GroupsState, command: DescribeClassicGroup, settings: GroupSettings) -> Decision:
+def decide_describe_classic(
+    groups: model.GroupsState, command: admin.DescribeClassicGroup, settings: GroupSettings
+) -> Decision:
     """Describe one classic group; a KIP-848 group is described as unknown."""
     group_id = command.group_id
     classic = groups.classic.get(group_id)
     if classic is None and groups.has_offsets(group_id) and group_id not in groups.consumer:
-        reply = DescribeClassicGroupReply(
+        reply = admin.DescribeClassicGroupReply(
             error=ErrorCode.NONE, group_id=group_id, state="Empty", protocol_type="", protocol_name="", members=()
         )
     else:
@@ -60,12 +57,12 @@ def decide_describe_classic(groups: GroupsState, command: DescribeClassicGroup, 
     return Decision(effects=(Reply(command.request, reply),))
 
 
-def _listed(groups: GroupsState, settings_for: Callable[[str], GroupSettings]) -> Iterator[ListedGroup]:
+def _listed(groups: model.GroupsState, settings_for: Callable[[str], GroupSettings]) -> Iterator[admin.ListedGroup]:
     for group_id, group in groups.consumer.items():
         state = state_of(group, is_paused=settings_for(group_id).group_moves_paused)
-        yield ListedGroup(group_id=group_id, protocol_type="consumer", state=state, group_type=CONSUMER)
+        yield admin.ListedGroup(group_id=group_id, protocol_type="consumer", state=state, group_type=CONSUMER)
     for group_id, classic in groups.classic.items():
-        yield ListedGroup(
+        yield admin.ListedGroup(
             group_id=group_id,
             protocol_type=classic.protocol_type or "",
             state=classic.state.value,
@@ -73,7 +70,7 @@ def _listed(groups: GroupsState, settings_for: Callable[[str], GroupSettings]) -
         )
     for group_id in {**groups.offsets, **groups.pending_offsets}:
         if group_id not in groups.consumer and group_id not in groups.classic:
-            yield ListedGroup(group_id=group_id, protocol_type="", state="Empty", group_type=CLASSIC)
+            yield admin.ListedGroup(group_id=group_id, protocol_type="", state="Empty", group_type=CLASSIC)
 
 
 # DescribeGroups of a classic group.
@@ -81,10 +78,10 @@ def _listed(groups: GroupsState, settings_for: Callable[[str], GroupSettings]) -
 # Source: Apache Kafka's `ClassicGroup.asDescribedGroup`.
 
 
-def describe(group: ClassicGroup | None, group_id: str) -> DescribeClassicGroupReply:
+def describe(group: ClassicGroup | None, group_id: str) -> admin.DescribeClassicGroupReply:
     """Describe the group; metadata and assignments only while it is Stable, as Kafka does."""
     if group is None:
-        return DescribeClassicGroupReply(
+        return admin.DescribeClassicGroupReply(
             error=ErrorCode.GROUP_ID_NOT_FOUND,
             group_id=group_id,
             state="Dead",
@@ -93,7 +90,7 @@ def describe(group: ClassicGroup | None, group_id: str) -> DescribeClassicGroupR
             members=(),
         )
     is_stable = group.state is ClassicGroupState.STABLE
-    return DescribeClassicGroupReply(
+    return admin.DescribeClassicGroupReply(
         error=ErrorCode.NONE,
         group_id=group_id,
         state=group.state.value,
@@ -101,7 +98,7 @@ def describe(group: ClassicGroup | None, group_id: str) -> DescribeClassicGroupR
         protocol_name=(group.protocol_name or "") if is_stable else "",
         members=tuple(
             from_row(
-                DescribedClassicMember,
+                admin.DescribedClassicMember,
                 member,
                 metadata=member.metadata(group.protocol_name) if is_stable else b"",
                 assignment=member.assignment if is_stable else b"",

@@ -16,12 +16,11 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.base.timers import TimerTable
+from kohort.coordinator import commands, model
 from kohort.coordinator.classic.state import ClassicConnectionLost, ClassicGroup
 from kohort.coordinator.classic.static import decide_connection_closed
-from kohort.coordinator.commands import MemberDisconnected, Refusal
 from kohort.coordinator.consumer.static import decide_connection_gone, is_away
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
-from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records.types import MemberConnectionSeen, Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import start_offline
@@ -71,7 +70,7 @@ def settled_interval_ms(settings: GroupSettings, member_count: int, proposed_ms:
 
 
 def pending_interval_ms(
-    settings: GroupSettings, group: ConsumerGroup, proposed_ms: int, *, is_pushed: bool = False
+    settings: GroupSettings, group: model.ConsumerGroup, proposed_ms: int, *, is_pushed: bool = False
 ) -> int:
     """Return the heartbeat interval of a member on its way to its target, or before a target.
 
@@ -103,7 +102,7 @@ def waiting_interval_ms(settings: GroupSettings, member_count: int, proposed_ms:
     return min(settled_ms, max(HELD_STEP_MS, left_ms - HELD_STEP_MS, 2 * left_ms // 3))
 
 
-def settled_count(group: ConsumerGroup) -> int:
+def settled_count(group: model.ConsumerGroup) -> int:
     """Return the number of members that have their whole target, if it is as new as the group."""
     return len(group.members) - len(group.behind) if group.target_epoch == group.epoch else 0
 
@@ -125,8 +124,8 @@ def settled_count(group: ConsumerGroup) -> int:
 
 
 def decide_disconnected(
-    groups: GroupsState,
-    command: MemberDisconnected,
+    groups: model.GroupsState,
+    command: commands.MemberDisconnected,
     settings: GroupSettings,
     timers: TimerTable[TimerKey],
     *,
@@ -152,7 +151,7 @@ def decide_disconnected(
 
 
 def _of_consumer(
-    group: ConsumerGroup, member_id: str, settings: GroupSettings, timers: TimerTable[TimerKey], *, now_ms: int
+    group: model.ConsumerGroup, member_id: str, settings: GroupSettings, timers: TimerTable[TimerKey], *, now_ms: int
 ) -> Decision:
     member = group.members.get(member_id)
     if member is None or member.is_disconnected or is_away(member):
@@ -174,9 +173,9 @@ def _of_consumer(
 
 
 def _of_static(
-    groups: GroupsState,
-    group: ConsumerGroup,
-    member: ConsumerMember,
+    groups: model.GroupsState,
+    group: model.ConsumerGroup,
+    member: model.ConsumerMember,
     settings: GroupSettings,
     timers: TimerTable[TimerKey],
     *,
@@ -200,7 +199,7 @@ def _of_classic(group: ClassicGroup, member_id: str, timers: TimerTable[TimerKey
         return Decision()
     records: tuple[Record, ...] = (ClassicConnectionLost(group_id=group.group_id, member_id=member_id),)
     replies: list[Effect] = [
-        Reply(parked[member_id], Refusal(code=ErrorCode.UNKNOWN_MEMBER_ID))
+        Reply(parked[member_id], commands.Refusal(code=ErrorCode.UNKNOWN_MEMBER_ID))
         for parked in (group.awaiting_join, group.awaiting_sync)
         if member_id in parked
     ]

@@ -16,14 +16,12 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from kohort.coordinator import delayed_heartbeats
+from kohort.coordinator import commands, delayed_heartbeats
 from kohort.coordinator.classic import state as classic
 from kohort.coordinator.commands import (
     AnyHeartbeat,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
-    Heartbeat,
-    Partitions,
     Refusal,
     WatchMember,
 )
@@ -34,7 +32,6 @@ from kohort.coordinator.consumer.reconciliation.effective_target import MovesBeg
 from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.delayed_heartbeats import (
-    AssignmentTold,
     MemberHeard,
     MemberWatched,
     WatchEnded,
@@ -44,7 +41,6 @@ from kohort.coordinator.delayed_heartbeats import (
 )
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants, GroupsState
 from kohort.coordinator.records import types as facts
-from kohort.coordinator.records.types import MemberConnectionSeen
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import is_offline
 from kohort.errors import ErrorCode, Refused
@@ -52,7 +48,7 @@ from kohort.ids import TopicId
 
 #: Records that a watch leaves out: a fetch tells nothing of the connection for heartbeats, and delivers assignments
 #: alone.
-_OF_HEARTBEATS: Final = (MemberConnectionSeen, AssignmentTold)
+_OF_HEARTBEATS: Final = (facts.MemberConnectionSeen, delayed_heartbeats.AssignmentTold)
 
 
 def decide_watch(groups: GroupsState, command: WatchMember, settings: GroupSettings, *, now_ms: int) -> Decision:
@@ -134,7 +130,7 @@ def _ended(command: WatchMember) -> tuple[WatchEnded, ...]:
     return () if command.is_look else (WatchEnded(group_id=command.group_id, command=command),)
 
 
-def _is_same(grants: Grants, known: Partitions) -> bool:
+def _is_same(grants: Grants, known: commands.Partitions) -> bool:
     return grants.keys() == known.keys() and all(
         found.keys() == set(known[topic_id]) for topic_id, found in grants.items()
     )
@@ -327,7 +323,7 @@ def _waiting(groups: GroupsState, group_id: str) -> Mapping[str, AnyHeartbeat | 
 def _waits_for_target(command: AnyHeartbeat | WatchMember) -> bool:
     """Whether a newer target may be news even if the member's own part is unchanged."""
     # It may complete the assignment of a joining member. A classic member rejoins once per target for free partitions.
-    return isinstance(command, Heartbeat) or command.member_epoch == JOIN_EPOCH
+    return isinstance(command, commands.Heartbeat) or command.member_epoch == JOIN_EPOCH
 
 
 def _spots(group: ConsumerGroup, member_id: str) -> Iterator[tuple[Spot, str]]:

@@ -7,38 +7,14 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from kohort.coordinator.classic.join import decide_join
-from kohort.coordinator.classic.pending_decision import PendingDecision, build_sync_error
-from kohort.coordinator.classic.rebalance import begin_rebalance, dismiss_parked
+from kohort.coordinator.classic import join, pending_decision, rebalance, subscriptions
 from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicGroup, ClassicMember, MemberPut, build_stored_member
-from kohort.coordinator.classic.subscriptions import (
-    CONSUMER_PROTOCOL_TYPE,
-    NamedPartitions,
-    read_assignment,
-    read_subscription,
-    write_assignment,
-)
 from kohort.coordinator.commands import ClassicMemberFacts, JoinGroup, JoinGroupReply
-from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
-from kohort.coordinator.consumer.assignment.batching_window import assignment_key
-from kohort.coordinator.consumer.assignment.target import hash_topics
-from kohort.coordinator.consumer.tombstones import build_group_tombstones
-from kohort.coordinator.consumer.validation import check_topics
+from kohort.coordinator.consumer import apply, tombstones, validation
+from kohort.coordinator.consumer.assignment import batching_window, target
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey, TimerKind
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
-from kohort.coordinator.records.types import (
-    ClassicGroupForgotten,
-    ClassicGroupStored,
-    ClassicRebalanceDone,
-    ConsumerGroupEpochSet,
-    ConsumerMemberSubscribed,
-    CurrentAssignmentSet,
-    MemberConnectionSeen,
-    MemberState,
-    MemberTargetSet,
-    Record,
-    TargetAssignmentEpochSet,
-)
+from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import offline_ids
 from kohort.coordinator.topics import TopicImage
@@ -68,7 +44,7 @@ STICKY_ASSIGNORS: Final = frozenset({"sticky", "cooperative-sticky"})
 class Upgrade:
     """The conversion of a group to the consumer protocol; `group` is the group after it."""
 
-    records: list[Record]
+    records: list[facts.Record]
     effects: list[Effect]
     group: ConsumerGroup
 
@@ -106,13 +82,13 @@ def decide_upgrade(groups: GroupsState, classic: ClassicGroup, settings: GroupSe
     # In a static group these members stay offline until their next request.
     offline = offline_ids(groups, classic.group_id)
     records.extend(
-        MemberConnectionSeen(group_id=classic.group_id, member_id=member_id, is_gone=True)
+        facts.MemberConnectionSeen(group_id=classic.group_id, member_id=member_id, is_gone=True)
         for member_id in sorted(offline & classic.members.keys())
     )
     # The group after the conversion is what the records say: the same functions apply them on recovery.
     scratch = GroupsState()
     for record in records:
-        handler = CONSUMER_RECORDS.get(type(record))
+        handler = apply.CONSUMER_RECORDS.get(type(record))
         if handler is not None:
             handler(scratch, record)
     return Upgrade(
@@ -138,7 +114,7 @@ def _check_group(classic: ClassicGroup, settings: GroupSettings) -> None:
             "group.protocol=classic, or stop its members first",
         )
     # Kafka Connect and others have no topics that a coordinator could assign.
-    if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+    if classic.protocol_type != subscriptions.CONSUMER_PROTOCOL_TYPE:
         raise _refusal(
             classic, f"its members are no consumers but of the type {classic.protocol_type}: use another group id"
         )
@@ -152,12 +128,12 @@ def _check_group(classic: ClassicGroup, settings: GroupSettings) -> None:
 def _read_member(classic: ClassicGroup, member: ClassicMember, image: TopicImage) -> _Moved:
     metadata = member.metadata(classic.protocol_name) or member.protocols[0][1]
     # A classic client may list its protocols with different subscriptions; the elected one counts.
-    subscription = read_subscription(metadata)
-    assignment = read_assignment(member.assignment)
+    subscription = subscriptions.read_subscription(metadata)
+    assignment = subscriptions.read_assignment(member.assignment)
     if subscription is None:
         raise _refusal(classic, f"the subscription of its member {member.member_id} cannot be read")
     try:
-        check_topics(subscription.topics)
+        validation.check_topics(subscription.topics)
     except Refused as why:
         raise _refusal(classic, f"of its member {member.member_id}, {why.message}") from None
     if assignment is None:
@@ -183,18 +159,18 @@ def _read_member(classic: ClassicGroup, member: ClassicMember, image: TopicImage
 
 
 def _by_id(
-    partitions: NamedPartitions, image: TopicImage
+    partitions: subscriptions.NamedPartitions, image: TopicImage
 ) -> tuple[dict[TopicId, tuple[int, ...]], dict[TopicId, tuple[int, ...]]]:
     """Return the existing partitions by topic id, and those of topics deleted meanwhile."""
     found: dict[TopicId, tuple[int, ...]] = {}
     gone: dict[TopicId, tuple[int, ...]] = {}
     for name, numbers in partitions.items():
-        facts = image.by_name.get(name)
-        count = 0 if facts is None else facts.partition_count
+        topic = image.by_name.get(name)
+        count = 0 if topic is None else topic.partition_count
         # A partition number beyond the topic's count belongs to a deleted topic of the same name.
         existing = tuple(sorted({number for number in numbers if 0 <= number < count}))
-        if facts is not None and existing:
-            found[facts.topic_id] = existing
+        if topic is not None and existing:
+            found[topic.topic_id] = existing
         if len(existing) < len(numbers):
             gone[_id_of_gone(name)] = tuple(sorted(set(numbers) - set(existing)))
     return found, gone
@@ -254,33 +230,35 @@ def _refusal(classic: ClassicGroup, why: str) -> Refused:
 
 def _build_records(
     classic: ClassicGroup, moved: list[_Moved], image: TopicImage, *, epoch: int, granted_at: int
-) -> list[Record]:
+) -> list[facts.Record]:
     group_id = classic.group_id
     names = {name for each in moved for name in each.topics}
-    records: list[Record] = [
-        ClassicGroupForgotten(group_id=group_id),
+    records: list[facts.Record] = [
+        facts.ClassicGroupForgotten(group_id=group_id),
         # A leader's assignment is not a target yet: one is computed even where the joining member changes nothing.
-        ConsumerGroupEpochSet(group_id=group_id, epoch=epoch + 1, metadata_hash=hash_topics(image, names)),
+        facts.ConsumerGroupEpochSet(group_id=group_id, epoch=epoch + 1, metadata_hash=target.hash_topics(image, names)),
     ]
     # The conversion ends the open rebalance of a static group.
     if classic.due is not None:
-        records.insert(0, ClassicRebalanceDone(group_id=group_id))
+        records.insert(0, facts.ClassicRebalanceDone(group_id=group_id))
     records.extend(_build_subscribed(group_id, each) for each in moved)
     records.extend(
-        MemberTargetSet(group_id=group_id, member_id=each.member.member_id, partitions=each.assigned)
+        facts.MemberTargetSet(group_id=group_id, member_id=each.member.member_id, partitions=each.assigned)
         for each in moved
         if each.assigned
     )
-    records.append(TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
+    records.append(facts.TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
     pending = _giving_up(classic, moved)
     records.extend(
-        CurrentAssignmentSet(
+        facts.CurrentAssignmentSet(
             group_id=group_id,
             member_id=each.member.member_id,
             member_epoch=epoch,
             # Grants count from the generation of the assignment, so that a commit in its name is accepted.
             previous_member_epoch=granted_at,
-            state=MemberState.UNREVOKED_PARTITIONS if each.member.member_id in pending else MemberState.STABLE,
+            state=facts.MemberState.UNREVOKED_PARTITIONS
+            if each.member.member_id in pending
+            else facts.MemberState.STABLE,
             assigned={
                 topic_id: dict.fromkeys(partitions, granted_at) for topic_id, partitions in each.assigned.items()
             },
@@ -294,9 +272,9 @@ def _build_records(
     return records
 
 
-def _build_subscribed(group_id: str, moved: _Moved) -> ConsumerMemberSubscribed:
+def _build_subscribed(group_id: str, moved: _Moved) -> facts.ConsumerMemberSubscribed:
     member = moved.member
-    return ConsumerMemberSubscribed(
+    return facts.ConsumerMemberSubscribed(
         group_id=group_id,
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -315,7 +293,7 @@ def _build_effects(classic: ClassicGroup, offline: frozenset[str], *, epoch: int
     group_id = classic.group_id
     effects: list[Effect] = [
         # A target is due at once, as the leader's assignment is none (`_build_records`).
-        Arm(assignment_key(group_id), now_ms),
+        Arm(batching_window.assignment_key(group_id), now_ms),
         Disarm(TimerKey("join", group_id)),
         Disarm(TimerKey("sync", group_id)),
         Disarm(TimerKey("initial_delay", group_id)),
@@ -333,7 +311,7 @@ def _build_effects(classic: ClassicGroup, offline: frozenset[str], *, epoch: int
         for member in classic.members.values()
         if member.member_id not in offline
     )
-    effects.extend(dismiss_parked(classic))
+    effects.extend(rebalance.dismiss_parked(classic))
     for member_id, request in classic.awaiting_join.items():
         member = classic.members[member_id]
         # Some clients take an error in a JoinGroup as fatal.
@@ -341,7 +319,7 @@ def _build_effects(classic: ClassicGroup, offline: frozenset[str], *, epoch: int
         effects.append(Arm(TimerKey("sync", group_id, member_id), now_ms + member.rebalance_timeout_ms))
     for member_id, request in classic.awaiting_sync.items():
         # The client joins again, and gets the KIP-848 group's assignment.
-        effects.append(Reply(request, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))
+        effects.append(Reply(request, pending_decision.build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))
         timeout_ms = classic.members[member_id].rebalance_timeout_ms
         effects.append(Arm(TimerKey("join", group_id, member_id), now_ms + timeout_ms))
     return effects
@@ -352,7 +330,7 @@ def build_hosted_join_reply(member_id: str, protocol_name: str, *, generation_id
     return JoinGroupReply(
         error=ErrorCode.NONE,
         generation_id=generation_id,
-        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol_type=subscriptions.CONSUMER_PROTOCOL_TYPE,
         protocol_name=protocol_name,
         leader="",
         member_id=member_id,
@@ -379,7 +357,9 @@ def decide_convert_to_consumer(groups: GroupsState, group_id: str, settings: Gro
     if classic is None:
         return Upgrade(records=[], effects=[], group=ConsumerGroup(group_id))
     if not classic.members:
-        return Upgrade(records=[ClassicGroupForgotten(group_id=group_id)], effects=[], group=ConsumerGroup(group_id))
+        return Upgrade(
+            records=[facts.ClassicGroupForgotten(group_id=group_id)], effects=[], group=ConsumerGroup(group_id)
+        )
     return decide_upgrade(groups, classic, settings, now_ms=now_ms)
 
 
@@ -416,7 +396,7 @@ def decide_downgrade(
         coordinator allows.
     """
     assert can_downgrade(group, gone, settings)
-    draft = PendingDecision(None, group.group_id, now_ms=now_ms, known=groups)
+    draft = pending_decision.PendingDecision(None, group.group_id, now_ms=now_ms, known=groups)
     members = [
         _build_member(left, left.classic, groups.image)
         for member_id in sorted(group.members.keys() - set(gone))
@@ -428,10 +408,12 @@ def decide_downgrade(
     draft.record(_build_stored(group, members, protocol_name))
     for member in members:
         # The record keeps one protocol of each member; the coming vote needs them all.
-        draft.record(MemberPut(group_id=group.group_id, protocol_type=CONSUMER_PROTOCOL_TYPE, member=member))
+        draft.record(
+            MemberPut(group_id=group.group_id, protocol_type=subscriptions.CONSUMER_PROTOCOL_TYPE, member=member)
+        )
         if not draft.is_offline(member.member_id):
             draft.arm("session", member.session_timeout_ms, member.member_id)
-    begin_rebalance(draft, settings, reason=reason)
+    rebalance.begin_rebalance(draft, settings, reason=reason)
     begun = draft.decision()
     records, effects = build_end(group)
     return Decision((*records, *begun.records), (*effects, *begun.effects)), draft.group
@@ -468,21 +450,21 @@ def decide_succession(
         found = decide_downgrade(groups, group, gone, settings, now_ms=now_ms, reason=reason)
         assert found is not None, "who joins has a protocol in common with all others"
         ended, classic = found
-        joined = decide_join(classic, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
+        joined = join.decide_join(classic, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
     else:
         records, effects = build_end(group)
         ended = Decision(tuple(records), tuple(effects))
-        joined = decide_join(None, command, settings, now_ms=now_ms, groups=groups)
+        joined = join.decide_join(None, command, settings, now_ms=now_ms, groups=groups)
     return Decision((*ended.records, *joined.records), (*ended.effects, *joined.effects))
 
 
-def build_end(group: ConsumerGroup) -> tuple[list[Record], list[Effect]]:
+def build_end(group: ConsumerGroup) -> tuple[list[facts.Record], list[Effect]]:
     """Build the end of a KIP-848 group with its members."""
     group_id = group.group_id
-    effects: list[Effect] = [Disarm(assignment_key(group_id))]
+    effects: list[Effect] = [Disarm(batching_window.assignment_key(group_id))]
     for member_id in sorted(group.members):
         effects.extend(Disarm(TimerKey(kind, group_id, member_id)) for kind in _MEMBER_TIMERS)
-    return build_group_tombstones(group), effects
+    return tombstones.build_group_tombstones(group), effects
 
 
 def _build_member(member: ConsumerMember, classic: ClassicMemberFacts, image: TopicImage) -> ClassicMember:
@@ -490,9 +472,9 @@ def _build_member(member: ConsumerMember, classic: ClassicMemberFacts, image: To
     held: dict[str, list[int]] = {}
     for grants in (member.assigned, member.pending_revocation):
         for topic_id, partitions in grants.items():
-            facts = image.by_id.get(topic_id)
-            if facts is not None:
-                held.setdefault(facts.name, []).extend(partitions)
+            topic = image.by_id.get(topic_id)
+            if topic is not None:
+                held.setdefault(topic.name, []).extend(partitions)
     return ClassicMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -501,7 +483,7 @@ def _build_member(member: ConsumerMember, classic: ClassicMemberFacts, image: To
         session_timeout_ms=classic.session_timeout_ms,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         protocols=classic.protocols,
-        assignment=write_assignment(
+        assignment=subscriptions.write_assignment(
             {name: sorted(held[name]) for name in sorted(held)}, subscription=classic.protocols[0][1]
         ),
     )
@@ -513,16 +495,18 @@ def _elect(group_id: str, members: Sequence[ClassicMember], *, now_ms: int) -> s
     if not common:
         return None
     ballot = ClassicGroup(group_id)
-    draft = PendingDecision(ballot, group_id, now_ms=now_ms)
+    draft = pending_decision.PendingDecision(ballot, group_id, now_ms=now_ms)
     for member in members:
-        draft.record(MemberPut(group_id=group_id, protocol_type=CONSUMER_PROTOCOL_TYPE, member=member))
+        draft.record(MemberPut(group_id=group_id, protocol_type=subscriptions.CONSUMER_PROTOCOL_TYPE, member=member))
     return draft.group.elect_protocol()
 
 
-def _build_stored(group: ConsumerGroup, members: Sequence[ClassicMember], protocol_name: str) -> ClassicGroupStored:
-    return ClassicGroupStored(
+def _build_stored(
+    group: ConsumerGroup, members: Sequence[ClassicMember], protocol_name: str
+) -> facts.ClassicGroupStored:
+    return facts.ClassicGroupStored(
         group_id=group.group_id,
-        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol_type=subscriptions.CONSUMER_PROTOCOL_TYPE,
         generation=group.epoch,
         protocol_name=protocol_name,
         leader=members[0].member_id,

@@ -12,40 +12,30 @@ from dataclasses import replace
 from typing import Final, NamedTuple, assert_never
 
 from kohort.base.timers import TimerTable
-from kohort.coordinator import commands, delayed_heartbeats
+from kohort.coordinator import commands, configs, delayed_heartbeats, model
 from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.classic.sessions import decide_expiry as decide_classic_expiry
 from kohort.coordinator.classic.sessions import decide_loaded
 from kohort.coordinator.commands import Command, CommitOffsets, GroupCommand, Refusal
 from kohort.coordinator.commands.admin import SubmitMoves
 from kohort.coordinator.commandtable import DECIDE, Known, check_group_id
-from kohort.coordinator.configs import apply_configs_forgotten, apply_configs_set, effective_settings
-from kohort.coordinator.consumer import classicmembers, member_metadata
+from kohort.coordinator.consumer import classicmembers, leave, member_metadata
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
-from kohort.coordinator.consumer.assignment.batching_window import assignment_key, loaded_due_ms
-from kohort.coordinator.consumer.assignment.volatile import VOLATILE_RECORDS
+from kohort.coordinator.consumer.assignment import batching_window, volatile
 from kohort.coordinator.consumer.client_assignors.assignment_request import CLIENT_SIDE_RECORDS
 from kohort.coordinator.consumer.client_assignors.heartbeat_fields import follow_assignors
 from kohort.coordinator.consumer.heartbeat import build_settled_reply, find_settled
-from kohort.coordinator.consumer.leave import decide_clock, decide_expiry
 from kohort.coordinator.consumer.member_metadata import follow_published
-from kohort.coordinator.consumer.reconciliation.move_throttle import hold_open
-from kohort.coordinator.consumer.reconciliation.revocation_timeout import build_loaded_times, move_times, shift_times
+from kohort.coordinator.consumer.reconciliation import move_throttle, revocation_timeout
 from kohort.coordinator.consumer.reconciliation.track_moves import follow_moves
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, MeasureLogs, Reply, TimerKey, TimerKind
 from kohort.coordinator.liveness import settled_interval_ms
 from kohort.coordinator.membership_updates import UpdatedMembers, drop_watch, find_freed
-from kohort.coordinator.model import ConsumerGroup, GroupsState, digest_state
 from kohort.coordinator.offsets import commit as offsets_apply
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.static_membership.clock_updates import (
-    CLOCK_RECORDS,
-    build_loaded_clock,
-    check_not_ousted,
-    follow_clocks,
-    resume,
-)
+from kohort.coordinator.static_membership import clock_updates
+from kohort.coordinator.static_membership.clock_updates import check_not_ousted, follow_clocks
 from kohort.errors import Refused
 
 #: A message quotes the request: a group's id alone may be as long as a string on the wire can be.
@@ -77,7 +67,7 @@ class Shard:
         #: group id -> its settings, for the groups that have configs; kept by `apply`.
         self._settings_of: Final[dict[str, GroupSettings]] = {}
         #: The state of the groups; other modules read it and do not change it.
-        self.groups: Final = GroupsState()
+        self.groups: Final = model.GroupsState()
         #: All deadlines; the shell calls `shift` on them after the process stood still.
         self.timers: Final[TimerTable[TimerKey]] = TimerTable()
         #: State, settings, timers and topics together, for the functions that decide.
@@ -292,17 +282,17 @@ class Shard:
         # Only members that are behind have deadlines for partitions.
         for group in self.groups.consumer.values():
             for member_id in group.behind:
-                shift_times(group.members[member_id], gap_ms)
+                revocation_timeout.shift_times(group.members[member_id], gap_ms)
         for clock in self.groups.clocks.values():
-            resume(clock, gap_ms)
+            clock_updates.resume(clock, gap_ms)
 
     def follow_clock(self, by_ms: int) -> None:
         """Shift all deadlines and all times in the state by a step of the clock."""
         self.timers.shift(by_ms)
         for group in self.groups.consumer.values():
-            move_times(group, by_ms)
+            revocation_timeout.move_times(group, by_ms)
         for clock in self.groups.clocks.values():
-            resume(clock, by_ms)
+            clock_updates.resume(clock, by_ms)
 
     def next_deadline(self) -> int | None:
         """Return the time at which `expire` has work to do, `None` if there is no such time."""
@@ -330,7 +320,7 @@ class Shard:
             replies = self.commit(decision, now_ms=now_ms)
             assert not replies, "nobody asked yet"
         for group_id in self.groups.clocks:
-            loaded = build_loaded_clock(self.groups, group_id, self.settings_for(group_id), now_ms=now_ms)
+            loaded = clock_updates.build_loaded_clock(self.groups, group_id, self.settings_for(group_id), now_ms=now_ms)
             self.commit(loaded, now_ms=now_ms)
 
     def spare(self, command: GroupCommand, *, now_ms: int) -> None:
@@ -345,7 +335,7 @@ class Shard:
 
     def state_digest(self) -> dict[str, object]:
         """Return the durable state as one comparable value; a fold over the log gives the same."""
-        return digest_state(self.groups)
+        return model.digest_state(self.groups)
 
     def _completed(self, decision: Decision, command: Command | None, *, now_ms: int) -> Decision:
         """Add to a decision what follows from its records; `command`: `None` for a deadline."""
@@ -370,9 +360,9 @@ class Shard:
         settings = self.settings_for(key.group_id)
         # A classic group handles its clock in its own `decide_expiry`.
         if key.kind == "clock" and key.group_id not in self.groups.classic:
-            return decide_clock(self.groups, key.group_id, settings, now_ms=now_ms)
+            return leave.decide_clock(self.groups, key.group_id, settings, now_ms=now_ms)
         if key.group_id in self.groups.consumer:
-            return decide_expiry(self.groups, key, settings, now_ms=now_ms)
+            return leave.decide_expiry(self.groups, key, settings, now_ms=now_ms)
         group = self.groups.classic.get(key.group_id)
         if group is None:
             return None
@@ -380,7 +370,7 @@ class Shard:
         # An obsolete deadline leads to nothing: `expire` goes on to the next one.
         return decision if decision.records or decision.effects else None
 
-    def _arm_loaded(self, group: ConsumerGroup, now_ms: int) -> None:
+    def _arm_loaded(self, group: model.ConsumerGroup, now_ms: int) -> None:
         settings = self.settings_for(group.group_id)
         for member in group.members.values():
             session_ms = classicmembers.session_timeout_ms(member, settings)
@@ -389,24 +379,24 @@ class Shard:
                 key = TimerKey("rebalance", group.group_id, member.member_id)
                 due_ms = now_ms + max(member.rebalance_timeout_ms, 0)
                 self.timers.arm(key, due_ms)
-                self.apply(build_loaded_times(member, group.group_id, due_ms))
-        assign_ms = loaded_due_ms(group, settings, now_ms=now_ms)
+                self.apply(revocation_timeout.build_loaded_times(member, group.group_id, due_ms))
+        assign_ms = batching_window.loaded_due_ms(group, settings, now_ms=now_ms)
         if assign_ms is not None:
-            self.timers.arm(assignment_key(group.group_id), assign_ms)
+            self.timers.arm(batching_window.assignment_key(group.group_id), assign_ms)
         if group.published is not None:
             self.apply(member_metadata.build_loaded_board(group, now_ms=now_ms))
         # A restart has forgotten which moves had begun: all wait again that the old owner was not told of.
         if settings.has_paced_moves:
-            records, effects = hold_open(group, self.groups.image, now_ms=now_ms)
+            records, effects = move_throttle.hold_open(group, self.groups.image, now_ms=now_ms)
             self.commit(Decision(tuple(records), tuple(effects)), now_ms=now_ms)
 
     def _apply_configs(self, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten) -> None:
         told_ms = self.settings_for(record.group_id).group_consumer_heartbeat_interval_ms
         if isinstance(record, facts.GroupConfigsSet):
-            apply_configs_set(self.groups, record)
-            self._settings_of[record.group_id] = effective_settings(self.settings, record.configs)
+            configs.apply_configs_set(self.groups, record)
+            self._settings_of[record.group_id] = configs.effective_settings(self.settings, record.configs)
         else:
-            apply_configs_forgotten(self.groups, record)
+            configs.apply_configs_forgotten(self.groups, record)
             self._settings_of.pop(record.group_id, None)
         # Members learn of a changed interval at once, also those with a held heartbeat.
         if self.settings_for(record.group_id).group_consumer_heartbeat_interval_ms != told_ms:
@@ -420,7 +410,7 @@ def _refuse(command: GroupCommand, refused: Refused) -> Decision:
     return Decision(effects=(Reply(command.request, Refusal(code=refused.code, message=message)),))
 
 
-def _apply_image(groups: GroupsState, record: facts.TopicImageReplaced) -> None:
+def _apply_image(groups: model.GroupsState, record: facts.TopicImageReplaced) -> None:
     groups.image = record.image
 
 
@@ -433,8 +423,8 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.OffsetForgotten: offsets_apply.apply_offset_forgotten,
     **CONSUMER_RECORDS,
     **CLIENT_SIDE_RECORDS,
-    **VOLATILE_RECORDS,
-    **CLOCK_RECORDS,
+    **volatile.VOLATILE_RECORDS,
+    **clock_updates.CLOCK_RECORDS,
     member_metadata.EditionIssued: member_metadata.apply_edition_issued,
     member_metadata.BoardLoaded: member_metadata.apply_board_loaded,
     delayed_heartbeats.HeartbeatHeld: delayed_heartbeats.apply_held,

@@ -14,29 +14,10 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kohort.records import kernels
+from kohort.records import kernels, layout
 from kohort.records.header import HEADER_SIZE, Buffer
 from kohort.records.kernel_form import plain_form
-from kohort.records.layout import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_TIMESTAMP,
-    BODY,
-    BODY_END,
-    CRC,
-    END,
-    HEADER_COUNT,
-    HEADER_WIDTH,
-    HEADERS,
-    LAST_OFFSET,
-    LEADER_EPOCH,
-    MAX_TIMESTAMP,
-    POSITION,
-    RECORD_COUNT,
-    ROW_STOP,
-    SPAN_WIDTH,
-    TABLE_WIDTH,
-)
+from kohort.records.layout import HEADER_WIDTH, SPAN_WIDTH, TABLE_WIDTH
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Int32s: TypeAlias = npt.NDArray[np.int32]
@@ -102,12 +83,16 @@ def index_batches(buffer: Buffer, table: memoryview, count: int) -> int:
         position = _PLAIN.index_batches(buffer, table, count)
         return int(position)
     rows = np.frombuffer(table, np.int64).reshape(-1, TABLE_WIDTH)
-    rows[:, POSITION], rows[:, END] = begins, ends
-    rows[:, BODY], rows[:, BODY_END] = begins + HEADER_SIZE, ends
-    rows[:, BASE_OFFSET], rows[:, LAST_OFFSET] = base_offset, base_offset + last_delta
-    rows[:, RECORD_COUNT], rows[:, ATTRIBUTES] = records, headers["attributes"]
-    rows[:, BASE_TIMESTAMP], rows[:, MAX_TIMESTAMP] = headers["base_timestamp"], headers["max_timestamp"]
-    rows[:, LEADER_EPOCH], rows[:, CRC], rows[:, ROW_STOP] = headers["leader_epoch"], headers["crc"], 0
+    rows[:, layout.POSITION], rows[:, layout.END] = begins, ends
+    rows[:, layout.BODY], rows[:, layout.BODY_END] = begins + HEADER_SIZE, ends
+    rows[:, layout.BASE_OFFSET], rows[:, layout.LAST_OFFSET] = base_offset, base_offset + last_delta
+    rows[:, layout.RECORD_COUNT], rows[:, layout.ATTRIBUTES] = records, headers["attributes"]
+    rows[:, layout.BASE_TIMESTAMP], rows[:, layout.MAX_TIMESTAMP] = headers["base_timestamp"], headers["max_timestamp"]
+    rows[:, layout.LEADER_EPOCH], rows[:, layout.CRC], rows[:, layout.ROW_STOP] = (
+        headers["leader_epoch"],
+        headers["crc"],
+        0,
+    )
     return positions[-1]
 
 
@@ -124,7 +109,7 @@ def scan_records(
 ) -> int:
     """See `kernels.scan_records`."""
     batches = np.frombuffer(table, np.int64).reshape(-1, TABLE_WIDTH)[first_batch:stop_batch]
-    if batches[:, RECORD_COUNT].sum() >= _FEW_RECORDS:
+    if batches[:, layout.RECORD_COUNT].sum() >= _FEW_RECORDS:
         try:
             return _scan(region, batches, start_offset, row, offsets, timestamps, spans)
         except (_Unusual, IndexError):
@@ -208,7 +193,7 @@ def _scan(
 ) -> int:
     data = np.frombuffer(region, np.uint8)
     begins = _record_begins(region, data, batches)
-    counts = batches[:, RECORD_COUNT]
+    counts = batches[:, layout.RECORD_COUNT]
     stops = np.cumsum(counts)
     filled = counts > 0
     lengths, starts = _varints(data, begins)
@@ -216,7 +201,7 @@ def _scan(
     # A record ends where the next one begins, the last of a batch where the batch ends.
     expected = np.empty_like(begins)
     expected[:-1] = begins[1:]
-    expected[stops[filled] - 1] = batches[filled, BODY_END]
+    expected[stops[filled] - 1] = batches[filled, layout.BODY_END]
     _demand((lengths >= 6) & (ends == expected))
     time_deltas, position = _varints(data, starts + 1)
     offset_deltas, position = _varints(data, position)
@@ -229,17 +214,17 @@ def _scan(
         parts[:, field + 1] = length
         position = position + np.maximum(length, 0)
     header_counts, position = _varints(data, position)
-    parts[:, HEADERS] = position
-    parts[:, HEADER_COUNT] = header_counts
+    parts[:, layout.HEADERS] = position
+    parts[:, layout.HEADER_COUNT] = header_counts
     if header_counts.any():
         _, position = _walk_headers(data, position, ends, header_counts)
     _demand(position == ends)
-    found_offsets = np.repeat(batches[:, BASE_OFFSET], counts) + offset_deltas
-    found_times = np.repeat(batches[:, BASE_TIMESTAMP], counts) + time_deltas
-    append_time = (batches[:, ATTRIBUTES] & 8) != 0
+    found_offsets = np.repeat(batches[:, layout.BASE_OFFSET], counts) + offset_deltas
+    found_times = np.repeat(batches[:, layout.BASE_TIMESTAMP], counts) + time_deltas
+    append_time = (batches[:, layout.ATTRIBUTES] & 8) != 0
     if append_time.any():
         fixed = np.repeat(append_time, counts)
-        found_times[fixed] = np.repeat(batches[:, MAX_TIMESTAMP], counts)[fixed]
+        found_times[fixed] = np.repeat(batches[:, layout.MAX_TIMESTAMP], counts)[fixed]
     kept = found_offsets >= start_offset
     if not kept.all():
         found_offsets, found_times, parts = found_offsets[kept], found_times[kept], parts[kept]
@@ -248,20 +233,20 @@ def _scan(
     np.frombuffer(timestamps, np.int64)[row : row + rows] = found_times
     np.frombuffer(spans, np.int32).reshape(-1, SPAN_WIDTH)[row : row + rows] = parts
     kept_before = np.concatenate((np.zeros(1, np.int64), np.cumsum(kept)))
-    batches[:, ROW_STOP] = row + kept_before[stops]
+    batches[:, layout.ROW_STOP] = row + kept_before[stops]
     return row + rows
 
 
 def _check_deltas(batches: Int64s, counts: Int64s, stops: Int64s, offset_deltas: Int64s, time_deltas: Int64s) -> None:
     """Check that offsets ascend within their batch and stay in it, and that times do not overflow."""
-    last_deltas = batches[:, LAST_OFFSET] - batches[:, BASE_OFFSET]
+    last_deltas = batches[:, layout.LAST_OFFSET] - batches[:, layout.BASE_OFFSET]
     _demand((offset_deltas >= 0) & (offset_deltas <= np.repeat(last_deltas, counts)))
     ascending = offset_deltas[1:] > offset_deltas[:-1]
     inner = stops[:-1]
     ascending[inner[(inner > 0) & (inner < len(offset_deltas))] - 1] = True
     _demand(ascending)
     # Not by their absolute value: the smallest number of 64 bits has none.
-    for times in (time_deltas, batches[:, BASE_TIMESTAMP]):
+    for times in (time_deltas, batches[:, layout.BASE_TIMESTAMP]):
         _demand((times < _TIME_LIMIT) & (times > -_TIME_LIMIT))
 
 
@@ -269,7 +254,7 @@ def _record_begins(region: Buffer, data: Bytes, batches: Int64s) -> Int64s:
     """Return the first byte of every record, if their lengths are true."""
     source = region if isinstance(region, bytes) else bytes(region)
     pieces: list[Int64s] = []
-    for begin, end, count in batches[:, (BODY, BODY_END, RECORD_COUNT)].tolist():
+    for begin, end, count in batches[:, (layout.BODY, layout.BODY_END, layout.RECORD_COUNT)].tolist():
         if begin > end or end > len(data):
             raise _Unusual
         found, position = _begins_of(source, data, begin, end, count)
@@ -389,10 +374,10 @@ def scan_headers(
 ) -> int:
     """See `kernels.scan_headers`."""
     rows = np.frombuffer(spans, np.int32).reshape(-1, SPAN_WIDTH)[first_row:stop_row]
-    counts = rows[:, HEADER_COUNT].astype(np.int64)
+    counts = rows[:, layout.HEADER_COUNT].astype(np.int64)
     data = np.frombuffer(region, np.uint8)
     try:
-        found, _ = _walk_headers(data, rows[:, HEADERS].astype(np.int64), np.full(len(rows), len(data)), counts)
+        found, _ = _walk_headers(data, rows[:, layout.HEADERS].astype(np.int64), np.full(len(rows), len(data)), counts)
     except (_Unusual, IndexError, ValueError):
         plain: int = _PLAIN.scan_headers(region, spans, first_row, stop_row, header_offsets, out)
         return plain

@@ -45,15 +45,12 @@ class Exchange(Protocol):
     @property
     def is_done(self) -> bool:
         """Whether the exchange has succeeded."""
-        ...
 
     def first(self) -> bytes:
         """Return the client's first message."""
-        ...
 
     def reply(self, challenge: bytes) -> bytes:
         """Return the answer to a server's challenge, empty once `is_done`; raises `ExchangeFailed`."""
-        ...
 
 
 class PlainExchange:

@@ -22,34 +22,15 @@ from kohort.broker.connections.buffers import WRITE_AT_BYTES
 from kohort.broker.connections.heartbeats import HeldHeartbeats
 from kohort.broker.connections.request import Buffer, ReplyQueue, Request, SlotState
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat, DelayedHeartbeats
-from kohort.coordinator.commands import (
-    AnyHeartbeat,
-    Command,
-    CommitOffsets,
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatReply,
-    GroupCommand,
-    Heartbeat,
-    JoinGroup,
-    SyncGroup,
-    WatchMember,
-)
+from kohort.coordinator import commands
 from kohort.coordinator.decision import ReplyBody
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import CauseId, RequestToken, coordinator_partition
+from kohort.simulation import runtime
 from kohort.simulation.assignors import SimulatedAssignors
 from kohort.simulation.network import Connection, NumberedReply, SimulatedNetwork
-from kohort.simulation.runtime import (
-    Home,
-    Observer,
-    ProcessClock,
-    SimulatedDisk,
-    SimulatedLog,
-    SimulatedLoop,
-    SimulatedRuntime,
-)
 from kohort.simulation.trace import LawBroken, Story
 from kohort.testing.clock import VirtualClock
 
@@ -57,7 +38,13 @@ from kohort.testing.clock import VirtualClock
 logging.getLogger("kohort.broker").addHandler(logging.NullHandler())
 
 #: Requests that show which connection of a member is the latest.
-_SIGNS_OF_LIFE: Final = (ConsumerGroupHeartbeat, JoinGroup, SyncGroup, Heartbeat, CommitOffsets)
+_SIGNS_OF_LIFE: Final = (
+    commands.ConsumerGroupHeartbeat,
+    commands.JoinGroup,
+    commands.SyncGroup,
+    commands.Heartbeat,
+    commands.CommitOffsets,
+)
 
 
 class SimulatedBroker:
@@ -69,14 +56,14 @@ class SimulatedBroker:
     """
 
     #: The runtime of each process; a planted bug gives its own.
-    runtime_class = SimulatedRuntime
+    runtime_class = runtime.SimulatedRuntime
 
     def __init__(
         self,
         clock: VirtualClock,
         network: SimulatedNetwork,
         story: Story,
-        observer: Observer,
+        observer: runtime.Observer,
         *,
         random: Random,
         settings: GroupSettings,
@@ -93,7 +80,7 @@ class SimulatedBroker:
         #: (group, "member" or "instance", its id) -> number of the connection that it was heard on last.
         self._heard_on: dict[tuple[str, str, str], int] = {}
         #: (group id, member id) -> number of the connection by which it says what it knows, and its word that waits.
-        self._watches: dict[tuple[str, str], tuple[int, WatchMember]] = {}
+        self._watches: dict[tuple[str, str], tuple[int, commands.WatchMember]] = {}
         #: How many answers to heartbeats and words were decided, by all processes.
         self._told = 0
         self._clock = clock
@@ -106,7 +93,7 @@ class SimulatedBroker:
         self._build_shard = build_shard
         self._image = TopicImage()
         self._pushing = DelayedHeartbeats(options, clock)
-        self._logs = [SimulatedLog() for _ in range(shard_count)]
+        self._logs = [runtime.SimulatedLog() for _ in range(shard_count)]
         self._sockets: dict[Connection, Socket] = {}
         #: How many processes there were before.
         self.server_life = 0
@@ -115,15 +102,15 @@ class SimulatedBroker:
         #: How many answers have left processes that are gone.
         self._answered_before = 0
         self._last_number = 0
-        self._loop: SimulatedLoop
-        self._own_clock: ProcessClock
-        self.runtime: SimulatedRuntime
+        self._loop: runtime.SimulatedLoop
+        self._own_clock: runtime.ProcessClock
+        self.runtime: runtime.SimulatedRuntime
         network.server = self
         self._begin()
 
     # What arrives.
 
-    def on_request(self, connection: Connection, command: Command) -> None:
+    def on_request(self, connection: Connection, command: commands.Command) -> None:
         """Read a request that has come in."""
         # While the loop stands still a request stays unread.
         self._loop.run(partial(self._read, connection, command))
@@ -137,12 +124,12 @@ class SimulatedBroker:
         self._image = image
         self._loop.run(partial(self.runtime.topics_changed, image))
 
-    def home_of(self, group_id: str) -> Home:
+    def home_of(self, group_id: str) -> runtime.Home:
         """Return the shard that coordinates a group."""
         return self.homes[coordinator_partition(group_id, len(self.homes))]
 
     @property
-    def homes(self) -> list[Home]:
+    def homes(self) -> list[runtime.Home]:
         """Every shard of this process."""
         return self.runtime.homes
 
@@ -152,7 +139,7 @@ class SimulatedBroker:
         return self._answered_before + self.runtime.answered
 
     @property
-    def unanswered(self) -> list[GroupCommand]:
+    def unanswered(self) -> list[commands.GroupCommand]:
         """Return the requests without an answer so far."""
         return list(self.runtime.open.values())
 
@@ -214,12 +201,12 @@ class SimulatedBroker:
     def _begin(self) -> None:
         """Start a process."""
         self.is_up = True
-        self._loop = SimulatedLoop(self._clock)
-        self._own_clock = ProcessClock(self._clock, self.clock_offset_ms)
+        self._loop = runtime.SimulatedLoop(self._clock)
+        self._own_clock = runtime.ProcessClock(self._clock, self.clock_offset_ms)
         self.runtime = self.runtime_class(
             self._loop,
             self._own_clock,
-            SimulatedDisk(self._clock, self._random, self._loop, most_ms=lambda: self.sync_ms),
+            runtime.SimulatedDisk(self._clock, self._random, self._loop, most_ms=lambda: self.sync_ms),
             observer=self._observer,
             story=self._story,
             assignors=self.assignors,
@@ -227,7 +214,7 @@ class SimulatedBroker:
         self.runtime.count_from(self._last_number)
         self.runtime.begin(self._logs, self._settings, self._image, self._build_shard)
 
-    def _is_from_before(self, connection: Connection, command: Command) -> bool:
+    def _is_from_before(self, connection: Connection, command: commands.Command) -> bool:
         """Whether a request is late: its member has replaced the connection by a younger one."""
         if not isinstance(command, _SIGNS_OF_LIFE):
             return False
@@ -242,7 +229,7 @@ class SimulatedBroker:
             self._heard_on[who] = max(connection.number, self._heard_on.get(who, 0))
         return False
 
-    def _read(self, connection: Connection, command: Command) -> None:
+    def _read(self, connection: Connection, command: commands.Command) -> None:
         if not connection.is_open and not connection.is_draining:
             return
         socket = self._sockets.get(connection)
@@ -260,7 +247,7 @@ class SimulatedBroker:
         if socket is not None:
             # The connection of a first join that waits is known only by the request.
             parked = (self.runtime.open.get(RequestToken(number)) for number in socket.awaited)
-            joins = (each for each in parked if isinstance(each, JoinGroup))
+            joins = (each for each in parked if isinstance(each, commands.JoinGroup))
             heard += [(each.group_id, each.member_id or each.fresh_member_id) for each in joins]
             socket.close()
         for key, (number, watch) in list(self._watches.items()):
@@ -270,38 +257,38 @@ class SimulatedBroker:
         for group_id, member_id in dict.fromkeys(heard):
             self.runtime.member_disconnected(group_id, member_id)
 
-    def _carry_out(self, socket: Socket, command: Command) -> None:
+    def _carry_out(self, socket: Socket, command: commands.Command) -> None:
         """Carry out a request as the broker's APIs do."""
-        assert isinstance(command, GroupCommand)
+        assert isinstance(command, commands.GroupCommand)
         if self._is_from_before(socket.connection, command):
             return
         token = self.runtime.next_token()
         request = socket.open_request(token, getattr(command, "client_id", None) or "")
         more: dict[str, Any] = {}
-        if isinstance(command, JoinGroup):
+        if isinstance(command, commands.JoinGroup):
             # A request that comes twice founds two members: the broker makes the ids.
             more = {"fresh_member_id": f"{command.client_id}-{token}"}
-        elif isinstance(command, ConsumerGroupHeartbeat):
+        elif isinstance(command, commands.ConsumerGroupHeartbeat):
             member = command.group_id, command.member_id
             session_ms = self.runtime.session_timeout_ms(command.group_id)
             is_join = command.member_epoch == 0
             more = self._pushing.terms(request, member, is_join=is_join, session_ms=session_ms)._asdict()
-        elif isinstance(command, Heartbeat):
+        elif isinstance(command, commands.Heartbeat):
             counts_requests = self._pushing.counts_requests(request.connection)
             more = {"hold_ms": self._pushing.classic_hold_ms(request), "counts_requests": counts_requests}
         numbered = replace(command, request=token, cause=CauseId(token), **more)
-        if isinstance(numbered, WatchMember) and not self._may_watch(socket, numbered):
+        if isinstance(numbered, commands.WatchMember) and not self._may_watch(socket, numbered):
             return
         name = socket.connection.client.name
         self._story.tell("broker", f"reads from {name}:", numbered, group_id=numbered.group_id)
         self.runtime.take_in(numbered)
-        if isinstance(numbered, AnyHeartbeat) and numbered.hold_ms >= 0:
+        if isinstance(numbered, commands.AnyHeartbeat) and numbered.hold_ms >= 0:
             beat = DelayedHeartbeat(self._pushing, self.runtime, request.connection, numbered)
             self._pushing.attach(request, beat)
         self.runtime.answer(request, numbered, partial(self._translate, numbered))
         socket.add(request)
 
-    def _may_watch(self, socket: Socket, command: WatchMember) -> bool:
+    def _may_watch(self, socket: Socket, command: commands.WatchMember) -> bool:
         """Whether a watch is current: not from an older connection of the same member."""
         key, number = (command.group_id, command.member_id), socket.number
         former = self._watches.get(key)
@@ -314,10 +301,10 @@ class SimulatedBroker:
         self._watches[key] = number, command
         return True
 
-    def _translate(self, command: GroupCommand, request: Request, body: ReplyBody) -> Any:
-        if isinstance(body, ConsumerGroupHeartbeatReply) and body.member_epoch >= 0:
+    def _translate(self, command: commands.GroupCommand, request: Request, body: ReplyBody) -> Any:
+        if isinstance(body, commands.ConsumerGroupHeartbeatReply) and body.member_epoch >= 0:
             interval_ms = body.heartbeat_interval_ms
-            if not isinstance(command, WatchMember):
+            if not isinstance(command, commands.WatchMember):
                 session_ms = self.runtime.session_timeout_ms(command.group_id)
                 member = command.group_id, body.member_id
                 self._pushing.note_told(request.connection, member, interval_ms, session_ms)
@@ -367,10 +354,10 @@ class Socket:
     def __init__(
         self,
         connection: Connection,
-        loop: SimulatedLoop,
+        loop: runtime.SimulatedLoop,
         *,
         open_limit: int,
-        on_request: Callable[[Socket, Command], None],
+        on_request: Callable[[Socket, commands.Command], None],
     ) -> None:
         self.connection: Final = connection
         self.number = connection.number
@@ -385,10 +372,10 @@ class Socket:
         self._holds: Final = HeldHeartbeats(self._replies)
         #: Those that were read and are not answered, in their order.
         self._open: Final[deque[Request]] = deque()
-        self._unread: Final[deque[Command]] = deque()
+        self._unread: Final[deque[commands.Command]] = deque()
         self._has_turn = self._is_reading = self._is_closed = False
 
-    def receive(self, command: Command) -> None:
+    def receive(self, command: commands.Command) -> None:
         """Take a request, which is read when there is room for its answer."""
         self._unread.append(command)
         self._pump()

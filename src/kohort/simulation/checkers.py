@@ -9,7 +9,6 @@ Source: architecture (Determinism); the invariants of the TLA+ model of KIP-848.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from kohort.coordinator.commands import AnyHeartbeat, Command, GroupCommand, LeaveGroup, MemberDisconnected
@@ -274,244 +273,69 @@ class Checkers:
         raise InvariantViolation("FoldIsLivingState: the log does not give the living state", differences)
 
 
-# The laws of a world by name; a violation begins with the name of the broken law.
+# The laws of a world; a violation begins with the name of the broken law.
 #
 # The first ones are those of the published TLA+ model of KIP-848, under its names; then their classic analogues, then
-# kohort's own. `docs/explanation/simulation.md` shows them as a table, with the planted bugs that prove that each can
-# fail;
-# `tools/docs.py` makes it.
+# kohort's own. `docs/explanation/simulation.md` shows them as a table, with the files that check them and the planted
+# bugs that prove that each can fail; `tools/docs.py` makes it.
 
-
-@dataclass(frozen=True, slots=True)
-class Law:
-    """A law of the simulation.
-
-    `meaning`: the condition that must hold. `checker`: module and name, below `kohort`, of the code that checks it.
-    """
-
-    meaning: str
-    checker: str
-
-
-#: Name -> the law.
-LAWS: Final[dict[str, Law]] = {
+#: Name of a law -> the condition that must hold.
+LAWS: Final = {
     # The TLA+ model of KIP-848: invariants, action properties, liveness.
-    "TypeOK": Law(
-        "what is derived follows from the rest; a group id is of one kind; epochs of a group are in order",
-        "coordinator.invariants.check_type",
-    ),
-    "LegalTargetAssignment": Law(
-        "a target gives no partition to two, and all that is subscribed if it is current",
-        "coordinator.invariants.check_legal_target_assignment",
-    ),
-    "NoDoubleClientAssignment": Law(
-        "no two valid members hold a partition, as the coordinator and they themselves see it",
-        "simulation.invariants.ownership.OwnerLaws",
-    ),
-    "ValidMemberEpoch": Law(
-        "a member at the target epoch holds nothing that the target gives to another",
-        "coordinator.invariants.check_valid_member_epoch",
-    ),
-    "ValidStableGroupState": Law(
-        "a stable member is at the group's epoch, has all of its target and nothing to give up",
-        "coordinator.invariants.check_valid_stable_group_state",
-    ),
-    "ValidPartitionEpoch": Law(
-        "what a member holds was granted to it, at an epoch that it had",
-        "coordinator.invariants.check_valid_partition_epoch",
-    ),
-    "ClientSideMemberEpochIsMonotonic": Law(
-        "a member is never told an older epoch than it knows",
-        "simulation.members.consumer.ConsumerMember",
-    ),
-    "GcSideMemberEpochIsMonotonic": Law(
-        "the epochs of groups and members only rise, until they join anew",
-        "coordinator.invariants.check_step",
-    ),
-    "EventuallyConverges": Law(
-        "once nothing goes wrong any more groups come to rest and stay there; the dead go",
-        "simulation.invariants.convergence.why_not_at_rest",
-    ),
+    "TypeOK": "derived state follows from the rest; a group id is of one kind; the epochs of a group are in order",
+    "LegalTargetAssignment": "a target gives no partition twice; a current one gives every subscribed partition",
+    "NoDoubleClientAssignment": "no two valid members own a partition, as the coordinator and the members see it",
+    "ValidMemberEpoch": "a member at the target epoch owns nothing that the target gives to another",
+    "ValidStableGroupState": "a stable member is at the group's epoch, has all of its target and nothing to revoke",
+    "ValidPartitionEpoch": "each partition of a member was granted to it, at an epoch that the member had",
+    "ClientSideMemberEpochIsMonotonic": "a member is never told an older epoch than it knows",
+    "GcSideMemberEpochIsMonotonic": "the epochs of groups and members only rise, until the members join anew",
+    "EventuallyConverges": "without faults groups come to rest and stay there, and dead members are removed",
     # Classic analogues.
-    "ClassicTypeOK": Law(
-        "a classic group has one leader, and what is counted follows from its members",
-        "coordinator.invariants.check_classic_type",
-    ),
-    "ValidMemberGeneration": Law(
-        "who waits for a phase of a generation is a member, and the group is in that phase",
-        "coordinator.invariants.check_valid_member_generation",
-    ),
-    "ValidStableGeneration": Law(
-        "a classic group at work has members, a generation and a protocol that they share",
-        "coordinator.invariants.check_valid_stable_generation",
-    ),
-    "GenerationIsMonotonic": Law(
-        "the generation of a classic group never falls",
-        "coordinator.invariants.check_generation_step",
-    ),
-    "LegalAssignment": Law(
-        "a member is told what the leader of that very generation gave it, all members together",
-        "simulation.invariants.assignments.GenerationLaws",
-    ),
-    "OneOwnerPerGeneration": Law(
-        "the assignments of one generation never overlap (KAFKA-12984)",
-        "simulation.invariants.assignments.GenerationLaws",
-    ),
+    "ClassicTypeOK": "a classic group has one leader, and its counters follow from its members",
+    "ValidMemberGeneration": "a client waits for a phase of a generation only as a member, while its group is in it",
+    "ValidStableGeneration": "a stable classic group has members, a generation and a protocol that the members share",
+    "GenerationIsMonotonic": "the generation of a classic group never falls",
+    "LegalAssignment": "a member is told the assignment that the leader of its generation gave it",
+    "OneOwnerPerGeneration": "the assignments of one generation never overlap (KAFKA-12984)",
     # kohort's own.
-    "FoldIsLivingState": Law(
-        "the fold of the log, whole or compacted, is the living state",
-        "simulation.checkers.Checkers",
-    ),
-    "SharedValuesStay": Law(
-        "a value that equal members have in common is never changed in place",
-        "simulation.invariants.assignments.SharingLaws",
-    ),
-    "AcknowledgedCommitSurvives": Law(
-        "a commit that was acknowledged is never lost, and every fetch sees it",
-        "simulation.invariants.offsets.OffsetLaws",
-    ),
-    "CommitNeverGoesBack": Law(
-        "committed offsets never fall unasked",
-        "simulation.invariants.offsets.OffsetLaws",
-    ),
-    "CommitByHolderOnly": Law(
-        "nobody commits a partition that another member holds",
-        "simulation.invariants.offsets.OffsetLaws",
-    ),
-    "NothingIsSkipped": Law(
-        "no member begins beyond what the group has processed",
-        "simulation.invariants.offsets.OffsetLaws",
-    ),
-    "ProcessedOnce": Law(
-        "where every hand-over is clean, each record is processed once",
-        "simulation.invariants.offsets.OffsetLaws",
-    ),
-    "NoChangeWithoutMove": Law(
-        "a member without a move sees no change",
-        "simulation.invariants.ownership.OwnerLaws",
-    ),
-    "MovesOnlyForBalance": Law(
-        "a new target takes from those who stay only what the even shares of all need",
-        "simulation.invariants.ownership.MoveLaws",
-    ),
-    "ExternalMovesNothing": Law(
-        "a target of the assignor external takes nothing from those who stay and want it",
-        "simulation.invariants.ownership.MoveLaws",
-    ),
-    "OneComputation": Law(
-        "one member at a time is asked to compute a group's target, and nobody else is told so",
-        "simulation.invariants.assignments.ComputationLaws",
-    ),
-    "TargetIsWhole": Law(
-        "what a member installs becomes the target as a whole",
-        "simulation.invariants.assignments.ComputationLaws",
-    ),
-    "HandOverEndsInTime": Law(
-        "nobody holds up the others for longer than the rebalance timeout",
-        "simulation.invariants.sessions.HandOvers",
-    ),
-    "NobodyIsFencedEarly": Law(
-        "a member is given up only for its own silence or slowness, never for the broker's",
-        "simulation.invariants.sessions.SessionLaws",
-    ),
-    "ReturnsMoveNothing": Law(
-        "a named member of a static group that comes back as it was makes nobody rebalance",
-        "simulation.invariants.static_membership.ClassicStaticLaws",
-    ),
-    "NobodyWaitsForTheOffline": Law(
-        "a rebalance of a static group is over once all who are there have joined",
-        "simulation.invariants.static_membership.ClassicStaticLaws",
-    ),
-    "AnsweredOnce": Law(
-        "each request is answered once",
-        "simulation.runtime.SimulatedRuntime",
-    ),
-    "NoEpochForNothing": Law(
-        "an epoch that gives a member nothing new and takes nothing is neither written nor told for it",
-        "coordinator.invariants.check_untouched",
-    ),
-    "MovesKeepThePace": Law(
-        "no more moves begin than the group's pace allows, and none while they are paused",
-        "simulation.invariants.ownership.PaceLaws",
-    ),
-    "RegistrationIsKept": Law(
-        "a named member of a static group goes by somebody's word, or after its registration timeout",
-        "simulation.invariants.static_membership.StaticLaws",
-    ),
-    "OneRebalancePerWindow": Law(
-        "new names in a static group that is at rest wait for the end of their window, and raise no epoch before",
-        "simulation.invariants.static_membership.StaticLaws",
-    ),
-    "ToldCauseIsTrue": Law(
-        "a group's history names a cause of each epoch, rebalance and removal that is so",
-        "simulation.invariants.sessions.CauseLaws",
-    ),
-    "OwnedUntilItBegins": Law(
-        "what waits for its move stays in its owner's hands, unless that one leaves it behind",
-        "coordinator.invariants.check_kept",
-    ),
-    "RenewalIsHandling": Law(
-        "a heartbeat that says nothing new is answered the short way as it is the long way",
-        "simulation.runtime.check_renewal",
-    ),
-    "EndIsAnswering": Law(
-        "a hold that ends with nothing new is answered the short way as it is the long way",
-        "simulation.runtime.check_end_of_hold",
-    ),
-    "HoldsEndInTime": Law(
-        "a heartbeat is held for no longer than its client bears",
-        "simulation.invariants.delayed_heartbeats.HoldLaws",
-    ),
-    "AnswerIsOfNow": Law(
-        "a heartbeat that was held is answered what a heartbeat would be told now",
-        "simulation.invariants.delayed_heartbeats.HoldLaws",
-    ),
-    "NobodyIsToldForNothing": Law(
-        "news of a group releases only the heartbeats of those whom it concerns",
-        "simulation.invariants.delayed_heartbeats.HoldLaws",
-    ),
-    "SessionsCountFromArrival": Law(
-        "a session counts from the arrival of what was heard of its member, whenever that is answered",
-        "simulation.invariants.sessions.SessionLaws",
-    ),
-    "SessionsOutlastAnswers": Law(
-        "the session of a client that counts from the answer, as stock clients do, has what was held of that added",
-        "simulation.invariants.sessions.SessionLaws",
-    ),
-    "AnswersInOrder": Law(
-        "the answers of a connection leave in the order of its requests, but for heartbeats of who takes them in any",
-        "simulation.broker.Socket",
-    ),
-    "HeldInNobodysWay": Law(
-        "no answer that is ready waits behind a held heartbeat; of a connection's open requests at most half are held",
-        "simulation.broker.Socket",
-    ),
-    "ReleaseIsHeard": Law(
-        "what a member says that it does not own any more, it has not to give up any more",
-        "simulation.invariants.ownership.OwnerLaws",
-    ),
-    "MetadataMovesNothing": Law(
-        "a heartbeat leads to the same epochs, targets and assignments with what it publishes and without",
-        "simulation.invariants.convergence.check_moves_nothing",
-    ),
-    "PublishedIsTold": Law(
-        "at rest who watches believes what is published, and that is what members want to publish",
-        "simulation.invariants.convergence.check_told",
-    ),
-    "ToldAlike": Law(
-        "what a member is told beside its heartbeats is what a heartbeat of it would be told then",
-        "simulation.invariants.delayed_heartbeats.WordLaws",
-    ),
-    "ToldAgain": Law(
-        "who was told something beside its heartbeats is told it by the next one, and not fenced for not knowing it",
-        "simulation.invariants.delayed_heartbeats.WordLaws",
-    ),
-    "NoFatalAnswer": Law(
-        "a living member is never told what ends a stock client",
-        "simulation.members.process.MemberProcess",
-    ),
-    "DeadlinesEnd": Law(
-        "where nobody is left, no deadline is",
-        "simulation.world.World",
-    ),
+    "FoldIsLivingState": "the fold of the log, whole or compacted, is the living state",
+    "SharedValuesStay": "a value that equal members have in common is never changed in place",
+    "AcknowledgedCommitSurvives": "an acknowledged commit is never lost, and every fetch sees it",
+    "CommitNeverGoesBack": "a committed offset falls only when an administrator sets it",
+    "CommitByHolderOnly": "no member commits a partition that another member holds",
+    "NothingIsSkipped": "no member begins beyond the records that its group has processed",
+    "ProcessedOnce": "where every hand-over is clean, each record is processed once",
+    "NoChangeWithoutMove": "a member without a move sees no change",
+    "MovesOnlyForBalance": "a new target takes from members that stay only the partitions that even shares need",
+    "ExternalMovesNothing": "a target of the assignor external takes nothing from members that stay and want it",
+    "OneComputation": "one member at a time is asked to compute a group's target, and no other member is told so",
+    "TargetIsWhole": "the target that a member installs becomes the group's target as a whole",
+    "HandOverEndsInTime": "no member delays the others for longer than the rebalance timeout",
+    "NobodyIsFencedEarly": "a member is removed only for its own silence or slowness, never for the broker's",
+    "ReturnsMoveNothing": "a named member of a static group that comes back unchanged makes no other rebalance",
+    "NobodyWaitsForTheOffline": "a rebalance of a static group ends once all members that are online have joined",
+    "AnsweredOnce": "each request is answered once",
+    "NoEpochForNothing": "an epoch that changes nothing for a member is neither written nor told to it",
+    "MovesKeepThePace": "no more moves begin than the group's pace allows, and none while moves are paused",
+    "RegistrationIsKept": "a named member of a static group goes by a request, or after its registration timeout",
+    "OneRebalancePerWindow": "new names in a static group at rest raise no epoch before the end of their window",
+    "ToldCauseIsTrue": "a group's history names a true cause of each epoch, rebalance and removal",
+    "OwnedUntilItBegins": "a partition that waits for its move stays with its owner, unless the owner leaves it behind",
+    "RenewalIsHandling": "a heartbeat without news is answered by the short cut as by the whole decision",
+    "EndIsAnswering": "a hold that ends without news is answered by the short cut as by the whole decision",
+    "HoldsEndInTime": "a heartbeat is held for no longer than its client bears",
+    "AnswerIsOfNow": "a held heartbeat is answered as a heartbeat sent now would be",
+    "NobodyIsToldForNothing": "news of a group releases only the heartbeats of members that it concerns",
+    "SessionsCountFromArrival": "a session counts from the arrival of a request, whenever the request is answered",
+    "SessionsOutlastAnswers": "the session of a client that counts from the answer is longer by the time of a hold",
+    "AnswersInOrder": "answers leave in the order of the requests, but for heartbeats of clients that take any order",
+    "HeldInNobodysWay": "no ready answer waits behind a held heartbeat; a connection has at most half of its room held",
+    "ReleaseIsHeard": "a member need not revoke a partition that it no longer lists as its own",
+    "MetadataMovesNothing": "a heartbeat leads to the same epochs, targets and assignments with and without metadata",
+    "PublishedIsTold": "at rest each watcher knows the published metadata, which is the metadata that members want",
+    "ToldAlike": "an update beside heartbeats tells a member the same as a heartbeat of that moment would",
+    "ToldAgain": "the next heartbeat repeats an update beside heartbeats, and does not fence a member without it",
+    "NoFatalAnswer": "a living member is never told an error that ends a stock client",
+    "DeadlinesEnd": "where no member is left, no deadline is",
 }

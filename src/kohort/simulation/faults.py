@@ -64,23 +64,18 @@ class PerturbedWorld(MemberWorld, Protocol):
         is_static_allowed: bool = True,
     ) -> MemberProcess:
         """Start another process in a group; an instance id makes it follow former processes of that id."""
-        ...
 
     def draw_topics(self) -> tuple[str, ...]:
         """Draw the topics of a subscription."""
-        ...
 
     def create_topic(self, name: str, partition_count: int) -> None:
         """Create a topic."""
-        ...
 
     def announce_topics(self, what: str) -> None:
         """Tell the broker the present topics."""
-        ...
 
     def restart_broker(self) -> None:
         """Start the broker again."""
-        ...
 
 
 class Perturbations:

@@ -56,11 +56,9 @@ class Server(Protocol):
 
     def on_request(self, connection: Connection, command: Command) -> None:
         """Take a request that has arrived."""
-        ...
 
     def on_gone(self, connection: Connection) -> None:
         """Note that a connection has ended; the end of a silent one is never seen."""
-        ...
 
 
 class Client(Protocol):
@@ -70,11 +68,9 @@ class Client(Protocol):
 
     def on_reply(self, connection: Connection, body: ReplyBody, place: int) -> None:
         """Take a reply; `place`: the number of earlier requests without an answer."""
-        ...
 
     def on_broken(self, connection: Connection) -> None:
         """Handle the loss of the connection."""
-        ...
 
 
 class Connection:

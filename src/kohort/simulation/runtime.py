@@ -17,15 +17,7 @@ from kohort.broker.durability import Durability
 from kohort.broker.groups.runtime import Runtime
 from kohort.broker.groups.shard_log import ShardLog
 from kohort.broker.processes.assignorprocess import OwnAssignors
-from kohort.coordinator.commands import (
-    AnyHeartbeat,
-    Command,
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatReply,
-    GroupCommand,
-    LogExtent,
-    WatchMember,
-)
+from kohort.coordinator import commands
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Reply, ReplyBody, TimerKey
 from kohort.coordinator.delayed_heartbeats import HeartbeatHeld, HeartbeatReleased, hold_key
 from kohort.coordinator.invariants import check_kept, check_untouched
@@ -138,12 +130,14 @@ class SimulatedRuntime(Runtime):
         self._story: Final = story
         self._assignors = cast(OwnAssignors, LoopAssignors(assignors, loop, story))
         # No producer writes here: a partition's records follow from its number.
-        self.measure = lambda places: {place: LogExtent(0, 7 * place[1] % 5, 5 * place[1] % 7) for place in places}
+        self.measure = lambda places: {
+            place: commands.LogExtent(0, 7 * place[1] % 5, 5 * place[1] % 7) for place in places
+        }
         self.homes: Final[list[Home]] = []
         self._own_clock: Final = clock
         self.answered = 0
         #: Requests that came and are not answered, and those of them whose answer is decided and waits for the disk.
-        self.open: Final[dict[RequestToken, GroupCommand]] = {}
+        self.open: Final[dict[RequestToken, commands.GroupCommand]] = {}
         self._decided: Final[dict[RequestToken, ReplyBody]] = {}
         #: Steps that are carried out and not checked yet.
         self._step: tuple[Home, Decision] | None = None
@@ -173,11 +167,11 @@ class SimulatedRuntime(Runtime):
         """Return the number of the last request."""
         return self._last_number
 
-    def take_in(self, command: GroupCommand) -> None:
+    def take_in(self, command: commands.GroupCommand) -> None:
         """Take a request that was read; `answer` follows."""
         self.open[command.request] = command
 
-    def alter_reply(self, command: GroupCommand, body: ReplyBody) -> ReplyBody:
+    def alter_reply(self, command: commands.GroupCommand, body: ReplyBody) -> ReplyBody:
         """Return the decided answer; a planted bug changes it."""
         del command
         return body
@@ -194,13 +188,13 @@ class SimulatedRuntime(Runtime):
         """Forget an open request that will get no answer."""
         self.open.pop(token, None)
 
-    def abandon(self, command: AnyHeartbeat | WatchMember) -> None:
+    def abandon(self, command: commands.AnyHeartbeat | commands.WatchMember) -> None:
         """See `Runtime.abandon`."""
         super().abandon(command)
         if command.request not in self._decided:
             self.forget(command.request)
 
-    def release(self, command: AnyHeartbeat, is_cut: bool) -> None:
+    def release(self, command: commands.AnyHeartbeat, is_cut: bool) -> None:
         """Release a held heartbeat because of a later request; see `Runtime.release`."""
         # The reason is the request behind it on its connection, whatever else is told at this moment.
         told_before = self._observer.tells_news(False)
@@ -216,11 +210,13 @@ class SimulatedRuntime(Runtime):
         self, home: ShardLog, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True
     ) -> bool:
         assert isinstance(home, Home)
-        if is_new and isinstance(stimulus, Command):
+        if is_new and isinstance(stimulus, commands.Command):
             check_renewal(home.shard, stimulus, decision, now_ms=now_ms)
         check_untouched(home.shard.groups, decision)
         check_kept(home.shard.groups, decision)
-        self._observer.before_step(home, stimulus if is_new and isinstance(stimulus, Command) else None, decision)
+        self._observer.before_step(
+            home, stimulus if is_new and isinstance(stimulus, commands.Command) else None, decision
+        )
         for record in decision.records:
             self._story.tell("broker", "notes", record, group_id=record.group_id)
         if count_of(stimulus, decision) is None:
@@ -448,45 +444,35 @@ def compact(entries: Sequence[Entry]) -> list[Entry]:
 class Observer(Protocol):
     """The observer of every step of a simulated broker."""
 
-    def before_step(self, home: Home, command: Command | None, decision: Decision) -> None:
+    def before_step(self, home: Home, command: commands.Command | None, decision: Decision) -> None:
         """Observe a decision that is made and not yet applied."""
-        ...
 
     def on_told(self, home: Home, entry: JournalEntry, stimulus: Stimulus, decision: Decision) -> None:
         """Observe a history row of a decision that is not applied yet."""
-        ...
 
-    def on_decided(self, home: Home, command: GroupCommand, body: ReplyBody) -> None:
+    def on_decided(self, home: Home, command: commands.GroupCommand, body: ReplyBody) -> None:
         """Observe the answer of a request, which leaves once the records are on disk."""
-        ...
 
     def after_step(self, home: Home, decision: Decision) -> None:
         """Observe a decision that is applied."""
-        ...
 
-    def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
+    def on_answer(self, command: commands.GroupCommand, body: ReplyBody) -> None:
         """Observe an answer that leaves the broker."""
-        ...
 
     def on_restart(self, home: Home) -> None:
         """Observe a shard that was rebuilt from its log."""
-        ...
 
     def on_loaded(self, home: Home) -> None:
         """Observe a loaded shard, after its deadlines are set."""
-        ...
 
     def on_shift(self, home: Home, gap_ms: int) -> None:
         """Observe a shift of every deadline after the loop stood still."""
-        ...
 
     def on_go_on(self) -> None:
         """Observe the end of a stall of the loop."""
-        ...
 
     def tells_news(self, is_on: bool) -> bool:
         """Set whether held heartbeats are answered because of updates from now on."""
-        ...
 
 
 # Comparison of a shard's short cuts for settled heartbeats with the decisions that they replace.
@@ -502,7 +488,7 @@ class Observer(Protocol):
 def check_renewal(shard: Shard, command: Stimulus | None, decision: Decision, *, now_ms: int) -> None:
     """RenewalIsHandling: check that a heartbeat is renewed as it is handled, or not at all."""
     # A member that has cut a hold is told a short interval, and never renewed; nor is one with no interval so far.
-    if not isinstance(command, ConsumerGroupHeartbeat) or not command.hold_ms or command.since_cut_ms >= 0:
+    if not isinstance(command, commands.ConsumerGroupHeartbeat) or not command.hold_ms or command.since_cut_ms >= 0:
         return
     session = TimerKey("session", command.group_id, command.member_id)
     before_ms = shard.timers.deadline(session)
@@ -520,7 +506,7 @@ def check_renewal(shard: Shard, command: Stimulus | None, decision: Decision, *,
         if decision != Decision((held,), (Arm(session, after_ms), until)):
             raise InvariantViolation(f"RenewalIsHandling: {command} is held, and it leads to {decision}")
         return
-    reply = ConsumerGroupHeartbeatReply(
+    reply = commands.ConsumerGroupHeartbeatReply(
         member_id=command.member_id,
         member_epoch=command.member_epoch,
         heartbeat_interval_ms=interval_ms,

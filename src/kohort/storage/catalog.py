@@ -4,8 +4,8 @@ Laws: a catalog is a value, and so is a change of it; the catalog that follows f
 changes are read again. A topic exists from the moment the file has the change that names it and is gone from the
 moment it has the one that does not, whatever folders lie about. Producer ids are given out in blocks, written down
 before the first of them is used, so that none is used twice.
-Source: Apache Kafka's naming rules of topics and its blocks of 1,000 producer ids; its metadata log (KIP-631), of which
-`catalogfile` is the small brother.
+Source: Apache Kafka's naming rules of topics and its blocks of 1,000 producer ids; its metadata log and the snapshots
+of that (KIP-631, KIP-630).
 """
 
 from __future__ import annotations
@@ -398,7 +398,9 @@ def read_records(raw: bytes, path: str) -> tuple[Catalog, int, int]:
                 if current != number + 1:
                     raise StorageError(f"{path} is damaged (change {number + 1} is missing); restore it from a backup")
                 if current == 0:
-                    _check_format(document, path)
+                    version = int(str(document["kohort.catalog"]))
+                    if version > CATALOG_FORMAT:
+                        raise _newer(path, version, known=CATALOG_FORMAT)
                 else:
                     changes.append(CatalogChange.of(document))
                 number = current
@@ -419,12 +421,6 @@ def _record(number: int, change: CatalogChange | dict[str, object]) -> bytes:
     body = json.dumps([number, document], separators=(",", ":")).encode()
     # Two copies: one damaged copy loses nothing.
     return (b"@%08x %08x %s\n" % (len(body), crc32c(body), body)) * 2
-
-
-def _check_format(document: dict[str, object], path: str) -> None:
-    version = int(str(document["kohort.catalog"]))
-    if version > CATALOG_FORMAT:
-        raise _newer(path, version, known=CATALOG_FORMAT)
 
 
 def _newer(path: str, version: int, *, known: int) -> StorageError:

@@ -20,6 +20,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from kohort.errors import CorruptRecordError, StorageError
+from kohort.records import layout
 from kohort.records.columns import gather_columns
 from kohort.records.compression import DEFAULT_LIMIT_BYTES
 from kohort.records.header import (
@@ -32,33 +33,13 @@ from kohort.records.header import (
     BatchHeader,
     parse_header,
 )
-from kohort.records.layout import (
-    BODY,
-    HEADER_COUNT,
-    HEADER_VALUE,
-    HEADER_WIDTH,
-    HEADERS,
-    RECORD_COUNT,
-    ROW_STOP,
-    SPAN_WIDTH,
-    TABLE_WIDTH,
-    VALUE_LENGTH,
-)
 from kohort.records.scan import ScannedRecords, scan_batches
 from kohort.records.sparse import LooseRecord, fasten, gather_batch, loosen, thin_batch, with_horizon
 from kohort.storage.files.fs import FileSystem, LogFile
 from kohort.storage.partitions.leader_epochs import LeaderEpochs
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery import CLEANED_SUFFIX
-from kohort.storage.segments.indexes import (
-    INDEX_INTERVAL_BYTES,
-    SYNCED_SUFFIX,
-    IndexImage,
-    SegmentFacts,
-    SegmentIndex,
-    index_path,
-    remove_index,
-)
+from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX
+from kohort.storage.segments import indexes
 from kohort.storage.segments.segment import Segment, segment_name
 
 #: Bytes that a remembered key takes beside its own, roughly.
@@ -176,7 +157,8 @@ def compact(
                     writer.keep_batch(found.view, found.headers[0])
                 else:
                     _rewrite(found, keys, writer, now_ms=now_ms, horizon_ms=now_ms + plan.delete_retention_ms)
-        writer.end_source(bases[at + 1] if at + 1 < len(bases) else keys.end_offset)
+        # The new segments have to cover every offset before the end of the old one.
+        writer.source_end = bases[at + 1] if at + 1 < len(bases) else keys.end_offset
     segments = writer.finish()
     return Compacted(
         segments=segments,
@@ -192,7 +174,8 @@ def _rewrite(sheet: Sheet, keys: _Keys, writer: SegmentWriter, *, now_ms: int, h
     """Hand on the remaining records; `horizon_ms` is the delete horizon of newly met tombstones."""
     kept, ends = keys.kept(sheet), sheet.ends()
     for batch, found in sheet.batches(kept):
-        known_ms = _horizon(batch.header)
+        header = batch.header
+        known_ms = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
         rows = keys.without_expired(found, sheet, known_ms, now_ms)
         if not rows:
             continue
@@ -245,14 +228,10 @@ def _collect_keys(fs: FileSystem, plan: CompactionPlan, is_stopped: Callable[[],
     return keys
 
 
-def _horizon(header: BatchHeader) -> int | None:
-    return header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
-
-
 def discard_cleaned(fs: FileSystem, directory: str) -> None:
     """Remove the files of a failed compaction; blocking, while no other works in the folder."""
     for name in fs.list_directory(directory):
-        if name.endswith(CLEANED_SUFFIX):
+        if name.endswith(UNFINISHED_SUFFIX):
             fs.remove(f"{directory}/{name}")
 
 
@@ -260,9 +239,9 @@ def finish_replacement(fs: FileSystem, directory: str, replaced: list[int]) -> N
     """Sync a new file's name, then remove the files it covers; blocking, after `PartitionLog.replace`."""
     fs.sync_directory(directory)
     for base in replaced:
-        remove_index(fs, directory, base)
+        indexes.remove_index(fs, directory, base)
         fs.remove(f"{directory}/{segment_name(base)}")
-        fs.remove(index_path(directory, base, SYNCED_SUFFIX))
+        fs.remove(indexes.index_path(directory, base, indexes.SYNCED_SUFFIX))
     fs.sync_directory(directory)
 
 
@@ -360,20 +339,20 @@ class Sheet:
         self.timestamps: list[int] = scanned.timestamps.tolist()
         #: Whether rows are tombstones; none is where this is empty.
         self.lengths: list[int] = []
-        if scanned.kernels.count_nulls(scanned.spans, SPAN_WIDTH, VALUE_LENGTH, rows):
-            self.lengths = scanned.spans[VALUE_LENGTH::SPAN_WIDTH].tolist()
+        if scanned.kernels.count_nulls(scanned.spans, layout.SPAN_WIDTH, layout.VALUE_LENGTH, rows):
+            self.lengths = scanned.spans[layout.VALUE_LENGTH :: layout.SPAN_WIDTH].tolist()
 
     def ends(self) -> list[int]:
         """Return the end of each record in the body of its batch."""
         scanned = self._scanned
-        ends: list[int] = scanned.spans[HEADERS::SPAN_WIDTH].tolist()
+        ends: list[int] = scanned.spans[layout.HEADERS :: layout.SPAN_WIDTH].tolist()
         headers = scanned.headers
         if headers is None:
             return ends
         # Where its last header's value ends, if it has one.
-        values: list[int] = headers.spans[HEADER_VALUE::HEADER_WIDTH].tolist()
-        lengths: list[int] = headers.spans[HEADER_VALUE + 1 :: HEADER_WIDTH].tolist()
-        counts = scanned.spans[HEADER_COUNT::SPAN_WIDTH].tolist()
+        values: list[int] = headers.spans[layout.HEADER_VALUE :: layout.HEADER_WIDTH].tolist()
+        lengths: list[int] = headers.spans[layout.HEADER_VALUE + 1 :: layout.HEADER_WIDTH].tolist()
+        counts = scanned.spans[layout.HEADER_COUNT :: layout.SPAN_WIDTH].tolist()
         for row, (count, stop) in enumerate(zip(counts, accumulate(counts), strict=True)):
             if count:
                 ends[row] = values[stop - 1] + max(lengths[stop - 1], 0)
@@ -387,8 +366,8 @@ class Sheet:
         for batch, header in enumerate(self._run.headers):
             if at == len(kept):
                 return
-            here = batch * TABLE_WIDTH
-            first, row = row, table[here + ROW_STOP] if table[here + RECORD_COUNT] else row
+            here = batch * layout.TABLE_WIDTH
+            first, row = row, table[here + layout.ROW_STOP] if table[here + layout.RECORD_COUNT] else row
             start, position = position, position + header.size_bytes
             if kept[at] >= row:
                 continue
@@ -397,7 +376,7 @@ class Sheet:
             assert region is not None, "records lie in a region"
             body, view = memoryview(region.join()), self._run.view[start:position]
             until = bisect_left(kept, row, at)
-            yield BatchRows(header, view, first, row, body, table[here + BODY]), kept[at:until]
+            yield BatchRows(header, view, first, row, body, table[here + layout.BODY]), kept[at:until]
             at = until
 
 
@@ -465,14 +444,14 @@ class CompactedSegment:
     """
 
     base_offset: int
-    facts: SegmentFacts
-    index: IndexImage
+    facts: indexes.SegmentFacts
+    index: indexes.IndexImage
     cleaned_path: str
 
     def segment(self, fs: FileSystem, directory: str) -> Segment:
         """Build the segment for the log."""
         segment = Segment(fs, directory, self.base_offset, is_entry_durable=False)
-        index = SegmentIndex.of_image(self.base_offset, self.index, interval_bytes=INDEX_INTERVAL_BYTES)
+        index = indexes.SegmentIndex.of_image(self.base_offset, self.index, interval_bytes=indexes.INDEX_INTERVAL_BYTES)
         segment.go_on(index, self.facts)
         return segment
 
@@ -531,7 +510,7 @@ class SegmentWriter:
         #: Every offset before it is covered by a batch.
         self._next_offset = 0
         #: The end offset of the old segment that is being added.
-        self._source_end = 0
+        self.source_end = 0
         #: Records that were written.
         self.records = 0
 
@@ -543,15 +522,11 @@ class SegmentWriter:
         if is_full or (segment is not None and self._end_offset - segment.base_offset > _LONGEST_BATCH):
             self._finish_segment()
         if self._segment is None:
-            self._path = f"{self._plan.directory}/{segment_name(base)}{CLEANED_SUFFIX}"
+            self._path = f"{self._plan.directory}/{segment_name(base)}{UNFINISHED_SUFFIX}"
             self._fs.remove(self._path)
             self._file = self._fs.open(self._path, create=True)
             self._segment = Segment(self._fs, self._plan.directory, base, is_entry_durable=False)
             self._next_offset = base
-
-    def end_source(self, end_offset: int) -> None:
-        """Note the end of an old segment: the new ones have to cover the offsets before `end_offset`."""
-        self._source_end = end_offset
 
     def add(self, kept: KeptRecords) -> None:
         """Add the remaining records of a batch."""
@@ -629,7 +604,7 @@ class SegmentWriter:
 
     def _finish_segment(self) -> None:
         assert self._segment is not None and self._file is not None, "a source was begun"
-        self._flush(self._source_end)
+        self._flush(self.source_end)
         # The file is durable before it is handed out; its rename is synced by the caller.
         self._file.sync()
         index = self._segment.index

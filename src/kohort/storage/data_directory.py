@@ -270,10 +270,7 @@ def remove_marker(fs: FileSystem, directory: str) -> None:
 
 
 def load_leader_epoch(fs: FileSystem, directory: str) -> int:
-    """Read the leader epoch of this directory's partitions, 0 until a stop was not clean.
-
-    It stands in the file twice, and the larger number counts: too large an epoch does no harm, too small a one does.
-    """
+    """Read the leader epoch of this directory's partitions, which the file has twice; 0 until a stop was not clean."""
     path = f"{directory}/{EPOCH_NAME}"
     if not fs.exists(path):
         return 0
@@ -322,12 +319,7 @@ def read_partition_metadata(fs: FileSystem, folder: str) -> TopicId | None:
     """Read the topic id of a partition's folder; `None` if its file is missing or not whole."""
     path = f"{folder}/{PARTITION_METADATA_NAME}"
     found = read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES) if fs.exists(path) else b""
-    return _topic_id_in(found.decode("utf-8", "replace"))
-
-
-def _topic_id_in(text: str) -> TopicId | None:
-    """Parse the topic id of a partition.metadata file; `None` if it is not whole."""
-    for line in text.splitlines():
+    for line in found.decode("utf-8", "replace").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "topic_id":
             try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final
@@ -41,6 +41,8 @@ _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = Struct(">hI")
 _COUNT: Final = Struct(">i")
 _PRODUCER: Final = Struct(">qhiqiqiq")
+#: The errors of reading a damaged state.
+_UNREADABLE: Final = (ValueError, KeyError, TypeError, IndexError, OverflowError, struct_error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,21 @@ class LogState:
     offset: int
     epochs: tuple[tuple[int, int], ...]
     producers: tuple[ProducerRow, ...]
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> LogState:
+        """Read a state from `log.state` or a row of a clean stop; raise one of `_UNREADABLE` if it is damaged."""
+        state = cls(
+            offset=document["offset"],
+            epochs=tuple((epoch, offset) for epoch, offset in document["epochs"]),
+            producers=tuple(
+                (producer_id, epoch, tuple(StoredBatch(*batch) for batch in batches))
+                for producer_id, epoch, batches in document["producers"]
+            ),
+        )
+        # Numbers that cannot be packed were never written: this raises for them.
+        ProducerStates().restore(state.producers)
+        return state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +137,7 @@ def write(fs: FileSystem, captured: Captured) -> list[tuple[Segment, SegmentFact
     filed = []
     for part in captured.parts:
         image = part.index.image()
-        facts = replace(part.facts, index=sum_of(image.offsets), timeindex=sum_of(image.times))
+        facts = part.facts._replace(offset_index=sum_of(image.offsets), time_index=sum_of(image.times))
         save_index(fs, log.directory, part.segment.base_offset, image)
         save_facts(fs, log.directory, part.segment.base_offset, facts)
         if part.is_closed:
@@ -167,22 +184,9 @@ def load_state(fs: FileSystem, directory: str, names: Sequence[str]) -> LogState
         if file.size() > _STATE_LIMIT_BYTES:
             return None
         checksum, _, text = file.read(0, _STATE_LIMIT_BYTES).removesuffix(b"\n").partition(b" ")
-        if int(checksum, 16) != crc32c(text):
-            return None
-        document = parse_json(text)
-        state = LogState(
-            offset=document["offset"],
-            epochs=tuple((epoch, offset) for epoch, offset in document["epochs"]),
-            producers=tuple(
-                (producer_id, epoch, tuple(StoredBatch(*batch) for batch in batches))
-                for producer_id, epoch, batches in document["producers"]
-            ),
-        )
-        # Numbers that cannot be packed were never written: this raises for them.
-        ProducerStates().restore(state.producers)
-    except (StorageError, ValueError, TypeError, KeyError, IndexError, struct_error):
+        return LogState.of(parse_json(text)) if int(checksum, 16) == crc32c(text) else None
+    except (StorageError, *_UNREADABLE):
         return None
-    return state
 
 
 def snapshot_of(producers: Sequence[ProducerRow]) -> bytes:
@@ -251,8 +255,6 @@ _MOST_SEGMENTS: Final = 64
 _MOST_PRODUCERS: Final = 100
 #: A longer index of the newest segment is kept in its files.
 _MOST_INDEX_BYTES: Final = 512
-#: The errors of reading a damaged row.
-_UNREADABLE: Final = (ValueError, KeyError, TypeError, IndexError, OverflowError, struct_error)
 
 Row = dict[str, Any]
 
@@ -281,7 +283,7 @@ class LastStop:
         """Return the state that `log.state` would have if the stop had written it."""
         row = self._rows.get(folder)
         try:
-            return None if row is None or row["id"] != topic_id.hex() else _state(row)
+            return None if row is None or row["id"] != topic_id.hex() else LogState.of(row)
         except _UNREADABLE:
             return None
 
@@ -299,7 +301,7 @@ class LastStop:
             log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=segments)
             if log.log_end_offset != row["offset"]:
                 return None
-            state = _state(row)
+            state = LogState.of(row)
             if state.producers:
                 log.producers.restore(state.producers)
             log.epochs = LeaderEpochs(state.epochs)
@@ -309,34 +311,13 @@ class LastStop:
         return log
 
 
-def _state(row: Row) -> LogState:
-    producers = tuple(
-        (producer_id, epoch, tuple(StoredBatch(*batch) for batch in batches))
-        for producer_id, epoch, batches in row["producers"]
-    )
-    # Numbers that cannot be packed were never written: this raises for them.
-    ProducerStates().restore(producers)
-    return LogState(
-        offset=row["offset"], epochs=tuple((epoch, offset) for epoch, offset in row["epochs"]), producers=producers
-    )
-
-
 def _segments(fs: FileSystem, directory: str, row: Row, config: LogConfig) -> list[Segment] | None:
     """Open the segments of a row; `None` if a file has changed since."""
     segments, newest = [], row["segments"][-1][0]
     for base, stamp, end, size, first, most, at, has_gaps, index, timeindex in row["segments"]:
-        facts = SegmentFacts(
-            end_offset=end,
-            size=size,
-            first_timestamp=first,
-            max_timestamp=most,
-            max_timestamp_position=at,
-            has_gaps=has_gaps,
-            index=(index[0], index[1]),
-            timeindex=(timeindex[0], timeindex[1]),
-        )
+        facts = SegmentFacts(end, size, first, most, at, has_gaps, (index[0], index[1]), (timeindex[0], timeindex[1]))
         segment = Segment(fs, directory, base, is_entry_durable=True)
-        numbers = (base, end, size, first, most, at, row["start"], *facts.index, *facts.timeindex)
+        numbers = (base, *facts[:5], row["start"], *facts.offset_index, *facts.time_index)
         # A file that changed since the stop is read again.
         if fs.stamp(segment.path) != tuple(stamp) or stamp[1] != size or not all(type(each) is int for each in numbers):
             return None
@@ -369,19 +350,9 @@ def row_of(fs: FileSystem, log: PartitionLog, topic_id: TopicId) -> Row | None:
         if None in at or stamp is None:
             return None
         if segment is newest and sums is not None:
-            facts = replace(facts, index=sums[0], timeindex=sums[1])
-        rows.append((
-            segment.base_offset,
-            stamp,
-            facts.end_offset,
-            facts.size,
-            facts.first_timestamp,
-            facts.max_timestamp,
-            facts.max_timestamp_position,
-            facts.has_gaps,
-            facts.index,
-            facts.timeindex,
-        ))  # fmt: skip
+            facts = facts._replace(offset_index=sums[0], time_index=sums[1])
+        # All facts but the checksum of the whole segment, which is in its own file.
+        rows.append((segment.base_offset, stamp, *facts[:-1]))
     return {
         "id": topic_id.hex(),
         "at": at,

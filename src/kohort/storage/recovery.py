@@ -30,8 +30,6 @@ from kohort.storage.segments.scan import NO_LIMIT, Piece, Rules, ends_before, sc
 from kohort.storage.segments.segment import DELETED_SUFFIX, Segment, segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
-#: The suffix of an unfinished segment file; after a crash it is removed here.
-CLEANED_SUFFIX: Final = UNFINISHED_SUFFIX
 _RECORD_COUNT: Final = Struct(">i")
 _RECORD_COUNT_POSITION: Final = 57
 
@@ -201,7 +199,7 @@ def unreadable_partition(
 def _remove_leftovers(fs: FileSystem, directory: str, names: Sequence[str], bases: Sequence[int]) -> None:
     """Remove unfinished files, files that have left the log, and indexes without their segments."""
     for name in names:
-        if name.endswith((CLEANED_SUFFIX, DELETED_SUFFIX)):
+        if name.endswith((UNFINISHED_SUFFIX, DELETED_SUFFIX)):
             fs.remove(f"{directory}/{name}")
     kept = {f"{base:020d}" for base in bases}
     for name in names:
@@ -303,8 +301,7 @@ class _Mender:
             last = max((at for at, piece in enumerate(pieces) if piece.segment.size or piece.damage), default=0)
         kept, behind = pieces[: last + 1], pieces[last + 1 :] + unpromised
         if not kept:
-            kept = [Piece(segment=Segment(self._fs, self._directory, 0, is_entry_durable=False), file_base=0, start=0)]
-            kept[0].segment.make_file()
+            kept = [self._empty_piece(0)]
             mark_synced(self._fs, self._directory, 0)
         next_base = promised if is_short else end_offset
         damage = None if is_short else kept[-1].damage
@@ -409,7 +406,7 @@ class _Mender:
 # Apache Kafka's compaction takes whole batches away, which `sparse-before-offset` tells of a log that was taken over. A
 # power cut may take the end of a file and leave what was written to the next one, before either was synced.
 #
-# Source: Apache Kafka's log cleaner; fsync(2), which promises nothing of files that nobody has synced.
+# Source: Apache Kafka's log cleaner; fsync(2), which promises nothing of files that were not synced.
 
 #: The file with the offset before which Apache Kafka's compaction may have left gaps; see `mark_sparse`.
 SPARSE_NAME: Final = "sparse-before-offset"
@@ -427,9 +424,7 @@ def unpromised_pieces(
 ) -> list[Piece]:
     """Return the files behind a gap that a power cut made before the records were acknowledged.
 
-    What was appended before a file was begun is durable before anybody is answered for what is in it, and a mark says
-    so. A log without any mark is of other software, or of an older one: nothing of it is taken for unpromised. Where
-    records need not be synced before an answer, only what was not written is taken for that, and not what is damaged.
+    The records before a file are durable before any record in it is acknowledged, and a mark says so.
     """
     marked = (name.removesuffix(SYNCED_SUFFIX) for name in names if name.endswith(SYNCED_SUFFIX))
     marks = [int(digits) for digits in marked if digits.isascii() and digits.isdigit()]

@@ -1,16 +1,16 @@
 """The scrubbing of segments: reads them again, long after the writes, and checks their checksums.
 
-Laws: a closed segment without a checksum gets one once each of its batches is found right, and from then on every byte
-counts, those too that no batch's own checksum covers. Of the newest one each batch is looked at that is there for good.
-Nothing of a segment is changed here: what is damaged is told. `keep` writes down what was found, if the segment is the
-same by then: facts of what is damaged go, so that the next start looks at every byte and keeps the damage (`recovery`).
+Laws: a closed segment gets a checksum once each of its batches is found right. From then on every byte counts, those
+too that no batch's own checksum covers. Of the newest segment each batch is checked that was written whole. Nothing of
+a segment is changed here: damage is reported. `keep` writes the result down, if the segment is the same by then: the
+facts of a damaged segment go, so that the next start reads every byte and quarantines the damage (`recovery`).
 Source: scrubbing in file systems and in Ceph; Apache Kafka has none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from kohort.records.checksum import crc32c
@@ -102,7 +102,7 @@ def scrub(
         return Scrubbed(size_bytes=facts.size, epochs=tuple(wrong))
     if facts.checksum is not None:
         return _damaged(fs, directory, base_offset, facts, "its checksum is another one")
-    return Scrubbed(size_bytes=facts.size, facts=replace(facts, checksum=found))
+    return Scrubbed(size_bytes=facts.size, facts=facts._replace(checksum=found))
 
 
 def scrub_newest(
@@ -152,10 +152,9 @@ def _checksum(file: LogFile, size: int, pause: Callable[[int], None]) -> int:
     return checksum
 
 
-def _rules(facts: SegmentFacts, runs: EpochRuns | None = None) -> Rules:
+def _rules(facts: SegmentFacts, runs: EpochRuns) -> Rules:
     def note(header: BatchHeader) -> None:
-        if runs is not None:
-            runs.note(header.base_offset, header.next_offset, header.partition_leader_epoch)
+        runs.note(header.base_offset, header.next_offset, header.partition_leader_epoch)
 
     return Rules(with_crc=True, sparse_before=NO_LIMIT if facts.has_gaps else 0, on_batch=note)
 
@@ -163,7 +162,7 @@ def _rules(facts: SegmentFacts, runs: EpochRuns | None = None) -> Rules:
 def _damaged(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts, reason: str) -> Scrubbed:
     """Return the valid and the damaged parts of a segment."""
     end_offset = facts.end_offset
-    pieces = scan_file(fs, directory, base_offset, rules=_rules(facts), before_offset=end_offset)
+    pieces = scan_file(fs, directory, base_offset, rules=_rules(facts, EpochRuns()), before_offset=end_offset)
     holes = _holes(pieces, base_offset, end_offset, reason)
     return Scrubbed(size_bytes=sum(piece.segment.size for piece in pieces), damages=holes, reason=reason)
 

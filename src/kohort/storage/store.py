@@ -1,7 +1,7 @@
 """The store of one broker: opens a data directory (or memory), changes topics, closes.
 
 Laws: after any crash `open` finishes what was begun or removes what was not. Folders that hold records and that the
-catalog does not know are never removed. One owner thread, and one that may write changes of topics (`topicchanges`).
+catalog does not know are never removed. One owner thread, and one that may write changes of topics (`TopicChanges`).
 Source: architecture, journey of a restart; Apache Kafka's folder names.
 """
 
@@ -13,23 +13,9 @@ from typing import Final
 
 from kohort.errors import StorageError
 from kohort.ids import TopicId
+from kohort.storage import data_directory, log_state
 from kohort.storage.catalog import TopicEntry
-from kohort.storage.data_directory import (
-    RECOVERY_POINT_NAME,
-    Identity,
-    PartitionEnd,
-    check_partition_metadata,
-    is_new,
-    load_identity,
-    load_last_sum,
-    load_leader_epoch,
-    load_marker,
-    remove_marker,
-    save_leader_epoch,
-    save_marker,
-    save_offsets,
-    take_directory,
-)
+from kohort.storage.data_directory import Identity, PartitionEnd
 from kohort.storage.files.fs import (
     DiskFailedError,
     DiskFileSystem,
@@ -39,18 +25,6 @@ from kohort.storage.files.fs import (
     UnreadableError,
 )
 from kohort.storage.files.volatilefs import VolatileFileSystem
-from kohort.storage.log_state import (
-    LastStop,
-    Row,
-    capture,
-    has_last_stop,
-    is_outdated,
-    load_last_stop,
-    row_of,
-    save_last_stop,
-    settle,
-    write,
-)
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery import RecoveryReport, TailCut, open_partition, unreadable_partition
 from kohort.storage.topicconfig import LogConfig
@@ -69,11 +43,12 @@ class Store:
     def __init__(
         self, fs: FileSystem, directory: str, settings: Mapping[str, object], *, identity: Identity, lock: FileLock
     ) -> None:
-        self._fs = fs
+        self.fs = fs
         self._lock = lock
         #: The broker's defaults of topic configs.
         self._settings = settings
-        self._identity = identity
+        #: Kafka's cluster id and this broker's id, kept in `meta.properties`.
+        self.cluster_id, self.node_id = identity.cluster_id, identity.node_id
         self.directory = directory
         #: The changes of topics; set, as the topics are, by `open`.
         self.changes: TopicChanges
@@ -86,7 +61,7 @@ class Store:
         #: Folder -> end of an unreadable log at a clean stop, against which it is checked once it is readable.
         self._unread: dict[str, PartitionEnd] = {}
         #: The rows of the last clean stop; `None` once all logs are open.
-        self._last_stop: LastStop | None = None
+        self._last_stop: log_state.LastStop | None = None
 
     @classmethod
     def open(
@@ -114,9 +89,9 @@ class Store:
         # Wrong defaults are refused before anything is written.
         LogConfig.of({}, settings)
         directory = data_dir.rstrip("/") or "/"
-        lock = take_directory(fs, directory)
+        lock = data_directory.take_directory(fs, directory)
         try:
-            identity = load_identity(fs, directory, cluster_id=cluster_id, node_id=node_id)
+            identity = data_directory.load_identity(fs, directory, cluster_id=cluster_id, node_id=node_id)
             store = cls(fs, directory, settings, identity=identity, lock=lock)
             store._load()
         except BaseException:
@@ -140,50 +115,23 @@ class Store:
         fs = VolatileFileSystem(limit_bytes=limit_bytes, seed=DiskFileSystem().random_bytes(16))
         return cls.open("/memory", settings=settings, cluster_id=cluster_id, node_id=node_id, fs=fs)
 
-    @property
-    def fs(self) -> FileSystem:
-        """The file system with the files."""
-        return self._fs
-
-    @property
-    def cluster_id(self) -> str:
-        """Kafka's cluster id, kept in `meta.properties`."""
-        return self._identity.cluster_id
-
-    @property
-    def node_id(self) -> int:
-        """This broker's id."""
-        return self._identity.node_id
-
-    # ---- changes as one step, for callers that may wait for the disk
+    def carry_out(self, plan: TopicPlan) -> None:
+        """Write a plan and put it in force, for callers that may wait for the disk. Raises as `settle` does."""
+        self.changes.write((plan,))
+        self.changes.settle(plan)
 
     def create_topic(
         self, name: str, partition_count: int, *, topic_id: TopicId, configs: Mapping[str, str] | None = None
     ) -> Topic:
         """Create a topic; it exists when this returns. Raises as `TopicChanges.plan_topic` and `settle` do."""
-        self._carry_out(self.changes.plan_topic(name, partition_count, topic_id=topic_id, configs=configs))
+        self.carry_out(self.changes.plan_topic(name, partition_count, topic_id=topic_id, configs=configs))
         return self.topics[name]
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Raises as `plan_deletion` and `settle` do."""
-        self._carry_out(self.changes.plan_deletion(name))
+        self.carry_out(self.changes.plan_deletion(name))
         while self.changes.has_leftovers:
             self.changes.write(())
-
-    def add_partitions(self, name: str, new_count: int) -> Topic:
-        """Grow a topic to `new_count` partitions. Raises as `plan_partitions` and `settle` do."""
-        self._carry_out(self.changes.plan_partitions(name, new_count))
-        return self.topics[name]
-
-    def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        """Replace the configs of a topic. Raises as `plan_configs` and `settle` do."""
-        self._carry_out(self.changes.plan_configs(name, configs))
-
-    def next_producer_id_block(self) -> range:
-        """Return 1,000 producer ids that were never given out. Raises as `settle` does."""
-        blocks: list[range] = []
-        self._carry_out(self.changes.plan_producer_ids(blocks.append))
-        return blocks[0]
 
     def close(self, *, clean: bool = True) -> None:
         """Close all logs, and unlock the directory.
@@ -196,7 +144,7 @@ class Store:
         """
         logs = [log for topic in self.topics.values() for log in topic.partitions]
         try:
-            if clean and not self._fs.volatile and self._fs.health.failure is None:
+            if clean and not self.fs.volatile and self.fs.health.failure is None:
                 self.check_place()
                 self._leave_marker(logs)
         finally:
@@ -213,7 +161,7 @@ class Store:
         loss = self._lock.find_loss()
         if loss:
             words = f"{loss}: what the broker has written since then may be lost; see who did that, then start again"
-            raise self._fs.health.fail(DiskFailedError(words))
+            raise self.fs.health.fail(DiskFailedError(words))
 
     def has(self, log: PartitionLog) -> bool:
         """Whether a log still belongs to the store; a later one may have its name."""
@@ -230,48 +178,52 @@ class Store:
         try:
             _sync(log for log in logs if log.log_end_offset > log.durable_offset)
             rows = self._rows_of(logs)
-            last_stop = save_last_stop(self._fs, self.directory, rows)
-            save_offsets(self._fs, self.directory, RECOVERY_POINT_NAME, self.recovery_points())
+            last_stop = log_state.save_last_stop(self.fs, self.directory, rows)
+            data_directory.save_offsets(
+                self.fs, self.directory, data_directory.RECOVERY_POINT_NAME, self.recovery_points()
+            )
             ends = {log.name: PartitionEnd(log.log_end_offset, log.size_bytes) for log in logs if not log.offline}
             unread = {log.name: self._unread[log.name] for log in logs if log.offline and log.name in self._unread}
-            save_marker(self._fs, self.directory, ends | unread, last_stop=last_stop)
+            data_directory.save_marker(self.fs, self.directory, ends | unread, last_stop=last_stop)
         except StorageError as why:
             if why.fatal:
                 raise
 
-    def _rows_of(self, logs: list[PartitionLog]) -> dict[str, Row]:
+    def _rows_of(self, logs: list[PartitionLog]) -> dict[str, log_state.Row]:
         """Build the row of each log; write the state of logs without a row, and of few changed ones, as well."""
         rows = {}
-        outdated = sum(map(is_outdated, logs))
+        outdated = sum(map(log_state.is_outdated, logs))
         for log in logs:
-            row = row_of(self._fs, log, self.topics[log.topic].topic_id)
-            if is_outdated(log) and (row is None or outdated <= _MOST_WRITTEN):
-                captured = capture(log)
-                settle(captured, write(self._fs, captured))
-                row = row_of(self._fs, log, self.topics[log.topic].topic_id)
+            row = log_state.row_of(self.fs, log, self.topics[log.topic].topic_id)
+            if log_state.is_outdated(log) and (row is None or outdated <= _MOST_WRITTEN):
+                captured = log_state.capture(log)
+                log_state.settle(captured, log_state.write(self.fs, captured))
+                row = log_state.row_of(self.fs, log, self.topics[log.topic].topic_id)
             if row is not None:
                 rows[log.name] = row
         return rows
 
     def _load(self) -> None:
         """Bring the folders in line with the catalog, then open every partition."""
-        is_first = is_new(self._fs, self.directory)
-        self.changes = TopicChanges(self._fs, self.directory, self._settings)
+        is_first = data_directory.is_new(self.fs, self.directory)
+        self.changes = TopicChanges(self.fs, self.directory, self._settings)
         self.topics = self.changes.topics
         if is_first:
             return
         catalog = self.changes.catalog
         self.changes.finish_deletions()
         self.changes.folders.remove_unfinished(catalog.topics)
-        ends = load_marker(self._fs, self.directory)
-        self._last_stop = load_last_stop(self._fs, self.directory, load_last_sum(self._fs, self.directory, ends))
-        had_rows = has_last_stop(self._fs, self.directory)
-        self._known_epoch = load_leader_epoch(self._fs, self.directory) or None
+        ends = data_directory.load_marker(self.fs, self.directory)
+        self._last_stop = log_state.load_last_stop(
+            self.fs, self.directory, data_directory.load_last_sum(self.fs, self.directory, ends)
+        )
+        had_rows = log_state.has_last_stop(self.fs, self.directory)
+        self._known_epoch = data_directory.load_leader_epoch(self.fs, self.directory) or None
         cuts: list[TailCut] = []
         for entry in catalog.topics.values():
             self.changes.keep(self._open_topic(entry, ends, cuts))
         logs = [log for topic in self.topics.values() for log in topic.partitions]
-        if had_rows and not has_last_stop(self._fs, self.directory):
+        if had_rows and not log_state.has_last_stop(self.fs, self.directory):
             # A log was repaired, so the rows are gone: the state of all logs has to be written again.
             for log in logs:
                 log.state_offset = 0
@@ -280,26 +232,26 @@ class Store:
             partitions=len(logs),
             bytes_checked=sum(log.bytes_checked for log in logs),
             cuts=tuple(cuts),
-            catalog_cut=self.changes.catalog_cut,
+            catalog_cut=self.changes.file.cut,
             holes=tuple((log.name, hole) for log in logs for hole in log.holes),
             mended_epochs=tuple((log.name, run) for log in logs for run in log.mended_epochs),
             shortened=tuple((log.name, log.bytes_gone, log.log_start_offset) for log in logs if log.bytes_gone),
             offline=tuple((log.name, log.offline) for log in logs if log.offline),
         )
-        self._begin_epoch(logs, is_new=ends is None)
+        self._begin_epoch(logs, was_clean=ends is not None)
         # From the first append on only a check tells which records are there.
-        remove_marker(self._fs, self.directory)
+        data_directory.remove_marker(self.fs, self.directory)
         self._last_stop = None
 
-    def _begin_epoch(self, logs: list[PartitionLog], *, is_new: bool) -> None:
+    def _begin_epoch(self, logs: list[PartitionLog], *, was_clean: bool) -> None:
         """Begin a new leader epoch after a stop that was not clean."""
         # By the epoch, readers find out that a crash took records that they have read.
         epoch = max([self._known_epoch or 0, *(log.epochs.latest for log in logs)])
-        if is_new:
+        if not was_clean:
             epoch += 1
-        if is_new or self._known_epoch not in (None, epoch):
+        if not was_clean or self._known_epoch not in (None, epoch):
             # The epoch is durable before any client learns it.
-            save_leader_epoch(self._fs, self.directory, epoch)
+            data_directory.save_leader_epoch(self.fs, self.directory, epoch)
         self.changes.leader_epoch = epoch
         for log in logs:
             log.leader_epoch = epoch
@@ -310,7 +262,7 @@ class Store:
         for partition, folder in enumerate(entry.folders()):
             assert self._last_stop is not None, "it was read before"
             log = self._last_stop.open(
-                self._fs,
+                self.fs,
                 f"{self.directory}/{folder}",
                 topic=entry.name,
                 topic_id=entry.topic_id,
@@ -329,7 +281,7 @@ class Store:
     ) -> tuple[PartitionLog, TailCut | None]:
         folder = f"{entry.name}-{partition}"
         path = f"{self.directory}/{folder}"
-        if not self._fs.exists(path):
+        if not self.fs.exists(path):
             raise StorageError(
                 f"the folder {path} is missing though the catalog has topic {entry.name}; restore it from a "
                 "backup, or make an empty folder of that name to go on without its records"
@@ -337,9 +289,9 @@ class Store:
         assert self._last_stop is not None, "it was read before"
         expected = ends.get(folder) if ends is not None else None
         try:
-            check_partition_metadata(self._fs, path, entry.topic_id)
+            data_directory.check_partition_metadata(self.fs, path, entry.topic_id)
             return open_partition(
-                self._fs,
+                self.fs,
                 path,
                 topic=entry.name,
                 partition=partition,
@@ -353,13 +305,9 @@ class Store:
             if expected is not None:
                 self._unread[folder] = expected
             log = unreadable_partition(
-                self._fs, path, topic=entry.name, partition=partition, config=config, reason=str(why)
+                self.fs, path, topic=entry.name, partition=partition, config=config, reason=str(why)
             )
             return log, None
-
-    def _carry_out(self, plan: TopicPlan) -> None:
-        self.changes.write((plan,))
-        self.changes.settle(plan)
 
 
 def _sync(logs: Iterable[PartitionLog]) -> None:

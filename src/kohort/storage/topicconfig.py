@@ -15,18 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.base.options import (
-    Idle,
-    Option,
-    OptionSet,
-    Unserved,
-    Verdict,
-    parse_bool,
-    parse_float,
-    parse_int,
-    parse_list,
-    parse_str,
-)
+from kohort.base import options
 from kohort.errors import ConfigError
 from kohort.wire.private import NO_EFFECT
 
@@ -37,38 +26,41 @@ _REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
 
 def parse_replicas(text: object) -> list[str]:
     """Parse PARTITION:BROKER pairs, or * for all."""
-    replicas = parse_list(text)
+    replicas = options.parse_list(text)
     if replicas != ["*"] and not all(map(_REPLICA.fullmatch, replicas)):
         raise ValueError("PARTITION:BROKER pairs with commas are expected, or *")
     return replicas
 
 
-def _no_effect(*unless: object) -> Idle:
+def _no_effect(*unless: object) -> options.Idle:
     """Return the note for a config that never has an effect."""
-    return Idle(words=NO_EFFECT, unless=unless)
+    return options.Idle(words=NO_EFFECT, unless=unless)
 
 
 def _number(
-    name: str, default: int, doc: str, *, low: int = 0, high: int = LONG_MAX, idle: Idle | None = None
-) -> Option:
-    return Option(name=name, parse=parse_int, default=default, doc=doc, minimum=low, maximum=high, idle=idle)
+    name: str, default: int, doc: str, *, low: int = 0, high: int = LONG_MAX, idle: options.Idle | None = None
+) -> options.Option:
+    return options.Option(
+        name=name, parse=options.parse_int, default=default, doc=doc, minimum=low, maximum=high, idle=idle
+    )
 
 
-def _choice(name: str, default: str, doc: str, *choices: str, idle: Idle | None = None) -> Option:
-    return Option(name=name, parse=parse_str, default=default, doc=doc, choices=choices, idle=idle)
+def _choice(name: str, default: str, doc: str, *choices: str, idle: options.Idle | None = None) -> options.Option:
+    return options.Option(name=name, parse=options.parse_str, default=default, doc=doc, choices=choices, idle=idle)
 
 
-def _switch(name: str, doc: str) -> Option:
+def _switch(name: str, doc: str) -> options.Option:
     """Build a switch that is off by default, and has no effect if it is on."""
-    return Option(name=name, parse=parse_bool, default=False, doc=doc, idle=_no_effect(False))
+    return options.Option(name=name, parse=options.parse_bool, default=False, doc=doc, idle=_no_effect(False))
 
 
-def _replicas(name: str, doc: str) -> Option:
-    return Option(name=name, parse=parse_replicas, default=[], doc=doc, idle=_no_effect([]))
+def _replicas(name: str, doc: str) -> options.Option:
+    return options.Option(name=name, parse=parse_replicas, default=[], doc=doc, idle=_no_effect([]))
 
 
-#: Configs of appends and segments.
-_ACTED_ON: Final = [
+#: Configs that a topic may carry.
+_CONFIGS: Final = [
+    # Of appends and segments.
     _number("index.interval.bytes", 4096, "Bytes of batches between two entries of an index.", high=INT_MAX),
     _number("flush.messages", 1, "Records after which the log is synced; 1: before each acks=all answer.", low=1),
     _number("flush.ms", LONG_MAX, "Time after which records are synced that flush.messages lets wait."),
@@ -81,20 +73,18 @@ _ACTED_ON: Final = [
         low=14,
         high=INT_MAX,
     ),
-]
-#: Configs of compaction.
-_COMPACTED: Final = [
-    Option(
+    # Of compaction.
+    options.Option(
         name="cleanup.policy",
-        parse=parse_list,
+        parse=options.parse_list,
         default=["delete"],
         doc="How old records go: delete, compact or both.",
         choices=("compact", "delete"),
     ),
     _number("delete.retention.ms", 86_400_000, "How long compaction keeps tombstones."),
-    Option(
+    options.Option(
         name="min.cleanable.dirty.ratio",
-        parse=parse_float,
+        parse=options.parse_float,
         default=0.5,
         minimum=0,
         maximum=1,
@@ -102,22 +92,16 @@ _COMPACTED: Final = [
     ),
     _number("max.compaction.lag.ms", LONG_MAX, "Age at which a record is compacted at the latest.", low=1),
     _number("min.compaction.lag.ms", 0, "Age before which no record is compacted."),
-]
-#: Configs of retention and rolling.
-_RETENTION: Final = [
+    # Of retention and rolling.
     _number("retention.bytes", -1, "Size of a partition above which old segments go; -1: no limit.", low=-1),
     _number("retention.ms", 604_800_000, "Age at which segments go, by their records' times; -1: never.", low=-1),
     _number("segment.ms", 604_800_000, "Age at which a new segment file begins.", low=1),
     _number("segment.jitter.ms", 0, "By so much a segment may begin earlier, so that not all begin at once."),
     _number("file.delete.delay.ms", 60_000, "Wait before the file of a segment that went is removed."),
-]
-#: Configs of the checks of timestamps.
-_TIMESTAMPS: Final = [
+    # Of the checks of timestamps.
     _number("message.timestamp.before.max.ms", LONG_MAX, "How old a record's timestamp may be."),
     _number("message.timestamp.after.max.ms", 3_600_000, "How far in the future a record's timestamp may be."),
-]
-#: Configs of the stored codec.
-_COMPRESSION: Final = [
+    # Of the stored codec.
     _choice(
         "compression.type",
         "producer",
@@ -129,18 +113,16 @@ _COMPRESSION: Final = [
         "gzip",
         "producer",
     ),
-    Option(
+    options.Option(
         name="compression.gzip.level",
-        parse=parse_int,
+        parse=options.parse_int,
         default=-1,
         doc="Level of gzip.",
         choices=(-1, *range(1, 10)),
     ),
     _number("compression.lz4.level", 9, "Level of lz4.", low=1, high=17),
     _number("compression.zstd.level", 3, "Level of zstd.", low=-131072, high=22),
-]
-#: Configs without effect on this broker.
-_NOTHING_HERE: Final = [
+    # Without effect on this broker.
     _number(
         "min.insync.replicas",
         1,
@@ -170,25 +152,28 @@ _NOTHING_HERE: Final = [
 
 #: The names of brokers' defaults of these configs, and names that Kafka 4.0 has removed.
 _UNSERVED: Final = (
-    Unserved("log.retention.ms log.retention.hours log.retention.minutes", Verdict.CALLED, "retention.ms"),
-    Unserved("log.retention.bytes", Verdict.CALLED, "retention.bytes"),
-    Unserved("log.segment.bytes", Verdict.CALLED, "segment.bytes"),
-    Unserved("log.roll.ms log.roll.hours", Verdict.CALLED, "segment.ms"),
-    Unserved("log.cleanup.policy", Verdict.CALLED, "cleanup.policy"),
-    Unserved("log.flush.interval.messages", Verdict.CALLED, "flush.messages"),
-    Unserved("log.flush.interval.ms", Verdict.CALLED, "flush.ms"),
-    Unserved("log.message.timestamp.type", Verdict.CALLED, "message.timestamp.type"),
-    Unserved("message.max.bytes", Verdict.CALLED, "max.message.bytes"),
-    Unserved("message.timestamp.difference.max.ms", Verdict.CALLED, "message.timestamp.before.max.ms"),
-    Unserved(
-        "message.format.version message.downconversion.enable", Verdict.NOT_NEEDED, "Kafka 4.0 has taken it out, too"
+    options.Unserved(
+        "log.retention.ms log.retention.hours log.retention.minutes", options.Verdict.CALLED, "retention.ms"
+    ),
+    options.Unserved("log.retention.bytes", options.Verdict.CALLED, "retention.bytes"),
+    options.Unserved("log.segment.bytes", options.Verdict.CALLED, "segment.bytes"),
+    options.Unserved("log.roll.ms log.roll.hours", options.Verdict.CALLED, "segment.ms"),
+    options.Unserved("log.cleanup.policy", options.Verdict.CALLED, "cleanup.policy"),
+    options.Unserved("log.flush.interval.messages", options.Verdict.CALLED, "flush.messages"),
+    options.Unserved("log.flush.interval.ms", options.Verdict.CALLED, "flush.ms"),
+    options.Unserved("log.message.timestamp.type", options.Verdict.CALLED, "message.timestamp.type"),
+    options.Unserved("message.max.bytes", options.Verdict.CALLED, "max.message.bytes"),
+    options.Unserved("message.timestamp.difference.max.ms", options.Verdict.CALLED, "message.timestamp.before.max.ms"),
+    options.Unserved(
+        "message.format.version message.downconversion.enable",
+        options.Verdict.NOT_NEEDED,
+        "Kafka 4.0 has taken it out, too",
     ),
 )
 
-#: Configs that a topic may carry.
-TOPIC_OPTIONS: Final = OptionSet(
+TOPIC_OPTIONS: Final = options.OptionSet(
     "topic config",
-    [*_ACTED_ON, *_COMPACTED, *_RETENTION, *_TIMESTAMPS, *_COMPRESSION, *_NOTHING_HERE],
+    _CONFIGS,
     unserved=lambda: _UNSERVED,
 )
 

@@ -15,7 +15,6 @@ from kohort.storage.catalog import (
     PRODUCER_ID_BLOCK,
     Catalog,
     CatalogChange,
-    CatalogCut,
     CatalogFile,
     TopicEntry,
     check_topic_name,
@@ -92,7 +91,7 @@ class TopicChanges:
         """Open the catalog; `settings` are the broker's defaults of topic configs."""
         self._fs: Final = fs
         self._settings = settings
-        self._file: Final = CatalogFile(fs, directory)
+        self.file: Final = CatalogFile(fs, directory)
         self.folders: Final = TopicFolders(fs, directory)
         #: Logs of deleted topics, until their folders are renamed.
         self._leaving: list[PartitionLog] = []
@@ -113,12 +112,7 @@ class TopicChanges:
     @property
     def catalog(self) -> Catalog:
         """The catalog in force."""
-        return self._file.catalog
-
-    @property
-    def catalog_cut(self) -> CatalogCut | None:
-        """The bytes that were cut off the end of the catalog, if any."""
-        return self._file.cut
+        return self.file.catalog
 
     def keep(self, topic: Topic) -> None:
         """Add a topic that exists."""
@@ -271,7 +265,7 @@ class TopicChanges:
                 self.folders.sync()
             if plans:
                 changes = [plan.change for plan in plans if plan.failure is None]
-                self._file.write(join([CatalogChange(is_freed=is_freed), *changes]))
+                self.file.write(join([CatalogChange(is_freed=is_freed), *changes]))
                 self._has_freed = False
             else:
                 self.folders.remove_doomed(_REMOVED_AT_ONCE)
@@ -296,7 +290,7 @@ class TopicChanges:
     @property
     def has_leftovers(self) -> bool:
         """Whether folders of deleted topics wait for a `write` without plans."""
-        has_some = (self.catalog.deleting and not self._has_freed) or self.folders.has_doomed
+        has_some = (self.catalog.deleting and not self._has_freed) or self.folders.doomed
         return bool(has_some) and self.stuck_on is None
 
     def _free_folders(self) -> bool:
@@ -321,8 +315,12 @@ class TopicChanges:
             plan.failure = why
             return
         try:
+            name = plan.entry.name
             for number in range(plan.first, plan.entry.partition_count):
-                plan.logs.append(self._open_new(plan.entry, number, plan.config))
+                path = self.folders.path(name, number)
+                log, _ = open_partition(self._fs, path, topic=name, partition=number, config=plan.config)
+                log.leader_epoch = self.leader_epoch
+                plan.logs.append(log)
                 self._made += 1
                 if self._made % _MANY == 0:
                     self.after_many()
@@ -336,12 +334,6 @@ class TopicChanges:
         if plan.entry is not None:
             plan.logs.clear()
             self.folders.unmake(plan.entry, plan.first)
-
-    def _open_new(self, entry: TopicEntry, partition: int, config: LogConfig) -> PartitionLog:
-        path = self.folders.path(entry.name, partition)
-        log, _ = open_partition(self._fs, path, topic=entry.name, partition=partition, config=config)
-        log.leader_epoch = self.leader_epoch
-        return log
 
     def log_config(self, configs: Mapping[str, str], *, is_stored: bool = False) -> LogConfig:
         """Build the log config of a topic; stored configs may be of another version."""
@@ -391,12 +383,7 @@ class TopicFolders:
         self._fs: Final = fs
         self._directory: Final = directory
         #: Paths of deleted folders that are still to be removed.
-        self._doomed: deque[str] = deque()
-
-    @property
-    def has_doomed(self) -> bool:
-        """Whether deleted folders are left to be removed."""
-        return bool(self._doomed)
+        self.doomed: deque[str] = deque()
 
     def path(self, topic: str, partition: int) -> str:
         """Return the path of a partition's folder."""
@@ -442,20 +429,20 @@ class TopicFolders:
                     # Its own was moved before a kill: this one was begun for the next topic of the name.
                     continue
                 self._fs.rename(f"{self._directory}/{folder}", target)
-                self._doomed.append(target)
+                self.doomed.append(target)
         if by_name:
             self._fs.sync_directory(self._directory)
 
     def remove_doomed(self, most: int) -> None:
         """Remove up to `most` of the deleted folders; one that the disk refuses stays until the next start."""
-        for _ in range(min(most, len(self._doomed))):
-            self._fs.remove(self._doomed.popleft())
+        for _ in range(min(most, len(self.doomed))):
+            self._fs.remove(self.doomed.popleft())
 
     def remove_deleted(self) -> None:
         """Remove every folder of a deleted topic, those of earlier runs included."""
         names = self._fs.list_directory(self._directory)
-        self._doomed = deque(f"{self._directory}/{name}" for name in names if _DELETED_FOLDER.search(name))
-        self.remove_doomed(len(self._doomed))
+        self.doomed = deque(f"{self._directory}/{name}" for name in names if _DELETED_FOLDER.search(name))
+        self.remove_doomed(len(self.doomed))
 
     def remove_unfinished(self, topics: Mapping[str, TopicEntry]) -> None:
         """Remove the folders, without records, of topics that were never created to the end."""

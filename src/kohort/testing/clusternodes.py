@@ -26,7 +26,6 @@ from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import listen_on
 from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
 from kohort.coordinator import commands
-from kohort.coordinator.commands import Command, GroupCommand, Refusal
 from kohort.coordinator.commands.admin import AlterGroupConfigs, DescribeGroupConfigs, ListGroups, ListGroupsReply
 from kohort.coordinator.decision import ReplyBody
 from kohort.coordinator.journal_events.open_rebalances import Reads
@@ -160,7 +159,7 @@ class NodeCoordination:
         """Return the session timeout of a group's KIP-848 members."""
         return self._runtime.session_timeout_ms(group_id)
 
-    def answer(self, request: Asker, command: GroupCommand, translate: Translate) -> None:
+    def answer(self, request: Asker, command: commands.GroupCommand, translate: Translate) -> None:
         """Carry out a command for a group that is coordinated here."""
         if self._is_here(command.group_id):
             self._runtime.answer(request, command, translate)
@@ -185,7 +184,7 @@ class NodeCoordination:
         """Carry out a repeated heartbeat, if the group is still coordinated here."""
         return self._runtime.renew(command) if self._is_here(command.group_id) else None
 
-    def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
+    def ask(self, command: commands.GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
         """Carry out a command for a group that is coordinated here."""
         if isinstance(command, _ANYWHERE) or self._is_here(command.group_id):
             self._runtime.ask(command, on_reply)
@@ -196,7 +195,7 @@ class NodeCoordination:
         self,
         index: int,
         token: RequestToken,
-        command: Command,
+        command: commands.Command,
         on_reply: Callable[[ReplyBody], None],
     ) -> None:
         """Carry out a command for a shard; groups coordinated by another broker are not listed."""
@@ -215,8 +214,8 @@ class NodeCoordination:
         return self._leadership.coordinator_of(group_id) == self._leadership.node_id
 
 
-def _refusal() -> Refusal:
-    return Refusal(code=ErrorCode.NOT_COORDINATOR, message="another broker coordinates this group")
+def _refusal() -> commands.Refusal:
+    return commands.Refusal(code=ErrorCode.NOT_COORDINATOR, message="another broker coordinates this group")
 
 
 class ClusterNode:

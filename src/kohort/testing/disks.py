@@ -15,29 +15,19 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from kohort.errors import StorageError
-from kohort.storage.files.fs import (
-    Buffer,
-    Directory,
-    DiskHealth,
-    FileLock,
-    FileSystem,
-    LogFile,
-    SyncFailedError,
-    refusal_of,
-)
-from kohort.storage.files.volatilefs import Node, VolatileDirectory, VolatileFile, VolatileFileSystem
+from kohort.storage.files import fs, volatilefs
 
 #: (path, durable size, written size) -> size that survives.
 Survives: TypeAlias = Callable[[str, int, int], int]
 #: One change of a directory: name, and the node it names since (None: removed).
-_Change: TypeAlias = tuple[tuple[str, Node | None], ...]
+_Change: TypeAlias = tuple[tuple[str, volatilefs.Node | None], ...]
 
 
 class Crashed(Exception):
     """The simulated machine stopped in the middle of an operation."""
 
 
-class MemoryFile(VolatileFile):
+class MemoryFile(volatilefs.VolatileFile):
     """A file in memory; only synced bytes survive a crash."""
 
     __slots__ = ("_disk", "durable_size")
@@ -48,7 +38,7 @@ class MemoryFile(VolatileFile):
         #: Bytes from the start that a crash cannot take.
         self.durable_size = 0
 
-    def write(self, position: int, data: Buffer) -> None:
+    def write(self, position: int, data: fs.Buffer) -> None:
         self._disk.check_room(len(data))
         super().write(position, data)
         self._disk.step()
@@ -60,7 +50,7 @@ class MemoryFile(VolatileFile):
 
     def sync(self) -> None:
         if self._disk.sync_error:
-            raise SyncFailedError(f"cannot make a file durable: {self._disk.sync_error}")
+            raise fs.SyncFailedError(f"cannot make a file durable: {self._disk.sync_error}")
         # A sync covers what was written before it began; a crash inside it leaves it undone.
         covered = self._size
         self._disk.step()
@@ -83,7 +73,7 @@ class MemoryFile(VolatileFile):
         self._size = self.durable_size = len(self._buffer)
 
 
-class MemoryDirectory(VolatileDirectory):
+class MemoryDirectory(volatilefs.VolatileDirectory):
     """A directory in memory; its changes are undone by a crash until they are synced."""
 
     __slots__ = ("_disk", "unsynced")
@@ -94,7 +84,7 @@ class MemoryDirectory(VolatileDirectory):
         #: Inverse of each change since the last sync, oldest first.
         self.unsynced: list[_Change] = []
 
-    def change(self, *changes: tuple[str, Node | None]) -> None:
+    def change(self, *changes: tuple[str, volatilefs.Node | None]) -> None:
         self.unsynced.append(tuple((name, self.entries.get(name)) for name, _ in changes))
         super().change(*changes)
 
@@ -104,18 +94,18 @@ class MemoryDirectory(VolatileDirectory):
 
     def sync(self) -> None:
         if self._disk.sync_error:
-            raise SyncFailedError(f"cannot make a directory durable: {self._disk.sync_error}")
+            raise fs.SyncFailedError(f"cannot make a directory durable: {self._disk.sync_error}")
         covered = {id(change): change for change in self.unsynced}
         self._disk.step()
         # Changes by another thread meanwhile are not covered.
         self.unsynced = [change for change in self.unsynced if id(change) not in covered]
 
-    def copy(self, disk: MemoryFileSystem, known: dict[int, Node]) -> MemoryDirectory:
+    def copy(self, disk: MemoryFileSystem, known: dict[int, volatilefs.Node]) -> MemoryDirectory:
         """Copy the directory to another disk; `known`: copies made so far, by the original's identity."""
         twin = MemoryDirectory(disk)
         known[id(self)] = twin
 
-        def copied(node: Node | None) -> Node | None:
+        def copied(node: volatilefs.Node | None) -> volatilefs.Node | None:
             if node is not None and id(node) not in known:
                 assert isinstance(node, MemoryFile | MemoryDirectory)
                 known[id(node)] = node.copy(disk) if isinstance(node, MemoryFile) else node.copy(disk, known)
@@ -128,7 +118,7 @@ class MemoryDirectory(VolatileDirectory):
         return twin
 
 
-class MemoryFileSystem(VolatileFileSystem):
+class MemoryFileSystem(volatilefs.VolatileFileSystem):
     """Directories and files in memory, with the faults that tests inject into a disk.
 
     Args:
@@ -211,7 +201,7 @@ class MemoryFileSystem(VolatileFileSystem):
     def _new_directory(self) -> MemoryDirectory:
         return MemoryDirectory(self)
 
-    def _change(self, directory: VolatileDirectory, *changes: tuple[str, Node | None]) -> None:
+    def _change(self, directory: volatilefs.VolatileDirectory, *changes: tuple[str, volatilefs.Node | None]) -> None:
         super()._change(directory, *changes)
         self.step()
 
@@ -304,12 +294,12 @@ class FaultyFileSystem:
     kohort.storage.files.fs.SyncFailedError: cannot make /orders.log durable: Input/output error
     """
 
-    def __init__(self, behind: FileSystem | None = None) -> None:
+    def __init__(self, behind: fs.FileSystem | None = None) -> None:
         self._behind: Final = behind or MemoryFileSystem()
         self.volatile: Final = self._behind.volatile
         self.held: Final = self._behind.held
         #: Of the process that uses the disk at present.
-        self.health = DiskHealth()
+        self.health = fs.DiskHealth()
         #: How many operations there were.
         self.operations = 0
         #: Operations that a fault has struck, in order.
@@ -318,7 +308,7 @@ class FaultyFileSystem:
         self.on_operation: Callable[[Operation], None] = lambda _: None
         self._injected: list[_Injected] = []
         self._is_down = False
-        self._locks: list[FileLock] = []
+        self._locks: list[fs.FileLock] = []
 
     def inject(
         self,
@@ -344,7 +334,7 @@ class FaultyFileSystem:
 
     def restart(self) -> None:
         """Forget the process that used the disk: its locks are free, its failures forgotten."""
-        self.health = DiskHealth()
+        self.health = fs.DiskHealth()
         for lock in self._locks:
             lock.release()
         self._locks.clear()
@@ -403,7 +393,7 @@ class FaultyFileSystem:
         why = OSError(fault.number, os.strerror(fault.number))
         if name in SYNCS:
             return self.health.judge_sync(why, f"directory {path}" if name == "sync_directory" else path)
-        judge = self.health.judge if name in CHANGES else refusal_of
+        judge = self.health.judge if name in CHANGES else fs.refusal_of
         return judge(why, _DOING.get(name, name), path)
 
     def make_directory(self, path: str) -> None:
@@ -441,7 +431,7 @@ class FaultyFileSystem:
     def sync_directory(self, path: str) -> None:
         self.open_directory(path).sync()
 
-    def lock(self, path: str, owner: str) -> FileLock | None:
+    def lock(self, path: str, owner: str) -> fs.FileLock | None:
         self.begin("lock", path)
         lock = self._behind.lock(path, owner)
         if lock is not None:
@@ -460,7 +450,7 @@ class FaultyFile:
 
     __slots__ = ("_behind", "_disk", "path")
 
-    def __init__(self, disk: FaultyFileSystem, path: str, behind: LogFile) -> None:
+    def __init__(self, disk: FaultyFileSystem, path: str, behind: fs.LogFile) -> None:
         self._disk = disk
         self._behind = behind
         self.path = path
@@ -469,12 +459,12 @@ class FaultyFile:
         self._disk.begin("size", self.path)
         return self._behind.size()
 
-    def write(self, position: int, data: Buffer) -> None:
+    def write(self, position: int, data: fs.Buffer) -> None:
         fault = self._disk.begin("write", self.path)
         if fault is Fault.SHORT_WRITE:
             self._behind.write(position, memoryview(data)[: len(data) // 2])
             self._behind.truncate(position)
-            raise refusal_of(OSError(errno.ENOSPC, ""), "write to", self.path)
+            raise fs.refusal_of(OSError(errno.ENOSPC, ""), "write to", self.path)
         self._behind.write(position, data)
 
     def read(self, position: int, size: int, *, wait: bool = True) -> bytes:
@@ -499,7 +489,7 @@ class FaultyDirectory:
 
     __slots__ = ("_behind", "_disk", "path")
 
-    def __init__(self, disk: FaultyFileSystem, path: str, behind: Directory) -> None:
+    def __init__(self, disk: FaultyFileSystem, path: str, behind: fs.Directory) -> None:
         self._disk = disk
         self._behind = behind
         self.path = path

@@ -21,7 +21,7 @@ from kohort.storage.data_directory import CLEANED_NAME, load_offsets
 from kohort.storage.files.fs import DiskFileSystem
 from kohort.storage.log_state import capture, settle
 from kohort.storage.log_state import write as save
-from kohort.storage.recovery import CLEANED_SUFFIX
+from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX
 from kohort.storage.store import Store
 from kohort.testing.disks import MemoryFileSystem
 from kohort.wire.messages.offset_commit import (
@@ -231,7 +231,7 @@ def test_log_that_retention_or_its_topic_takes_from_compaction_is_no_failure(
     partition.filing.begin()
 
     def has_unfinished() -> bool:
-        return any(name.endswith(CLEANED_SUFFIX) for name in store.fs.list_directory(partition.directory))
+        return any(name.endswith(UNFINISHED_SUFFIX) for name in store.fs.list_directory(partition.directory))
 
     async def main() -> None:
         async with running_compactor(store) as compactor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 
 import kohort
+from kohort.cli.folders import PAGE_MARK, check_page, take_tables_folder
 from kohort.cli.main import main
-from kohort.cli.report import check_place, parse_since
-from kohort.cli.report.follow import Rows, finish, take_place
-from kohort.cli.report.page import MARK, SECTIONS, render, write_page
+from kohort.cli.report import since_in_ms
+from kohort.cli.report.follow import Rows, finish
+from kohort.cli.report.page import SECTIONS, render, write_page
 from kohort.errors import ConfigError, KohortError
 from support.ports import quiet_port
 from support.waiting import until
@@ -26,23 +28,27 @@ def report(**lines: list[dict[str, Any]]) -> dict[str, Any]:
     return {**empty, "points": [], "groups": ["billing"], "made": "now", "notes": [], "summary": SUMMARY, **lines}
 
 
+def at(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("7d", 604_800)],
 )
 def test_a_span_counts_back_from_now(text: str, seconds: int) -> None:
-    assert parse_since(text, now_s=2_000_000.0) == (2_000_000 - seconds) * 1000
+    assert since_in_ms(text, now=at(2_000_000)) == (2_000_000 - seconds) * 1000
 
 
 def test_a_time_may_have_a_zone() -> None:
-    assert parse_since("1970-01-02T00:00+00:00", now_s=0.0) == 86_400_000
-    assert parse_since(None, now_s=0.0) is None
+    assert since_in_ms("1970-01-02T00:00+00:00", now=at(0)) == 86_400_000
+    assert since_in_ms(None, now=at(0)) is None
 
 
 @pytest.mark.parametrize("text", ["2 hours", "yesterday", "", "-3h", "h"])
 def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ConfigError, match="30m, 2h or 7d, or a time like 2026-01-31T12:00"):
-        parse_since(text, now_s=0.0)
+        since_in_ms(text, now=at(0))
 
 
 @pytest.mark.parametrize(
@@ -90,14 +96,14 @@ def test_a_file_that_is_no_report_is_left_alone(tmp_path: Path) -> None:
     page = tmp_path / "index.html"
     page.write_text("<p>mine")
     with pytest.raises(KohortError, match="is no report: it is left alone; --force writes over it"):
-        check_place(page, is_forced=False)
-    check_place(page, is_forced=True)
+        check_page(page, is_forced=False)
+    check_page(page, is_forced=True)
 
 
 def test_a_report_is_replaced_by_the_next(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     write_page(report(), page)
-    check_place(page, is_forced=False)
+    check_page(page, is_forced=False)
     write_page(report(groups=["billing", "returns"]), page)
     assert "<h1>2 groups</h1>" in page.read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
@@ -113,7 +119,7 @@ def test_a_broker_without_a_history_is_told_for_lag_alone() -> None:
 def test_tables_that_cannot_be_made_are_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(KohortError, match="cannot hold tables: Not a directory; choose another with --tables"):
-        take_place(tmp_path / "file" / "tables")
+        take_tables_folder(tmp_path / "file" / "tables")
 
 
 @pytest.mark.parametrize(
@@ -165,8 +171,8 @@ def test_rows_of_a_broker_that_began_anew_are_written_too(tmp_path: Path, capsys
 def test_tables_take_no_folder_of_somebody_else(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(KohortError, match="holds files and not the mark of a report's tables"):
-        take_place(tmp_path)
-    assert take_place(take_place(tmp_path / "new")) == tmp_path / "new"
+        take_tables_folder(tmp_path)
+    assert take_tables_folder(take_tables_folder(tmp_path / "new")) == tmp_path / "new"
 
 
 class Outline(HTMLParser):
@@ -214,7 +220,7 @@ def test_the_page_is_whole_and_needs_nothing(full: str) -> None:
     assert outline.seen.count("svg") == 4
     assert not {"script", "link", "img", "iframe"} & set(outline.seen)
     assert all(link.startswith("#") for link in outline.links)
-    assert MARK in full[:1_000]
+    assert PAGE_MARK in full[:1_000]
 
 
 @pytest.mark.large

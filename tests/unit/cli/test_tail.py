@@ -47,6 +47,10 @@ def test_reading_starts_within_what_is_there(word: str, offset: int) -> None:
     assert first_offset(start, begin=10, end=20) == offset
 
 
+def test_a_span_longer_than_the_calendar_starts_in_1970() -> None:
+    assert parse_start("999999999d") == datetime.fromtimestamp(0, UTC)
+
+
 @pytest.mark.parametrize(
     ("word", "hint"), [("begining", "did you mean beginning"), ("yesterday", "OFFSET, -N, 2h and 2026-01-31T12:00Z$")]
 )

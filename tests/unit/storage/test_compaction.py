@@ -25,7 +25,8 @@ from kohort.storage.log_state import capture, settle
 from kohort.storage.log_state import write as save
 from kohort.storage.partitions.leader_epoch_runs import EpochRuns
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery import CLEANED_SUFFIX, mark_sparse
+from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX
+from kohort.storage.recovery import mark_sparse
 from kohort.testing.disks import Crashed, MemoryFileSystem
 from support.storage_logs import MODEL_CASES, empty_log, open_log
 
@@ -214,7 +215,7 @@ def test_crash_at_any_step_leaves_every_record_that_counts(kept: int) -> None:
             key: value for key, value in before.items() if key != b"key-1"
         }, steps
         assert after[b"key-1"][1] in (b"value 19", b"value 20")
-        assert not [name for name in fs.list_directory(DIRECTORY) if name.endswith(CLEANED_SUFFIX)]
+        assert not [name for name in fs.list_directory(DIRECTORY) if name.endswith(UNFINISHED_SUFFIX)]
         assert len([name for name in fs.list_directory(DIRECTORY) if name.endswith(".log")]) == len(reopened.segments)
         assert clean(fs, reopened, now_ms=9 * DAY_MS) is not None
         assert {key: fold(records(reopened)).get(key) for key in after} == after

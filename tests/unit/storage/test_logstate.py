@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -204,7 +203,7 @@ def test_an_index_of_half_an_entry_is_no_index() -> None:
     assert facts is not None
     path = index_path(DIRECTORY, base, TIME_SUFFIX)
     fs.open(path).truncate(3)
-    save_facts(fs, DIRECTORY, base, replace(facts, timeindex=sum_of(fs.open(path).read(0, 3))))
+    save_facts(fs, DIRECTORY, base, facts._replace(time_index=sum_of(fs.open(path).read(0, 3))))
     log = recover(fs)
     assert log.log_end_offset == added[-1][0] + 2
     assert find_time(log, added[-2][1]) is not None

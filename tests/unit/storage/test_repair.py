@@ -11,7 +11,7 @@ from kohort.storage.store import Store
 from kohort.storage.tools.inspection import PartitionContent, inspect_directory
 from kohort.storage.tools.repair import Remedy, make_catalog, plan_catalog, plan_repair, repair
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import TOPIC_ID, batch, offsets, sequenced, values
+from support.storage_logs import TOPIC_ID, batch, offsets, sequenced, take_producer_ids, values
 
 SIZE = len(batch())
 FILE = "/data/orders-0/00000000000000000000.log"
@@ -214,7 +214,7 @@ def test_missing_catalog_is_made_from_the_folders() -> None:
         OFFSETS_TOPIC: compacts,
     }
     # None that an earlier run may have given out.
-    assert store.next_producer_id_block().start == 1_005_000
+    assert take_producer_ids(store).start == 1_005_000
     store.close()
 
 

@@ -18,7 +18,7 @@ from kohort.storage.files.fs import DiskFailedError, DiskFileSystem, SyncFailedE
 from kohort.storage.store import Store
 from kohort.storage.tools.inspection import inspect_directory
 from kohort.testing.disks import Crashed, MemoryFileSystem
-from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch, offsets, sequenced, values
+from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch, offsets, sequenced, take_producer_ids, values
 
 #: What `summary` says, and the configs of the topic "orders".
 State: TypeAlias = tuple[dict[str, list[int]], dict[str, str]]
@@ -161,14 +161,14 @@ def test_kill_9_loses_nothing_that_was_appended(directory: str) -> None:
     """The page cache outlives the process; producers' sequences too."""
     script = f"""
 import os, signal
-from support.storage_logs import TOPIC_ID, sequenced
+from support.storage_logs import TOPIC_ID, sequenced, take_producer_ids
 from kohort.storage.tools.inspection import inspect_directory
 from kohort.storage.store import Store
 store = Store.open({directory!r})
 log = store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions[0]
 for at in range(50):
     log.append(sequenced(at), now_ms=5)
-print(store.next_producer_id_block(), flush=True)
+print(take_producer_ids(store), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     run = subprocess.run(
@@ -185,7 +185,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert offsets(log.read(0, 1 << 20)) == list(range(50))
     assert log.append(sequenced(49), now_ms=5).duplicate
     assert log.append(sequenced(50), now_ms=5).base_offset == 50
-    assert store.next_producer_id_block() == range(1000, 2000)
+    assert take_producer_ids(store) == range(1000, 2000)
     store.close()
 
 
@@ -363,14 +363,14 @@ def test_bad_requests_change_nothing() -> None:
     store.create_topic("orders", 2, topic_id=TOPIC_ID)
     refused(ErrorCode.TOPIC_ALREADY_EXISTS, lambda: store.create_topic("orders", 1, topic_id=OTHER_ID))
     refused(ErrorCode.INVALID_PARTITIONS, lambda: store.create_topic("other", 0, topic_id=OTHER_ID))
-    refused(ErrorCode.INVALID_PARTITIONS, lambda: store.add_partitions("orders", 2))
-    refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, lambda: store.add_partitions("other", 2))
+    refused(ErrorCode.INVALID_PARTITIONS, lambda: store.carry_out(store.changes.plan_partitions("orders", 2)))
+    refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, lambda: store.carry_out(store.changes.plan_partitions("other", 2)))
     refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, lambda: store.delete_topic("other"))
-    refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, lambda: store.set_topic_configs("other", {}))
+    refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, lambda: store.carry_out(store.changes.plan_configs("other", {})))
     with pytest.raises(UnknownOptionError, match=r"did you mean retention.ms"):
         store.create_topic("other", 1, topic_id=OTHER_ID, configs={"retntion.ms": "1"})
     with pytest.raises(ConfigError, match=r"flush.messages cannot be 0"):
-        store.set_topic_configs("orders", {"flush.messages": "0"})
+        store.carry_out(store.changes.plan_configs("orders", {"flush.messages": "0"}))
     assert summary(store) == {"orders": [0, 0]}
     assert store.topics["orders"].configs == {}
 
@@ -384,7 +384,8 @@ def test_partitions_are_added(directory: str) -> None:
     store = Store.open(directory)
     store.create_topic("orders", 1, topic_id=TOPIC_ID)
     store.topics["orders"].partitions[0].append(batch(2), now_ms=5)
-    store.add_partitions("orders", 3).partitions[2].append(batch(1), now_ms=5)
+    store.carry_out(store.changes.plan_partitions("orders", 3))
+    store.topics["orders"].partitions[2].append(batch(1), now_ms=5)
     store.close()
 
     store = Store.open(directory)
@@ -425,14 +426,14 @@ def test_log_of_the_groups_stays_compacted() -> None:
     store.create_topic(OFFSETS_TOPIC, 1, topic_id=TOPIC_ID, configs={"cleanup.policy": "compact"})
     for configs in ({"cleanup.policy": "delete"}, {"segment.bytes": "1000"}):
         with pytest.raises(ConfigError, match=r"cleanup.policy of __consumer_offsets has to have compact"):
-            store.set_topic_configs(OFFSETS_TOPIC, configs)
-    store.set_topic_configs(OFFSETS_TOPIC, {"cleanup.policy": "compact,delete"})
+            store.carry_out(store.changes.plan_configs(OFFSETS_TOPIC, configs))
+    store.carry_out(store.changes.plan_configs(OFFSETS_TOPIC, {"cleanup.policy": "compact,delete"}))
 
 
 def test_configs_are_replaced_and_kept(directory: str) -> None:
     store = Store.open(directory)
     topic = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs={"retention.ms": "1"})
-    store.set_topic_configs("orders", {"max.message.bytes": "100"})
+    store.carry_out(store.changes.plan_configs("orders", {"max.message.bytes": "100"}))
     refused(ErrorCode.MESSAGE_TOO_LARGE, lambda: topic.partitions[0].append(batch(value=bytes(100)), now_ms=5))
     store.close()
 
@@ -492,7 +493,7 @@ def test_a_folder_in_the_way_of_a_new_topic_is_refused_and_left_alone(directory:
     file.parent.mkdir()
     file.write_bytes(b"mine")
     with pytest.raises(StorageError, match="orders-1 is in the way of topic orders; move it away"):
-        store.add_partitions("orders", 2)
+        store.carry_out(store.changes.plan_partitions("orders", 2))
     assert (file.read_bytes(), summary(store)) == (b"mine", {"orders": [0]})
     store.close()
 
@@ -557,15 +558,15 @@ def delete(store: Store) -> None:
 
 
 def add(store: Store) -> None:
-    store.add_partitions("orders", 4)
+    store.carry_out(store.changes.plan_partitions("orders", 4))
 
 
 def configure(store: Store) -> None:
-    store.set_topic_configs("orders", {"retention.ms": "1"})
+    store.carry_out(store.changes.plan_configs("orders", {"retention.ms": "1"}))
 
 
 def take_ids(store: Store) -> None:
-    store.next_producer_id_block()
+    take_producer_ids(store)
 
 
 def close(store: Store) -> None:
@@ -589,7 +590,7 @@ def test_a_change_that_stops_at_any_step_has_happened_or_not(
         log = store.create_topic("orders", 2, topic_id=TOPIC_ID).partitions[1]
         log.append(batch(3), now_ms=5)
         log.mark_durable(log.sync())
-        block = store.next_producer_id_block()
+        block = take_producer_ids(store)
         fs.steps_left = step
         try:
             change(store)
@@ -602,7 +603,7 @@ def test_a_change_that_stops_at_any_step_has_happened_or_not(
         state = (summary(store), dict(store.topics["orders"].configs) if "orders" in store.topics else {})
         seen.append(state)
         check_folders(fs, store)
-        assert store.next_producer_id_block().start >= block.stop + 1000 * (finished and change is take_ids)
+        assert take_producer_ids(store).start >= block.stop + 1000 * (finished and change is take_ids)
         store.create_topic("later", 1, topic_id=TopicId(bytes(16))).partitions[0].append(batch(), now_ms=5)
         store.close()
         if finished:

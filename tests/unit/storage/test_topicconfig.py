@@ -142,7 +142,8 @@ def test_what_another_version_stored_keeps_no_broker_from_starting() -> None:
     file.write(CatalogChange(topics=(replace(entry, configs=other),)))
 
     store = Store.open("/data", fs=fs)
-    topic = store.add_partitions("orders", 2)
+    store.carry_out(store.changes.plan_partitions("orders", 2))
+    topic = store.topics["orders"]
 
     assert [log.config.flush_messages for log in topic.partitions] == [7, 7]
     assert topic.configs == {"flush.messages": "7", "cleanup.policy": "compakt", "from.the.future": "1"}

@@ -11,7 +11,7 @@ from kohort.ids import OFFSETS_TOPIC
 from kohort.records.batch import Record, iterate_records
 from kohort.storage.store import Store
 from support.data_directory import FLIGHTS_ID, OFFSETS_ID, ORDERS_ID
-from support.storage_logs import find_latest, find_time, offsets, sequenced, values
+from support.storage_logs import find_latest, find_time, offsets, sequenced, take_producer_ids, values
 
 DIRECTORIES = Path(__file__).parents[2] / "data"
 
@@ -47,5 +47,5 @@ def test_a_directory_of_format_1_opens_and_reads(tmp_path: Path, clean: bool) ->
     assert list(iterate_records(view)) == [Record(3, 2_000_001, None, None, (("trace", b"1"), ("empty", None)))]
     assert store.topics[OFFSETS_TOPIC].is_internal
     assert values(store.topics[OFFSETS_TOPIC].partitions[1]) == [b"\0\3"]
-    assert store.next_producer_id_block() == range(2000, 3000)
+    assert take_producer_ids(store) == range(2000, 3000)
     store.close()

@@ -6,6 +6,7 @@ processed it first and had not committed it, another member processed it after t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -36,17 +37,6 @@ class MemberAccount:
     committed: dict[int, int] = field(default_factory=dict)
 
 
-class Count(NamedTuple):
-    """`distinct` records processed; those processed again: `excused` by the kill, `doubled` without it.
-
-    `doubled`: (member, the next member) -> how many records.
-    """
-
-    distinct: int
-    excused: int
-    doubled: dict[tuple[str, str], int]
-
-
 @dataclass(kw_only=True)
 class QueryAccount:
     """One streaming query's account."""
@@ -73,6 +63,7 @@ class SparkAccount:
     #: Of those, the ones that are in no batch in doubt.
     doubled: int = 0
     committed: int = 0
+    #: (carrier, departures, mean delay in minutes), most departures first.
     rows: list[tuple[str, int, float]] = field(default_factory=list)
     picture: str | None = None
     report: str | None = None
@@ -96,106 +87,88 @@ class Account:
     complaints: list[str] = field(default_factory=list)
 
 
-def count_records(members: Sequence[MemberAccount], ends: Mapping[int, int], *, killed: str) -> Count:
-    """Go through all that was processed, in the order of time.
+def check(account: Account, ends: Mapping[int, int]) -> None:
+    """Count the processed records in the order of time, and complain of those that the kill does not explain.
 
-    Args:
-        members: with their spans and commits.
-        ends: partition -> number of records in it; offsets start at 0 and have no gaps.
-        killed: the member whose uncommitted records other members have to process again.
+    `ends`: partition -> number of records in it; offsets start at 0 and have no gaps.
     """
+    killed = account.killed
     #: The member that processed each record last.
     seen: dict[int, list[str | None]] = {partition: [None] * end for partition, end in ends.items()}
-    committed = next((member.committed for member in members if member.name == killed), {})
-    excused = 0
-    doubled: dict[tuple[str, str], int] = {}
-    spans = sorted(((span, member.name) for member in members for span in member.spans), key=lambda row: row[0].at)
-    for span, name in spans:
+    committed = next((member.committed for member in account.members if member.name == killed), {})
+    #: (Member, the next member) -> records that both processed, without the kill.
+    doubled: Counter[tuple[str, str]] = Counter()
+    spans = [(span, member.name) for member in account.members for span in member.spans]
+    for span, name in sorted(spans, key=lambda row: row[0].at):
         owners = seen[span.partition]
         for offset in range(span.first, span.last + 1):
-            earlier = owners[offset]
-            if earlier == killed != name and offset >= committed.get(span.partition, 0):
-                excused += 1
-            elif earlier is not None:
-                doubled[earlier, name] = doubled.get((earlier, name), 0) + 1
-            owners[offset] = name
-    distinct = sum(owner is not None for owners in seen.values() for owner in owners)
-    return Count(distinct, excused, doubled)
-
-
-def check(account: Account, ends: Mapping[int, int]) -> None:
-    """Fill in counts and complaints; only the kill may double records, and only the killed member's."""
-    count = count_records(account.members, ends, killed=account.killed)
-    account.counted, account.duplicates = count.distinct, count.excused + sum(count.doubled.values())
-    account.missing = account.produced - count.distinct
+            earlier, owners[offset] = owners[offset], name
+            account.duplicates += earlier is not None
+            is_excused = earlier == killed != name and offset >= committed.get(span.partition, 0)
+            if earlier is not None and not is_excused:
+                doubled[earlier, name] += 1
+    account.counted = sum(owner is not None for owners in seen.values() for owner in owners)
+    account.missing = account.produced - account.counted
     if sum(ends.values()) != account.produced:
         account.complaints.append(f"the topic has {sum(ends.values())} records, {account.produced} were acknowledged")
     if account.missing:
-        account.complaints.append(f"{records(account.missing)} processed by nobody")
-    for (first, then), again in count.doubled.items():
-        both = f"{records(again)} processed by {first} and again by {then}"
-        account.complaints.append(f"{both}, which the kill of {account.killed} does not explain")
+        account.complaints.append(f"{_records(account.missing)} processed by nobody")
+    account.complaints += [
+        f"{_records(again)} processed by {first} and again by {then}, which the kill of {killed} does not explain"
+        for (first, then), again in doubled.items()
+    ]
 
 
 def check_spark(account: Account, spark: SparkAccount) -> None:
     """Check that every record was read and committed, and twice only in a batch that was in doubt."""
-    if spark.counted != spark.produced:
-        account.complaints.append(f"the Spark queries read {spark.counted} records, {spark.produced} were produced")
-    if spark.committed != spark.produced:
-        account.complaints.append(
-            f"the Spark queries committed {spark.committed} records, {spark.produced} were produced"
-        )
+    account.complaints += [
+        f"the Spark queries {verb} {count} records, {spark.produced} were produced"
+        for verb, count in (("read", spark.counted), ("committed", spark.committed))
+        if count != spark.produced
+    ]
     if spark.doubled:
-        account.complaints.append(f"{records(spark.doubled)} read twice by the Spark queries with no batch in doubt")
+        account.complaints.append(f"{_records(spark.doubled)} read twice by the Spark queries with no batch in doubt")
 
 
-def records(count: int) -> str:
-    """Format a count: `1 record was`, `2 records were`."""
+def _records(count: int) -> str:
     return f"{count:,} record was" if count == 1 else f"{count:,} records were"
 
 
 def print_account(account: Account) -> None:
-    """Print the account as tables."""
+    """Print the account as tables and sentences."""
     spark = account.spark
-    print("\nWhat each member processed")
-    rows = [(member.name, f"{member.records:,}", member.fate) for member in account.members]
-    print_table(("MEMBER", "RECORDS", "END"), rows, empty="no members")
+    members = [(member.name, f"{member.records:,}", member.fate) for member in account.members]
+    _print_part("What each member processed", ("MEMBER", "RECORDS", "END"), members)
     _print_rebalances("Each rebalance, as the broker explains it", account.rebalances)
     if spark is not None:
-        print("\nWhat each Spark query read")
-        read = [(row.name, f"{row.records:,}", str(row.batches), ", ".join(row.ends)) for row in spark.queries]
-        print_table(("QUERY", "RECORDS", "BATCHES", "ENDS"), read, empty="no queries")
+        queries = [(row.name, f"{row.records:,}", str(row.batches), ", ".join(row.ends)) for row in spark.queries]
+        _print_part("What each Spark query read", ("QUERY", "RECORDS", "BATCHES", "ENDS"), queries)
         _print_rebalances("Each rebalance of the queries' group, as the broker explains it", spark.rebalances)
-        print("\nSpark: departures and mean delay by carrier")
-        shown = [(carrier, f"{flights:,}", f"{delay:.1f} min") for carrier, flights, delay in spark.rows]
-        print_table(("CARRIER", "DEPARTURES", "MEAN DELAY"), shown, empty="none")
+        carriers = [(carrier, f"{flights:,}", f"{delay:.1f} min") for carrier, flights, delay in spark.rows]
+        title = "Spark: departures and mean delay by carrier"
+        _print_part(title, ("CARRIER", "DEPARTURES", "MEAN DELAY"), carriers)
     print(f"\n{account.produced:,} produced, {account.counted:,} processed by the group, {account.missing:,} missing")
-    if not account.duplicates:
-        print("0 twice: the kill did not fall between a poll and its commit")
-    else:
-        them = "it" if account.duplicates == 1 else "them"
-        excuse = "" if account.complaints else f": {account.killed} was killed before it committed {them}"
-        print(f"{account.duplicates:,} twice{excuse}")
+    them = "it" if account.duplicates == 1 else "them"
+    excuse = "" if account.complaints else f": {account.killed} was killed before it committed {them}"
+    never = ": the kill did not fall between a poll and its commit"
+    print(f"{account.duplicates:,} twice{excuse if account.duplicates else never}")
     if spark is not None:
-        _print_spark(spark)
+        missing = spark.produced - spark.counted
+        print(f"{spark.produced:,} in the end, {spark.counted:,} read by the Spark queries, {missing:,} missing")
+        excuse = "" if spark.doubled else ": in the batch of a killed reader that was not back before its session ended"
+        never = ": nobody else has read a batch that was in doubt"
+        print(f"{spark.duplicates:,} twice{excuse if spark.duplicates else never}")
+        for name, path in (("picture", spark.picture), ("report of both groups", spark.report)):
+            if path:
+                print(f"{name}: {path}")
     print(f"done in {account.seconds:.0f} s" + ("" if account.complaints else ": everything adds up"))
+
+
+def _print_part(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    print(f"\n{title}")
+    print_table(columns, rows, empty="none")
 
 
 def _print_rebalances(title: str, rebalances: Sequence[GroupRebalance]) -> None:
     """Print the rebalances in the words of `kohort group why`."""
-    print(f"\n{title}")
-    for rebalance in rebalances:
-        print(f"{show_clock(rebalance.began_ms)}  {rebalance.sentence}")
-
-
-def _print_spark(spark: SparkAccount) -> None:
-    missing = spark.produced - spark.counted
-    print(f"{spark.produced:,} in the end, {spark.counted:,} read by the Spark queries, {missing:,} missing")
-    if not spark.duplicates:
-        print("0 twice: nobody else has read a batch that was in doubt")
-    else:
-        excuse = "" if spark.doubled else ": in the batch of a killed reader that was not back before its session ended"
-        print(f"{spark.duplicates:,} twice{excuse}")
-    for name, path in (("picture", spark.picture), ("report of both groups", spark.report)):
-        if path:
-            print(f"{name}: {path}")
+    print(f"\n{title}", *(f"{show_clock(each.began_ms)}  {each.sentence}" for each in rebalances), sep="\n")

@@ -13,13 +13,14 @@ import time
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from kohort import Producer
-from kohort.cli.demo.place import TOPIC
+from kohort.cli.folders import TOPIC
 from kohort.errors import KohortError
 
 #: Columns that stay text; every other one is a whole number.
@@ -47,35 +48,30 @@ def read_flights(path: Path) -> Iterator[tuple[bytes, bytes]]:
     """Yield (key, value) of each flight in file order; missing numbers (cancelled flights) are null."""
     with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as raw:
         for row in csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline="")):
-            flight = {name: _parse(name, value) for name, value in row.items()}
+            flight: dict[str, object] = {
+                name: None if text in ("", "NA") else text if name in _TEXTS else int(float(text))
+                for name, text in row.items()
+            }
             yield f"{row['origin']}-{row['dest']}".encode(), json.dumps(flight, separators=(",", ":")).encode()
 
 
-def _parse(name: str, value: str) -> str | int | None:
-    if value in ("", "NA"):
-        return None
-    return value if name in _TEXTS else int(float(value))
-
-
-class Load:
+class Load(AbstractContextManager["Load"]):
     """The producer of the first `flights` of the file, in its order: one share after another, in the background."""
 
-    def __init__(self, bootstrap: str, path: Path, *, flights: int) -> None:
+    def __init__(self, bootstrap: str, path: Path, flights: int) -> None:
         #: Records that were given to the producer.
         self.sent = 0
-        #: How many there are in all.
-        self.flights = flights
+        self._flights = flights
         self._records = islice(read_flights(path), flights)
         self._producer = Producer(bootstrap_servers=bootstrap, linger_ms=20)
         self._thread = ThreadPoolExecutor(1, "demo-load")
-        self._job: Future[None] | None = None
+        #: The latest share; one that has failed raises when it is settled.
+        self._share: Future[None] = Future()
+        self._share.set_result(None)
         self._is_over = threading.Event()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        """Stop sending; the flights not sent yet are dropped."""
+        # The flights that are not sent yet are dropped.
         self._is_over.set()
         self._thread.shutdown()
         self._producer.close()
@@ -83,34 +79,29 @@ class Load:
     def begin(self, share: float, *, seconds: float) -> None:
         """Start to send flights up to this share of all, spread over the time, without waiting."""
         self.settle()
-        self._job = self._thread.submit(self._send, round(share * self.flights), seconds)
+        self._share = self._thread.submit(self._send, round(share * self._flights), seconds)
 
     def wait_for(self, share: float) -> None:
         """Wait until this share of all is sent, or the sending has ended, be it by an error."""
-        while self.sent < share * self.flights and self._job is not None and not self._job.done():
+        while self.sent < share * self._flights and not self._share.done():
             time.sleep(0.05)
 
     def settle(self) -> int:
-        """Wait until all that was begun is acknowledged: how many records are in the topic now.
-
-        Raises:
-            KohortError: a record was not stored.
-        """
-        if self._job is not None:
-            self._job.result()
+        """Wait until all that was begun is acknowledged, and return how many records are in the topic now."""
+        self._share.result()
         return self.sent
 
     def _send(self, target: int, seconds: float) -> None:
         count = target - self.sent
         step = max(1, min(500, count // 20))
         futures: list[Future[Any]] = []
-        began = time.monotonic()
+        began_s = time.monotonic()
         for key, value in islice(self._records, count):
             futures.append(self._producer.send(TOPIC, value, key))
             self.sent += 1
             if len(futures) % step == 0:
-                ahead = began + len(futures) / count * seconds - time.monotonic()
-                if self._is_over.wait(max(ahead, 0.0)):
+                ahead_s = began_s + len(futures) / count * seconds - time.monotonic()
+                if self._is_over.wait(max(ahead_s, 0.0)):
                     return
         self._producer.flush(30.0)
         for future in futures:

@@ -13,36 +13,37 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from typing import Any
 
-from kohort import Consumer, ConsumerRecord
+from kohort import Consumer
 from kohort.errors import KohortError
 
 
 def main(bootstrap: str, group: str, topic: str, name: str) -> None:
     """Read records until the standard input ends, then leave the group."""
-    # The input also ends when the process that started this one ends.
     stopping = threading.Event()
-    threading.Thread(target=stop_at_end_of_input, args=(stopping,), daemon=True).start()
+
+    def stop_at_end_of_input() -> None:
+        # The input also ends when the process that started this one ends.
+        sys.stdin.read()
+        stopping.set()
+
+    threading.Thread(target=stop_at_end_of_input, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    consumer = Consumer(
-        bootstrap_servers=bootstrap,
-        group_id=group,
-        client_id=name,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-    )
-    consumer.subscribe([topic])
-    owned: list[int] = []
-    with consumer:
+    where: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": group, "client_id": name}
+    with Consumer(**where, auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+        consumer.subscribe([topic])
+        owned: list[int] = []
         while not stopping.is_set():
-            records = consumer.poll(0.2)
+            #: Partition -> [first offset, last offset, records].
+            spans: dict[int, list[int]] = {}
+            for record in consumer.poll(0.2):
+                span = spans.setdefault(record.partition, [record.offset, record.offset, 0])
+                span[1:] = record.offset, span[2] + 1
             before, owned = owned, sorted(partition.partition for partition in consumer.assignment())
             if owned != before:
                 write_down("owns", partitions=owned)
-            if records:
-                spans = spans_of(records)
+            if spans:
                 write_down("processed", spans=spans)
                 try:
                     consumer.commit()
@@ -52,21 +53,6 @@ def main(bootstrap: str, group: str, topic: str, name: str) -> None:
                 else:
                     write_down("committed", offsets={partition: last + 1 for partition, (_, last, _) in spans.items()})
     write_down("left")
-
-
-def stop_at_end_of_input(stopping: threading.Event) -> None:
-    """Set the event once the standard input has ended."""
-    sys.stdin.read()
-    stopping.set()
-
-
-def spans_of(records: Sequence[ConsumerRecord]) -> dict[int, list[int]]:
-    """Return partition -> [first offset, last offset, records]."""
-    spans: dict[int, list[int]] = {}
-    for record in records:
-        span = spans.setdefault(record.partition, [record.offset, record.offset, 0])
-        span[1:] = record.offset, span[2] + 1
-    return spans
 
 
 def write_down(event: str, **facts: Any) -> None:

@@ -1,150 +1,158 @@
 """The second half of the demo: two Spark queries in a group, stopped and killed under load.
 
 Laws: whatever becomes of a query, each record is in the folder of a batch, and in two of them only where a batch was in
-doubt because its reader was killed; Spark counts them.
+doubt because its reader was killed; Spark counts them. A batch that is repeated replaces its folder.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kohort import Admin
-from kohort.cli.demo.account import SparkAccount
-from kohort.cli.demo.flights import Load
-from kohort.cli.demo.place import PARTITIONS, PICTURE_NAME, REPORT_NAME
-from kohort.cli.demo.sparkquery import PATIENCE_S, SPARK_GROUP, Query, count_by_carrier, count_rows, draw
-from kohort.cli.demo.watch import Screen, lag_of, read_rebalances, read_shares, show_numbers, wait_until
+from kohort.cli.demo.account import Account, QueryAccount, SparkAccount, check_spark
+from kohort.cli.demo.stage import BEFORE_SPARK, PARTITIONS, Stage, Watch, show_numbers, wait_until
+from kohort.cli.folders import PICTURE_NAME, REPORT_NAME, TOPIC
+from kohort.cli.report.aggregates import aggregate, tables_of
+from kohort.cli.report.gather import gather_groups
+from kohort.cli.report.page import write_page
+from kohort.cli.report.session import open_session
 from kohort.client.admin.results.groups import GroupDescription
+from kohort.errors import KohortError
+from kohort.spark import QueryListener, read_stream
+from kohort.spark.driver.stopping import drain_and_stop, last_batch_id
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from rich.table import Table
+    from pyspark.sql import DataFrame, SparkSession
 
+SPARK_GROUP: Final = "flights-spark"
 #: A query that is started again is back long before that.
 SPARK_SESSION_TIMEOUT_MS: Final = 10_000
+#: Flights come more slowly beside Spark, which starts queries and rewrites batches in the meantime.
+SLOWER: Final = 2.0
 #: What the flights of the second half are parted into; some arrive in every act.
 SHARES: Final = (0.7, 0.8, 0.9, 1.0)
-NAMES: Final = ("eve", "fay")
-HALF: Final = PARTITIONS // 2
+HALVES: Final = {"eve": PARTITIONS // 2, "fay": PARTITIONS // 2}
+#: Spark starts a reader, or ends a batch, within this on a machine that is busy with other things.
+PATIENCE_S: Final = 180.0
+_FLIGHT_SCHEMA: Final = "carrier string, sched_dep_time int, dep_delay int"
+#: Part of the command line of the process that reads for a streaming query.
+_READER: Final = b"python_streaming_source_runner"
+#: Spark's words for a process that did not start within 10 s, a limit that cannot be set.
+_TOO_SLOW: Final = "Python worker failed to connect back"
 
 
 class SparkScene:
-    """One run of it; `run()` fills in the account."""
+    """One run of it, over a stage whose first half is over."""
 
-    def __init__(
-        self, output: Path, bootstrap: str, load: Load, admin: Admin, screen: Screen, *, seconds: float
-    ) -> None:
-        """Create the scene.
+    def __init__(self, stage: Stage, account: Account) -> None:
+        account.spark = SparkAccount()
+        self.stage, self.whole, self.account = stage, account, account.spark
+        self.watch = Watch(stage, SPARK_GROUP)
+        self.began_s = time.monotonic()
+        self.phase = "starting Spark"
+        #: Queries that have been started.
+        self.queries: list[Query] = []
 
-        `seconds`: the time that the remaining flights take.
-        """
-        self._output = output
-        self._bootstrap = bootstrap
-        self._load = load
-        self._admin = admin
-        self._screen = screen
-        self._seconds = seconds
-        self._began = time.monotonic()
-        self._phase = "starting Spark"
-        self._queries: list[Query] = []
-
-    def run(self, account: SparkAccount) -> None:
-        """Run all acts, then the count, the picture and the page.
-
-        Raises:
-            KohortError: an act did not come to its end.
-        """
-        from kohort.cli.report.session import open_session
-
-        self._screen.say(
-            f"\nSpark: {' and '.join(NAMES)}, two streaming queries, share a group while more flights arrive"
-        )
-        self._admin.alter_group_configs(SPARK_GROUP, {"consumer.session.timeout.ms": SPARK_SESSION_TIMEOUT_MS})
+    def run(self) -> None:
+        """Run all acts, then the count, the picture and the page; `KohortError` if an act does not come to its end."""
+        admin, output, account = self.stage.admin, self.stage.output, self.account
+        self.watch.say("\nSpark: eve and fay, two streaming queries, share a group while more flights arrive")
+        admin.alter_group_configs(SPARK_GROUP, {"consumer.session.timeout.ms": SPARK_SESSION_TIMEOUT_MS})
         with (
             tempfile.TemporaryDirectory(prefix="kohort-demo-") as scratch,
-            self._screen.watching(self._bootstrap, SPARK_GROUP, self._render),
+            self.watch.showing(("QUERY", "OWNS"), self._render),
             open_session(Path(scratch), name="kohort demo") as session,
         ):
-            self._play(session, Path(scratch), account)
-            self._phase = "Spark counts what it has read"
+            self._play(session, Path(scratch))
+            self.phase = "Spark counts what it has read"
             cells = count_rows(session, Path(scratch, "rows"), account)
-            account.rows = count_by_carrier(cells)
-            account.committed = sum(row.committed or 0 for row in self._admin.group_offsets(SPARK_GROUP))
-            account.picture = os.fspath(self._output / PICTURE_NAME)
-            draw(cells, account.picture)
-            self._phase = "Spark makes the report of both groups"
-            self._report(session, Path(scratch), account)
-        account.seconds = time.monotonic() - self._began
+            account.committed = sum(row.committed or 0 for row in admin.group_offsets(SPARK_GROUP))
+            account.picture = os.fspath(output / PICTURE_NAME)
+            draw(cells, [carrier for carrier, _, _ in account.rows], account.picture)
+            self.phase = "Spark makes the report of both groups"
+            everything = argparse.Namespace(group=None, bootstrap=self.stage.bootstrap, no_lag=False)
+            gathered = gather_groups(everything, Path(scratch))
+            write_page(aggregate(tables_of(session, gathered, since_ms=None), gathered), output / REPORT_NAME)
+            account.report = os.fspath(output / REPORT_NAME)
+        account.seconds = time.monotonic() - self.began_s
+        check_spark(self.whole, account)
 
-    def _play(self, session: SparkSession, folder: Path, account: SparkAccount) -> None:
-        from kohort.spark import QueryListener
-
+    def _play(self, session: SparkSession, folder: Path) -> None:
         session.streams.addListener(QueryListener())
+        where = (session, self.stage.bootstrap, folder)
         # One looks seldom, so that it can be stopped long before its next look.
-        eve, fay = self._queries = [
-            Query(session, name=name, bootstrap=self._bootstrap, folder=folder, trigger=trigger)
-            for name, trigger in zip(NAMES, ("4 seconds", "1 second"), strict=True)
-        ]
-        account.queries = [query.account for query in self._queries]
+        eve, fay = (
+            Query(QueryAccount(name="eve"), "4 seconds", *where),
+            Query(QueryAccount(name="fay"), "1 second", *where),
+        )
+        self.account.queries = [eve.account, fay.account]
         self._join(eve, fay)
         self._stop(eve)
         self._kill(fay)
-        self._phase = "reading the rest"
-        self._come(3)
-        account.produced = self._load.settle()
-        self._wait(lambda: lag_of(self._admin, SPARK_GROUP) == 0, "the queries did not reach the end of the topic")
-        for query in self._queries:
-            query.drain()
-        account.rebalances = read_rebalances(self._admin, SPARK_GROUP)
-        self._screen.say("  eve and fay are drained: nothing is in doubt, and the group is empty")
+        self._begin("reading the rest", 3)
+        self.account.produced = self.stage.load.settle()
+        self._wait(lambda: self.watch.lag() == 0, "the queries did not reach the end of the topic")
+        for query in self.queries:
+            drain_and_stop(query.running, timeout=PATIENCE_S)
+            query.account.ends.append("drained")
+        self.account.rebalances = self.watch.rebalances()
+        self.watch.say("  eve and fay are drained: nothing is in doubt, and the group is empty")
 
     def _join(self, eve: Query, fay: Query) -> None:
-        self._phase = "the queries join"
+        self.phase = "the queries join"
         eve.start()
+        self.queries.append(eve)
         self._wait(lambda: self._is_shared(eve=PARTITIONS) and eve.finished() >= 0, "eve did not read")
-        self._screen.say(f"  eve starts, and reads all {PARTITIONS} partitions from their beginning")
-        self._come(0)
+        self.watch.say(f"  eve starts, and reads all {PARTITIONS} partitions from their beginning")
+        self._begin(self.phase, 0)
         fay.start()
-        self._wait(lambda: self._is_halved() and fay.finished() >= 0, "fay got no partitions")
-        self._screen.say(f"  fay starts, and goes on with {HALF} of them where eve has ended")
+        self.queries.append(fay)
+        self._wait(lambda: self._is_shared(**HALVES) and fay.finished() >= 0, "fay got no partitions")
+        self.watch.say(f"  fay starts, and goes on with {HALVES['fay']} of them where eve has ended")
 
     def _stop(self, eve: Query) -> None:
-        self._phase = "a stop"
         last = eve.finished()
-        self._come(1)
-        self._wait(lambda: eve.is_between_triggers(behind=last), "eve did not finish a batch")
-        eve.stop()
+        self._begin("a stop", 1)
+        self._wait(lambda: eve.finished() > last and not eve.running.status["isTriggerActive"], "eve ended no batch")
+        # It does not leave its group first.
+        eve.running.stop()
+        eve.account.ends.append("stopped between two triggers")
         took_s = self._wait(lambda: self._is_shared(fay=PARTITIONS), "fay did not take over from eve")
-        self._screen.say(f"  eve is stopped between two triggers: fay has all {PARTITIONS} after {took_s:.1f} s")
+        self.watch.say(f"  eve is stopped between two triggers: fay has all {PARTITIONS} after {took_s:.1f} s")
         eve.start()
-        self._wait(self._is_halved, "eve did not get its partitions back")
-        self._screen.say(f"  eve starts again from its checkpoint, and has {HALF} of the {PARTITIONS} again")
+        self._wait(lambda: self._is_shared(**HALVES), "eve did not get its partitions back")
+        self.watch.say(f"  eve starts again from its checkpoint, and has {HALVES['eve']} of the {PARTITIONS} again")
 
     def _kill(self, fay: Query) -> None:
-        self._phase = "a kill"
-        self._come(2)
+        self._begin("a kill", 2)
         fay.kill_reader()
-        self._screen.say(
-            f"  fay's reader is killed (SIGKILL), and the query ends: its partitions wait for it, "
-            f"{SPARK_SESSION_TIMEOUT_MS / 1000:g} s at the most"
-        )
-        began = time.monotonic()
+        kept = f"its partitions wait for it, {SPARK_SESSION_TIMEOUT_MS / 1000:g} s at the most"
+        self.watch.say(f"  fay's reader is killed (SIGKILL), and the query ends: {kept}")
+        began_s = time.monotonic()
         fay.start()
-        self._wait(lambda: self._is_halved() and fay.finished() >= 0, "fay did not come back")
-        back_s = time.monotonic() - began
-        self._screen.say(f"  fay starts again, repeats the batch that was in doubt, and is back after {back_s:.1f} s")
+        self._wait(lambda: self._is_shared(**HALVES) and fay.finished() >= 0, "fay did not come back")
+        back_s = time.monotonic() - began_s
+        self.watch.say(f"  fay starts again, repeats the batch that was in doubt, and is back after {back_s:.1f} s")
+
+    def _begin(self, phase: str, act: int) -> None:
+        """Let the flights of that act arrive, those of the act before being there."""
+        self.phase = phase
+        seconds = (1 - BEFORE_SPARK) * self.stage.seconds * SLOWER
+        self.stage.load.begin(SHARES[act], seconds=seconds / len(SHARES))
 
     def _wait(self, is_reached: Callable[[], bool], otherwise: str) -> float:
         """Wait and return the seconds; a query that has ended by itself ends the wait."""
 
         def look() -> bool:
-            for query in self._queries:
+            for query in self.queries:
                 query.check()
             return is_reached()
 
@@ -152,38 +160,139 @@ class SparkScene:
 
     def _is_shared(self, **shares: int) -> bool:
         """Whether the group is at rest, and each query has so many partitions."""
-        return {name: held for name, held in read_shares(self._admin, SPARK_GROUP).items() if held} == shares
+        return {name: held for name, held in self.watch.shares().items() if held} == shares
 
-    def _is_halved(self) -> bool:
-        return self._is_shared(eve=HALF, fay=HALF)
-
-    def _come(self, act: int) -> None:
-        """Let the flights of that act arrive, those of the act before being there."""
-        self._load.begin(SHARES[act], seconds=self._seconds / len(SHARES))
-
-    def _report(self, session: SparkSession, folder: Path, account: SparkAccount) -> None:
-        from kohort.cli.report.aggregates import aggregate, tables_of
-        from kohort.cli.report.gather import gather_groups
-        from kohort.cli.report.page import write_page
-
-        everything = argparse.Namespace(group=None, bootstrap=self._bootstrap, no_lag=False)
-        gathered = gather_groups(everything, folder)
-        page = self._output / REPORT_NAME
-        write_page(aggregate(tables_of(session, gathered, since_ms=None), gathered), page)
-        account.report = os.fspath(page)
-
-    def _render(self, group: GroupDescription | None, lag: int | None) -> tuple[str, Table]:
-        from rich.table import Table
-
-        line = f"{self._phase}, {time.monotonic() - self._began:.0f} s: "
-        line += f"{self._load.sent:,} of {self._load.flights:,} flights"
-        if lag is not None:
-            line += f", lag {lag:,}"
+    def _render(self, group: GroupDescription | None, lag: str) -> tuple[str, list[tuple[str, ...]]]:
         members = sorted(group.members, key=lambda row: row.instance_id or "") if group else []
-        table = Table("QUERY", "OWNS", box=None, show_header=bool(members))
-        for member in members:
-            name = member.instance_id or member.member_id
-            numbers = show_numbers(row.partition for row in member.assignment)
-            line += f", {name} {numbers}"
-            table.add_row(name, numbers)
-        return line, table
+        rows: list[tuple[str, ...]] = [
+            (member.instance_id or member.member_id, show_numbers(row.partition for row in member.assignment))
+            for member in members
+        ]
+        line = f"{self.phase}, {time.monotonic() - self.began_s:.0f} s: "
+        line += f"{self.stage.load.sent:,} of {self.stage.flights:,} flights{lag}"
+        return "".join([line, *(f", {name} {numbers}" for name, numbers in rows)]), rows
+
+
+@dataclass
+class Query:
+    """One query of the group, over its runs; `folder` takes its output and its checkpoint."""
+
+    account: QueryAccount
+    #: The interval of its batches, as Spark writes it.
+    trigger: str
+    session: SparkSession
+    bootstrap: str
+    folder: Path
+
+    def start(self) -> None:
+        """Start it, with the checkpoint of its run before; its reader is there when this returns."""
+        from pyspark.sql import functions as f
+
+        before, name = find_readers(), self.account.name
+        checkpoint = str(self.folder / "checkpoints" / name)
+        where: Any = {"bootstrap_servers": self.bootstrap, "group_id": SPARK_GROUP, "group_instance_id": name}
+        what: Any = {"columns": "value,partition,offset", "startingOffsets": "earliest"}
+        records = read_stream(self.session, TOPIC, checkpointLocation=checkpoint, **where, **what)
+        flight = f.from_json(f.col("value").cast("string"), _FLIGHT_SCHEMA).alias("flight")
+        flights = records.select("partition", "offset", flight).select("partition", "offset", "flight.*")
+        writer = flights.writeStream.queryName(name).option("checkpointLocation", checkpoint)
+        self.running = writer.foreachBatch(self._write).trigger(processingTime=self.trigger).start()
+        self._wait(lambda: bool(find_readers() - before) or not self.running.isActive, "did not start")
+        self.readers = find_readers() - before
+
+    def _write(self, batch: DataFrame, number: int) -> None:
+        folder = f"{self.folder}/rows/query={self.account.name}/batch={number}"
+        batch.coalesce(1).write.mode("overwrite").parquet(folder)
+
+    def _wait(self, is_reached: Callable[[], bool], otherwise: str) -> None:
+        wait_until(is_reached, f"{self.account.name} {otherwise}", seconds=PATIENCE_S)
+
+    def finished(self) -> int:
+        """Return the number of the last batch that this run has finished, -1 before that."""
+        return last_batch_id(self.running.lastProgress)
+
+    def kill_reader(self) -> None:
+        """Kill the reader's process by SIGKILL; the query ends when it notices."""
+        if not self.readers:
+            raise KohortError(f"the process that reads for {self.account.name} was not found")
+        for reader in self.readers:
+            os.kill(reader, signal.SIGKILL)
+        self._wait(lambda: not self.running.isActive, "did not notice its reader's end")
+        self.account.ends.append("reader killed (SIGKILL)")
+        self.account.in_doubt += [self.finished(), self.finished() + 1]
+
+    def check(self) -> None:
+        """Raise if it has ended by itself; if its Python was too slow for Spark, start it again."""
+        why = "" if self.running.isActive else str(self.running.exception() or "")
+        if why and _TOO_SLOW not in why:
+            raise KohortError(f"query {self.account.name} has ended: {why.splitlines()[0]}")
+        if why:
+            self.start()
+
+
+def find_readers(process: int | None = None) -> set[int]:
+    """Find the processes below this one that read for streaming queries."""
+    found: set[int] = set()
+    folder = Path(f"/proc/{process or os.getpid()}")
+    # A process may have ended meanwhile.
+    with suppress(OSError):
+        if process and _READER in (folder / "cmdline").read_bytes():
+            found.add(process)
+        for task in (folder / "task").iterdir():
+            for child in (task / "children").read_text().split():
+                found |= find_readers(int(child))
+    return found
+
+
+def count_rows(session: SparkSession, folder: Path, account: SparkAccount) -> list[Any]:
+    """Count the queries' rows into their account; return rows of carrier, hour, departures and mean delay."""
+    from pyspark.sql import functions as f
+
+    rows = session.read.parquet(str(folder)).persist()
+    in_doubt = f.lit(False)
+    for query in account.queries:
+        in_doubt = in_doubt | ((f.col("query") == query.name) & f.col("batch").isin(query.in_doubt))
+    again, excused = (f.count("*") - 1).alias("again"), f.max(in_doubt).alias("excused")
+    records = rows.groupBy("partition", "offset").agg(again, excused)
+    doubled = f.sum(f.when(f.col("excused"), 0).otherwise(f.col("again")))
+    ((account.counted, account.duplicates, account.doubled),) = records.agg(
+        f.count("*"), f.coalesce(f.sum("again"), f.lit(0)), f.coalesce(doubled, f.lit(0))
+    ).collect()
+    by_query = rows.groupBy("query").agg(f.count("*"), f.count_distinct("batch"))
+    counts = {name: (records, batches) for name, records, batches in by_query.collect()}
+    for query in account.queries:
+        query.records, query.batches = counts.get(query.name, (0, 0))
+    flights = rows.dropDuplicates(["partition", "offset"])
+    departures, delay = f.count("dep_delay").alias("departures"), f.avg("dep_delay").alias("delay")
+    by_carrier = flights.groupBy("carrier").agg(departures, f.coalesce(delay, f.lit(0.0)))
+    account.rows = [(name, count, mean) for name, count, mean in by_carrier.orderBy(f.desc("departures")).collect()]
+    hour = f.floor(f.col("sched_dep_time") / 100).cast("int").alias("hour")
+    cells = flights.groupBy("carrier", hour).agg(departures, delay).collect()
+    rows.unpersist()
+    return cells
+
+
+def draw(cells: list[Any], carriers: list[str], path: str) -> None:
+    """Draw two maps, carrier by hour: the departures, and their delay."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    hours = range(min(cell.hour for cell in cells), max(cell.hour for cell in cells) + 1)
+    figure, axes = plt.subplots(1, 2, figsize=(14, 6), constrained_layout=True)
+    for axis, column, title, colours, most in (
+        (axes[0], "departures", "departures", "viridis", None),
+        # One flight that was hours late would leave no colours for all the others.
+        (axes[1], "delay", "mean departure delay, minutes (60 and above alike)", "magma", 60.0),
+    ):
+        found = {(cell.carrier, cell.hour): cell[column] for cell in cells if cell[column] is not None}
+        values = [[found.get((carrier, hour), float("nan")) for hour in hours] for carrier in carriers]
+        figure.colorbar(axis.imshow(values, aspect="auto", cmap=colours, vmax=most), ax=axis)
+        axis.set_xticks(range(len(hours)), [str(hour) for hour in hours])
+        axis.set_yticks(range(len(carriers)), carriers)
+        axis.set_xlabel("scheduled hour")
+        axis.set_title(title)
+    figure.suptitle("Flights from New York City, 2013, by carrier and hour")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

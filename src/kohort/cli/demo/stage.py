@@ -1,27 +1,29 @@
-"""The run of the demo: broker, load, members that come and go, Spark's part, and the progress."""
+"""The run of the demo: broker, load, members that come and go, the view of their group, and the progress."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from kohort import Admin, Broker
-from kohort.cli.demo.account import Account, MemberAccount, Span, SparkAccount, check, check_spark
+from kohort import Admin, Broker, TopicPartition
+from kohort.cli.demo.account import Account, MemberAccount, Span, check
 from kohort.cli.demo.flights import Load, find_flights
-from kohort.cli.demo.place import PARTITIONS, TOPIC, take_place
-from kohort.cli.demo.watch import Screen, lag_of, read_rebalances, read_shares, show_numbers, wait_until
+from kohort.cli.folders import TOPIC, take_demo_folder
 from kohort.client.admin.results.groups import GroupDescription
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import KohortError
+from kohort.journal.explain.explanation import GroupRebalance
+from kohort.journal.words import show_partitions
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
+PARTITIONS: Final = 12
 GROUP: Final = "flights-readers"
 FIRST_MEMBERS: Final = ("ada", "bob", "cyd")
 KILLED: Final = "bob"
@@ -29,8 +31,6 @@ KILLED: Final = "bob"
 JOIN_AT: Final = 0.3
 KILL_AT: Final = 0.55
 BEFORE_SPARK: Final = 0.6
-#: Flights come more slowly beside Spark, which starts queries and rewrites batches in the meantime.
-SLOWER: Final = 2.0
 
 SESSION_TIMEOUT_MS: Final = 3000
 HEARTBEAT_INTERVAL_MS: Final = 300
@@ -41,125 +41,108 @@ BROKER_CONFIG: Final = {
     "group.consumer.min.heartbeat.interval.ms": 100,
 }
 
+#: Makes a line, and the rows of the table below it on a terminal, of the group (`None` before its first member) and of
+#: what the line says of its lag.
+Render = Callable[[GroupDescription | None, str], tuple[str, Sequence[tuple[str, ...]]]]
+#: Seconds between two looks on a terminal, and between two lines elsewhere.
+LOOK_INTERVAL_S: Final = 0.4
+LINE_INTERVAL_S: Final = 4.0
+
 
 class Stage:
     """One run; `run()` gives the account."""
 
-    def __init__(self, output: Path, *, flights: int, seconds: float, without_spark: str | None, quiet: bool) -> None:
-        """Create a run.
+    def __init__(self, options: argparse.Namespace, *, without_spark: str | None) -> None:
+        self.output = Path(options.output)
+        self.flights: int = options.flights
+        self.seconds: float = options.seconds
+        self.is_quiet: bool = options.json
+        #: Why there is no Spark; `None`: it is there.
+        self.without_spark = without_spark
+        self.members: list[Member] = []
+        self.phase = "waiting for the members"
 
-        `seconds`: the time to produce; `without_spark`: why there is no Spark; `quiet`: print nothing meanwhile.
-        """
-        self._output = output
-        self._flights = flights
-        self._seconds = seconds
-        self._without_spark = without_spark
-        self._screen = Screen(quiet=quiet)
-        self._members: list[Member] = []
-        self._phase = "waiting for the members"
-
-    def run(self) -> Account:
-        """Run the whole demo; errors of kohort become complaints in the account, which is still shown.
-
-        Raises:
-            PlaceRefusedError, FlightsMissingError: nothing was started.
-        """
-        began = time.monotonic()
-        account = Account(killed=KILLED, without_spark=self._without_spark)
+    def run(self, second_half: Callable[[Stage, Account], None] | None) -> Account:
+        """Run the whole demo; once it has started, errors of kohort become complaints in the account."""
+        began_s = time.monotonic()
+        account = Account(killed=KILLED, without_spark=self.without_spark)
         flights = find_flights()
-        data = take_place(self._output)
-        self._screen.say(self._prologue(data))
+        data = take_demo_folder(self.output)
+        if not self.is_quiet:
+            print(self._prologue(data), flush=True)
         with Broker(data_dir=data, process=True, config=BROKER_CONFIG) as broker:
+            where = self.bootstrap = broker.bootstrap_servers
             try:
-                self._play(broker.bootstrap_servers, flights, account)
+                with Admin(bootstrap_servers=where) as self.admin, Load(where, flights, self.flights) as self.load:
+                    self._run_group(account)
+                    if second_half is not None:
+                        second_half(self, account)
             except KohortError as why:
                 account.complaints.append(str(why))
             finally:
-                for member in self._members:
+                for member in self.members:
                     member.end()
-        account.seconds = time.monotonic() - began
+        account.seconds = time.monotonic() - began_s
         return account
 
     def _prologue(self, data: Path) -> str:
         usual = GroupSettings()
-        usual_s, usual_interval_s = (
-            ms / 1000 for ms in (usual.group_consumer_session_timeout_ms, usual.group_consumer_heartbeat_interval_ms)
-        )
+        usual_s = usual.group_consumer_session_timeout_ms / 1000
+        usual_interval_s = usual.group_consumer_heartbeat_interval_ms / 1000
         *names, last = FIRST_MEMBERS
         return (
-            f"{self._flights:,} flights through a broker that keeps its data in {data}\n"
+            f"{self.flights:,} flights through a broker that keeps its data in {data}\n"
             f"{', '.join(names)} and {last} share {PARTITIONS} partitions; dee joins; {KILLED} is killed"
-            + ("\n" if self._without_spark else "; then Spark\n")
-            + f"sessions are {SESSION_TIMEOUT_MS / 1000:g} s, heartbeats {HEARTBEAT_INTERVAL_MS / 1000:g} s "
+            f"{'' if self.without_spark else '; then Spark'}\n"
+            f"sessions are {SESSION_TIMEOUT_MS / 1000:g} s, heartbeats {HEARTBEAT_INTERVAL_MS / 1000:g} s "
             f"({usual_s:g} and {usual_interval_s:g} by default): {KILLED} is missed soon"
-            + (f"\n{self._without_spark}" if self._without_spark else "")
+            + (f"\n{self.without_spark}" if self.without_spark else "")
         )
 
-    def _play(self, bootstrap: str, flights: Path, account: Account) -> None:
-        with Admin(bootstrap_servers=bootstrap) as admin, Load(bootstrap, flights, flights=self._flights) as load:
-            admin.create_topic(TOPIC, PARTITIONS)
-            self._run_group(bootstrap, load, admin, account)
-            partitions = admin.describe_topics([TOPIC])[0].partitions
-            check(account, {row.partition: row.end_offset for row in partitions})
-            if not self._without_spark:
-                from kohort.cli.demo.sparkscene import SparkScene
-
-                account.spark = SparkAccount()
-                seconds = (1 - BEFORE_SPARK) * self._seconds * SLOWER
-                SparkScene(self._output, bootstrap, load, admin, self._screen, seconds=seconds).run(account.spark)
-                check_spark(account, account.spark)
-
-    def _run_group(self, bootstrap: str, load: Load, admin: Admin, account: Account) -> None:
+    def _run_group(self, account: Account) -> None:
         """Run three members, add a fourth, kill the second, and read the history before the others leave."""
-        self._members = [Member(name, bootstrap) for name in FIRST_MEMBERS]
+        self.admin.create_topic(TOPIC, PARTITIONS)
+        self.members = [Member(name, self.bootstrap) for name in FIRST_MEMBERS]
+        watch = Watch(self, GROUP)
 
-        def wait_for(names: tuple[str, ...], otherwise: str) -> None:
-            wait_until(lambda: sorted(read_shares(admin, GROUP)) == sorted(names), otherwise)
+        def wait_for(names: list[str], otherwise: str) -> None:
+            wait_until(lambda: sorted(watch.shares()) == sorted(names), otherwise)
 
         try:
-            with self._screen.watching(bootstrap, GROUP, lambda group, lag: self._render(load, group, lag)):
-                wait_for(FIRST_MEMBERS, "the members did not join")
-                self._produce(bootstrap, load)
-                self._phase = "reading the rest"
-                wait_until(lambda: lag_of(admin, GROUP) == 0, "the group did not reach the end of the topic")
-                staying = (member.account.name for member in self._members if member.account.name != KILLED)
-                wait_for(tuple(staying), f"the group did not go on without {KILLED}")
-                account.rebalances = read_rebalances(admin, GROUP)
-                self._phase = "leaving"
-                for member in self._members:
+            with watch.showing(("MEMBER", "RECORDS", "OWNS", "STATE"), self._render):
+                wait_for([*FIRST_MEMBERS], "the members did not join")
+                self.phase = "producing"
+                share = 1.0 if self.without_spark else BEFORE_SPARK
+                # A member joins, and one is killed, under load.
+                self.load.begin(share, seconds=share * self.seconds)
+                self.load.wait_for(JOIN_AT * share)
+                self.members.append(Member("dee", self.bootstrap))
+                self.load.wait_for(KILL_AT * share)
+                next(member for member in self.members if member.account.name == KILLED).kill()
+                self.load.settle()
+                self.phase = "reading the rest"
+                wait_until(lambda: watch.lag() == 0, "the group did not reach the end of the topic")
+                staying = [member.account.name for member in self.members if member.account.name != KILLED]
+                wait_for(staying, f"the group did not go on without {KILLED}")
+                account.rebalances = watch.rebalances()
+                self.phase = "leaving"
+                for member in self.members:
                     member.leave()
         finally:
-            account.produced = load.sent
-            account.members = [member.account for member in self._members]
+            account.produced = self.load.sent
+            account.members = [member.account for member in self.members]
         account.complaints += [
             f"member {row.name} {row.fate}" for row in account.members if row.fate.startswith(("failed", "did not"))
         ]
+        check(account, {row.partition: row.end_offset for row in self.admin.describe_topics([TOPIC])[0].partitions})
 
-    def _produce(self, bootstrap: str, load: Load) -> None:
-        """Produce at a steady rate over the given time, so that members join and are killed under load."""
-        share = 1.0 if self._without_spark else BEFORE_SPARK
-        self._phase = "producing"
-        load.begin(share, seconds=share * self._seconds)
-        load.wait_for(JOIN_AT * share)
-        self._members.append(Member("dee", bootstrap))
-        load.wait_for(KILL_AT * share)
-        next(member for member in self._members if member.account.name == KILLED).kill()
-        load.settle()
-
-    def _render(self, load: Load, group: GroupDescription | None, lag: int | None) -> tuple[str, Table]:
-        from rich.table import Table
-
-        line = f"{self._phase}: {load.sent:,} of {self._flights:,} records"
-        if lag is not None:
-            line += f", lag {lag:,}"
-        if group is not None:
-            line += f", group {group.state}, epoch {group.group_epoch}"
-        table = Table("MEMBER", "RECORDS", "OWNS", "STATE", box=None)
-        for member in list(self._members):
-            row = member.account
-            partitions = [] if row.fate.startswith("killed") else row.owned
-            table.add_row(row.name, f"{row.records:,}", show_numbers(partitions), row.fate)
-        return line, table
+    def _render(self, group: GroupDescription | None, lag: str) -> tuple[str, list[tuple[str, ...]]]:
+        rows = [
+            (row.name, f"{row.records:,}", show_numbers([] if row.fate.startswith("killed") else row.owned), row.fate)
+            for row in [member.account for member in self.members]
+        ]
+        epoch = "" if group is None else f", group {group.state}, epoch {group.group_epoch}"
+        return f"{self.phase}: {self.load.sent:,} of {self.flights:,} records{lag}{epoch}", [*rows]
 
 
 class Member:
@@ -167,7 +150,7 @@ class Member:
 
     def __init__(self, name: str, bootstrap: str) -> None:
         self.account = MemberAccount(name=name, fate="running")
-        self.process = subprocess.Popen(
+        self._process = subprocess.Popen(
             [sys.executable, "-m", "kohort.cli.demo.member", bootstrap, GROUP, TOPIC, name],
             # Its end tells the member to leave, also when this process is killed.
             stdin=subprocess.PIPE,
@@ -179,42 +162,124 @@ class Member:
 
     def kill(self) -> None:
         """Kill the process by SIGKILL: it neither leaves nor commits."""
-        self.process.kill()
+        self._process.kill()
         self.account.fate = "killed (SIGKILL)"
 
     def leave(self) -> None:
         """Let the process commit and leave, and read the rest of its output."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         try:
-            self.process.wait(20.0)
+            self._process.wait(20.0)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self._process.kill()
             self.account.fate = "did not leave in time"
         self._reader.join(10.0)
         if self.account.fate == "running":
-            self.account.fate = "left" if self.process.returncode == 0 else f"failed with {self.process.returncode}"
+            self.account.fate = "left" if self._process.returncode == 0 else f"failed with {self._process.returncode}"
 
     def end(self) -> None:
         """Kill the process if it still runs."""
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        self._process.kill()
+        self._process.wait()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
             # A kill may cut the last line.
             if line.endswith("\n"):
                 self._note(json.loads(line))
 
     def _note(self, row: dict[str, Any]) -> None:
-        account = self.account
-        if row["event"] == "owns":
-            account.owned = row["partitions"]
-        elif row["event"] == "processed":
-            for partition, (first, last, count) in row["spans"].items():
-                account.records += count
-                account.spans.append(Span(int(partition), first, last, row["at"]))
-        elif row["event"] == "committed":
-            account.committed.update({int(partition): offset for partition, offset in row["offsets"].items()})
+        self.account.owned = row.get("partitions", self.account.owned)
+        for partition, (first, last, count) in row.get("spans", {}).items():
+            self.account.records += count
+            self.account.spans.append(Span(int(partition), first, last, row["at"]))
+        self.account.committed |= {int(partition): offset for partition, offset in row.get("offsets", {}).items()}
+
+
+class Watch:
+    """A group, and the output about it."""
+
+    def __init__(self, stage: Stage, group: str) -> None:
+        self._admin = stage.admin
+        self._group = group
+        self._is_quiet = stage.is_quiet
+
+    def say(self, line: str) -> None:
+        """Print a line at once."""
+        if not self._is_quiet:
+            print(line, flush=True)
+
+    @contextmanager
+    def showing(self, columns: Sequence[str], render: Render) -> Iterator[None]:
+        """Show the group while the block runs: a live table on a terminal, else a line every few seconds."""
+        is_over = threading.Event()
+        thread = threading.Thread(target=self._show, args=(columns, render, is_over), name="demo-watch", daemon=True)
+        if not self._is_quiet:
+            thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            if not self._is_quiet:
+                thread.join(10.0)
+
+    def _show(self, columns: Sequence[str], render: Render, is_over: threading.Event) -> None:
+        from rich.console import Group
+        from rich.live import Live
+        from rich.table import Table
+
+        group: GroupDescription | None = None
+        said_of_lag = ""
+        with Live(refresh_per_second=4, transient=True) if sys.stdout.isatty() else nullcontext() as live:
+            while not is_over.wait(LINE_INTERVAL_S if live is None else LOOK_INTERVAL_S):
+                # Before its first member the group does not exist; that is not worth a word.
+                with suppress(KohortError):
+                    group, lag = self._admin.describe_group(self._group), self.lag()
+                    said_of_lag = "" if lag is None else f", lag {lag:,}"
+                line, rows = render(group, said_of_lag)
+                if live is None:
+                    print(line, flush=True)
+                    continue
+                table = Table(*columns, box=None, show_header=bool(rows))
+                for row in rows:
+                    table.add_row(*row)
+                live.update(Group(line, table))
+
+    def lag(self) -> int | None:
+        """Count the records that the group has not committed; `None` until it has or owns every partition."""
+        offsets = self._admin.group_offsets(self._group)
+        if len(offsets) != PARTITIONS:
+            return None
+        return sum(row.end_offset if row.lag is None else row.lag for row in offsets)
+
+    def shares(self) -> dict[str, int]:
+        """Count each member's partitions, by instance id or else client id; nothing unless the group is stable."""
+        if all(listing.group_id != self._group for listing in self._admin.list_groups()):
+            return {}
+        found = self._admin.describe_group(self._group)
+        members = found.members if found.state == "Stable" else ()
+        return {member.instance_id or member.client_id: len(member.assignment) for member in members}
+
+    def rebalances(self) -> list[GroupRebalance]:
+        """Read the rebalances of the group up to now, with the broker's sentences; `KohortError` if some are gone."""
+        found = self._admin.explain_group(self._group, whole=True)
+        if not found.is_complete:
+            raise KohortError(f"the broker has dropped the beginning of the history of {self._group}")
+        return list(found.rebalances)
+
+
+def show_numbers(partitions: Iterable[int]) -> str:
+    """Format partition numbers as `0-3,7`, or a dash for none."""
+    return show_partitions(TopicPartition(TOPIC, partition) for partition in partitions).removeprefix(f"{TOPIC}:")
+
+
+def wait_until(is_reached: Callable[[], bool], otherwise: str, *, seconds: float = 40.0) -> float:
+    """Wait for a condition and return the seconds; `KohortError` if it is not reached in time."""
+    began_s = time.monotonic()
+    while not is_reached():
+        if time.monotonic() > began_s + seconds:
+            raise KohortError(f"{otherwise} within {seconds:g} s")
+        time.sleep(0.05)
+    return time.monotonic() - began_s

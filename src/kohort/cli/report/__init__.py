@@ -7,22 +7,19 @@ tables. Of rows and records only sums, counts and the few lines that a page show
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-import time
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Any, Final
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from kohort.assign.assignors import BALANCING
+from kohort.cli.arguments import parse_duration, parse_since
 from kohort.cli.bootstrap import add_bootstrap
 from kohort.cli.main import add_json
 from kohort.cli.output import complain, print_json
-from kohort.errors import ConfigError, KohortError, MissingDependencyError
-
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+from kohort.errors import ConfigError, MissingDependencyError
 
 
 def add_parser(subparsers: Any) -> None:
@@ -67,6 +64,9 @@ def add_parser(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make the page, or with `--json` print its contents."""
+    from kohort.cli.folders import check_page
+    from kohort.cli.report.gather import gather_files, gather_groups
+
     if bool(options.group) == options.all:
         raise ConfigError("kohort report takes a GROUP or --all")
     if options.follow and options.input:
@@ -76,18 +76,17 @@ def run(options: argparse.Namespace) -> int:
             raise ConfigError(f"--{name} is for --follow")
     if options.follow and (options.since or options.json):
         raise ConfigError("--follow keeps all that comes, in tables: --since and --json are for a single report")
-    since_ms = parse_since(options.since, now_s=time.time())
-    keep_s = parse_span(options.keep or "30d")
-    if keep_s is None:
-        raise ConfigError(f"--keep {options.keep!r}: a span like 12h or 7d is expected")
+    since_ms = since_in_ms(options.since, now=datetime.now(UTC))
+    try:
+        keep_s = int(parse_duration(options.keep or "30d").total_seconds())
+    except argparse.ArgumentTypeError:
+        raise ConfigError(f"--keep {options.keep!r}: a span like 12h or 7d is expected") from None
     out = Path(options.out)
     if not options.json:
-        check_place(out, is_forced=options.force)
+        check_page(out, is_forced=options.force)
     for package, extra in (("pyspark", "spark"), ("matplotlib", "demo")):
         if find_spec(package) is None and not (options.json and extra == "demo"):
             raise MissingDependencyError(package, extra)
-    from kohort.cli.report.gather import gather_files, gather_groups
-
     with TemporaryDirectory(prefix="kohort-report-") as scratch:
         folder = Path(scratch)
         if options.follow:
@@ -122,43 +121,11 @@ def _make(options: argparse.Namespace, gathered: Any, out: Path, *, folder: Path
     sys.stdout.write(f"{out}: {rebalances} rebalance{'s' * (rebalances != 1)} of {groups}\n")
 
 
-def parse_span(text: str) -> int | None:
-    """Parse a span into seconds; `None` for text that is no span.
-
-    >>> parse_span("90s"), parse_span("2h"), parse_span("soon")
-    (90, 7200, None)
-    """
-    span = re.fullmatch(r"(\d{1,9})([smhd])", text)
-    return None if span is None else int(span[1]) * _UNITS[span[2]]
-
-
-def parse_since(text: str | None, *, now_s: float) -> int | None:
-    """Parse a time to milliseconds since 1970; `None` without a word. `now_s`: seconds since 1970."""
+def since_in_ms(text: str | None, *, now: datetime) -> int | None:
+    """Parse a time, or a span before `now`, to milliseconds since 1970; `None` without a word."""
     if text is None:
         return None
-    span_s = parse_span(text)
-    if span_s is not None:
-        return max(0, int((now_s - span_s) * 1000))
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
-        raise ConfigError(f"--since {text!r}: a span like 30m, 2h or 7d, or a time like 2026-01-31T12:00") from None
-
-
-def check_place(out: Path, *, is_forced: bool) -> None:
-    """Raise an error if the page cannot be written there, or would replace a file that is no report."""
-    from kohort.cli.report.page import MARK
-
-    if not out.parent.is_dir():
-        raise KohortError(f"--out {out}: there is no folder {out.parent}")
-    if out.is_dir():
-        raise KohortError(f"--out {out} is a folder: a file is expected, such as {out / 'report.html'}")
-    if out.exists() and not is_forced:
-        with out.open("rb") as page:
-            if MARK.encode() not in page.read(1_000):
-                raise KohortError(f"{out} is there and is no report: it is left alone; --force writes over it")
-    try:
-        with TemporaryFile(dir=out.parent):
-            pass
-    except OSError as why:
-        raise KohortError(f"--out {out} cannot be written: {why.strerror}") from why
+    since = parse_since(text, now=now)
+    if since is None:
+        raise ConfigError(f"--since {text!r}: a span like 30m, 2h or 7d, or a time like 2026-01-31T12:00")
+    return max(0, int(since.timestamp() * 1000))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kohort.cli.bootstrap import connection
+from kohort.cli.folders import take_tables_folder
 from kohort.cli.output import complain, plain
 from kohort.cli.report.aggregates import SHORTEST_WAIT_S, aggregate
 from kohort.cli.report.gather import Gathered
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 INTERVAL_S: Final = 1.0
 #: Seconds for which a line is kept unless --keep says otherwise: 30 days.
 KEEP_S: Final = 30 * 86_400
-_MARK: Final = ".kohort-report"
 _KEPT: Final = ("rebalances", "unread", "waits", "stays", "skew", "refusals")
 
 
@@ -58,7 +58,7 @@ def follow(options: argparse.Namespace, out: Path, scratch: Path, *, keep_s: int
         for group in [options.group] if options.group else [row.group_id for row in admin.list_groups()[:1]]:
             if not admin.group_history(group).events:
                 complain(f"nothing is known of group {group} yet")
-        place = take_place(Path(options.tables or out.with_name(f"{out.stem}-tables")))
+        place = take_tables_folder(Path(options.tables or out.with_name(f"{out.stem}-tables")))
         rows = Rows(admin, place / "history", options.group)
         with open_session(scratch, name="kohort report") as spark:
             rows.write_new()
@@ -71,20 +71,6 @@ def follow(options: argparse.Namespace, out: Path, scratch: Path, *, keep_s: int
                 query.awaitTermination()
             finally:
                 query.stop()
-
-
-def take_place(place: Path) -> Path:
-    """Take a folder that is new or empty, or carries the mark of an earlier run."""
-    if place.exists() and not (place / _MARK).exists() and any(place.iterdir()):
-        raise KohortError(f"{place} holds files and not the mark of a report's tables: choose another with --tables")
-    try:
-        (place / "history").mkdir(parents=True, exist_ok=True)
-        (place / _MARK).touch()
-    except OSError as why:
-        raise KohortError(f"{place} cannot hold tables: {why.strerror}; choose another with --tables") from why
-    for name in _KEPT:
-        finish(place / name)
-    return place
 
 
 class Rows:
@@ -141,6 +127,8 @@ def start_query(
     """Start the query that keeps the tables below `place` and the page `out`; `group` `None`: all."""
     from kohort import pipelines
 
+    for name in _KEPT:
+        finish(place / name)
     # Rows that have been read are in the state of the query; their files go.
     lines = spark.readStream.option("cleanSource", "delete").text(str(place / "history"))
 

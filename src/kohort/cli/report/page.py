@@ -15,12 +15,11 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kohort.cli.folders import PAGE_MARK
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-#: The mark that every report has near its beginning, and no other page.
-MARK: Final = '<meta name="generator" content="kohort report">'
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; }
@@ -93,7 +92,7 @@ def render(report: dict[str, Any]) -> str:
         "what_if": draw_moved(report.get("what_if", [])),
     }
     parts = [
-        f"<!doctype html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n{MARK}",
+        f"<!doctype html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n{PAGE_MARK}",
         f'<meta name="viewport" content="width=device-width">\n<title>{escape(title)}</title>',
         f"<style>{_STYLE}</style>\n</head>\n<body>",
         f"<h1>{escape(title)}</h1>\n<p>Made {escape(report['made'])}{_span(report)}.</p>",

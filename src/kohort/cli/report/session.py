@@ -6,11 +6,12 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kohort.errors import KohortError
-from kohort.spark.driver.java import use_java, use_this_python
+from kohort.spark.driver.java import JavaNotFoundError, find_java_home, use_java, use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,18 @@ class SparkFailedError(KohortError):
         lines = [line.lstrip(": ").rstrip() for line in str(self.args[0]).splitlines()]
         reasons = [line for line in lines if line and not line.startswith(("at ", "An error occurred while calling"))]
         return f"Spark failed: {' '.join(reasons[:1]) or 'it gave no reason'}"
+
+
+def why_no_spark() -> str | None:
+    """Explain which packages Spark and the picture lack here and how to get them; `None` if none."""
+    missing = [name for name in ("pyspark", "pyarrow", "matplotlib") if find_spec(name) is None]
+    if missing:
+        return f"Spark is left out, for want of {' and '.join(missing)}: pip install 'kohort[spark,demo]'"
+    try:
+        find_java_home()
+    except JavaNotFoundError as why:
+        return f"Spark is left out: {why}"
+    return None
 
 
 @contextmanager

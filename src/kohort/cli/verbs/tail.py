@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kohort.cli.arguments import parse_time
+from kohort.cli.arguments import parse_since
 from kohort.cli.bootstrap import add_bootstrap, connection
 from kohort.cli.main import add_json
 from kohort.cli.output import complain, print_json
@@ -84,8 +84,8 @@ def parse_start(word: str) -> str | datetime:
         return _ENDS[word]
     if re.fullmatch(r"-?\d+", word):
         return word
-    if (time := parse_time(word)) is not None:
-        return time if isinstance(time, datetime) else datetime.now(UTC) - time
+    if (since := parse_since(word, now=datetime.now(UTC))) is not None:
+        return since
     from difflib import get_close_matches
 
     near = get_close_matches(word, _ENDS, n=1, cutoff=0.65)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from kohort.client.admin.admin_machine import AdminCloseAsked, AdminEvent, AdminMachine
 from kohort.client.admin.calls.access import AccessCalls
@@ -23,7 +23,7 @@ from kohort.client.admin.calls.quotas import QuotaCalls
 from kohort.client.admin.calls.topics import RecordCalls, TopicCalls
 from kohort.client.admin.calls.transactions import TransactionCalls
 from kohort.client.admin.calls.users import UserCalls
-from kohort.client.admin.questions import Questions
+from kohort.client.admin.questions import Calls, Questions
 from kohort.client.core.host import Host, refuse_copies
 from kohort.client.core.thread import IoThread
 from kohort.client.foreign_names import ADMINS, answering
@@ -34,21 +34,6 @@ if TYPE_CHECKING:
     from kohort.client.typed_options import AdminOptions
 
 R = TypeVar("R")
-_FAMILIES: Final = (
-    TopicCalls,
-    RecordCalls,
-    ConfigCalls,
-    GroupCalls,
-    OffsetCalls,
-    MembershipCalls,
-    MoveCalls,
-    ClusterCalls,
-    ReplicaCalls,
-    TransactionCalls,
-    AccessCalls,
-    UserCalls,
-    QuotaCalls,
-)
 
 
 class AdminDoor:
@@ -132,22 +117,22 @@ class AdminDoor:
         self._io = build_host(AdminMachine(settings), settings, deliver=lambda _: None, what="admin client")
         questions = Questions(self._io, values["default.api.timeout.ms"] / 1000)
         #: One object of each family, by the name of its class.
-        self._calls: dict[str, Any] = {family.__name__: family(questions) for family in _FAMILIES}
+        self._calls: dict[str, Any] = {family.__name__: family(questions) for family in Calls.__subclasses__()}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """An admin client from Kafka's dotted names."""
+        """Create an admin client from Kafka's dotted names."""
         return cls(config)  # type: ignore[call-arg]  # what doors take
 
     def metrics(self) -> dict[str, float]:
-        """What this client has counted so far, by Kafka's names; see docs/how-to/read-metrics.md."""
+        """Return this client's counters by Kafka's names; see docs/how-to/read-metrics.md."""
         counted: dict[str, float] = self._io.traffic.metrics()
         return counted
 
 
 @answering(ADMINS)
 class Admin(AdminDoor, by=blocking):
-    """Asks a cluster about itself, topics and groups, and changes them. May be shared by threads.
+    """A client that asks a cluster about itself, topics and groups, and changes them. May be shared by threads.
 
     Options are Kafka's in snake_case, e.g. `request_timeout_ms`, `default_api_timeout_ms`, or by their dotted names in
     a mapping: `Admin({"request.timeout.ms": 5000})`.
@@ -160,7 +145,7 @@ class Admin(AdminDoor, by=blocking):
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[AdminOptions]) -> None:
-        """Nothing is connected before the first call.
+        """Create an admin client; nothing is connected before the first call.
 
         Args:
             config: options by Kafka's dotted names; may be mixed with keywords.
@@ -172,7 +157,7 @@ class Admin(AdminDoor, by=blocking):
         self._set_up(config, options, IoThread)
 
     def close(self) -> None:
-        """End; harmless if it is closed already."""
+        """End the client; harmless if it is closed already."""
         if self._io.is_running:
             self._io.post(AdminCloseAsked())
             self._io.join(5.0)

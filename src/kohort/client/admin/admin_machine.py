@@ -1,4 +1,4 @@
-"""The admin client's machine: requests, each to the broker that can answer it, and who that is for groups.
+"""The admin client's machine: requests, each to the broker that can answer it, and the coordinators of groups.
 
 Laws: a call ends once, with the response or an error; codes that may pass are asked again until its deadline.
 Source: architecture rule 6; Kafka's admin client.
@@ -7,8 +7,8 @@ Source: architecture rule 6; Kafka's admin client.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import assert_never
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Generic, TypeVar, assert_never
 
 from kohort.client.admin.coordinators import Coordinators
 from kohort.client.core.actions import Action, Endpoint, Lane, Stop
@@ -45,42 +45,66 @@ class Coordinator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorAt:
-    """The broker that was found to coordinate groups which a request is about."""
+    """The broker that was found to coordinate the groups of a request."""
 
     endpoint: Endpoint
 
 
+#: Where a request goes; `None`: to any broker.
+Target = Endpoint | Coordinator | CoordinatorAt | None
+
+
 class MovedError(KohortError):
-    """The broker of an address is not the one to ask any more; `why` is what it or its absence said."""
+    """The broker at an address is not the one to ask any more; `why` is its answer, or the error without one."""
 
     def __init__(self, why: KohortError) -> None:
         super().__init__(why)
         self.why = why
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestAsked:
-    """One request; the ticket ends in its response.
+R = TypeVar("R", bound=Message)
 
-    `target`: an address (the ticket ends in a `MovedError` when whoever is there does not lead, or nobody is there and
-    no broker names it), the coordinator of a group, one that was found before (the ticket ends in a `MovedError` as
-    soon as it fails), or `None` for any broker. `codes` finds the error codes in a response: as long as one of them may
-    pass, the request is sent again. A version below `min_version` could not carry the request.
+
+def _code_of(response: Message) -> Iterable[int]:
+    """Find the code of the whole response; those of its rows are for the call to read."""
+    code = getattr(response, "error_code", None)
+    return () if code is None else (code,)
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[R]):
+    """One request, and the type of its response.
+
+    Args:
+        target: an address: the ticket ends in a `MovedError` when the broker there does not lead, or none is there and
+            no other broker names it. The coordinator of a group. One that was found before: the ticket ends in a
+            `MovedError` as soon as it fails.
+        codes: finds the error codes in a response: as long as one of them may pass, the request is sent again.
+        min_version: an earlier version could not carry the request.
     """
 
-    ticket: object
-    deadline_ms: int
     request: Message
-    target: Endpoint | Coordinator | CoordinatorAt | None
-    codes: Callable[[Message], Iterable[int]]
+    expected: type[R]
+    _: KW_ONLY
     during: str
+    codes: Callable[[R], Iterable[int]] = _code_of
+    target: Target = None
     min_version: int | None = None
     max_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestAsked:
+    """The request of a call; the ticket ends in its response, or in an error."""
+
+    ticket: object
+    deadline_ms: int
+    question: Question[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorsAsked:
-    """Who coordinates groups; the ticket ends in group -> `Endpoint`, or the error that says why there is none now.
+    """The search for coordinators; the ticket ends in group -> `Endpoint`, or the reason for which there is none now.
 
     `lost`: coordinators that an earlier answer has named, and that turned out not to be it.
     """
@@ -93,7 +117,7 @@ class CoordinatorsAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminCloseAsked:
-    """End at once; calls without an answer fail."""
+    """The end at once; calls without an answer fail."""
 
 
 AdminEvent = RequestAsked | CoordinatorsAsked | AdminCloseAsked
@@ -106,20 +130,25 @@ class _Call:
     asked: RequestAsked
     due_ms: int | None = 0
     attempts: int = 0
-    #: What came last, for the message when time runs out.
+    #: The latest error, for the message when time runs out.
     last_error: KohortError | None = None
-    #: Who is asked; `None` before anybody is.
+    #: The broker that is asked; `None` before the first.
     at: Endpoint | None = None
 
+    @property
+    def question(self) -> Question[Any]:
+        """The question of the request."""
+        return self.asked.question
+
     def timed_out(self) -> KohortTimeoutError:
-        """The error of a call whose time is over while nobody has said anything."""
+        """Build the error of a call whose time is over before any answer."""
         why = "" if self.at is None else f": {self.at} has not answered, and may still do what it was asked for"
-        return KohortTimeoutError(f"{self.asked.during} took too long{why}")
+        return KohortTimeoutError(f"{self.question.during} took too long{why}")
 
 
 @dataclass(slots=True, eq=False)
 class _Search:
-    """Coordinators on their way; `left` are the groups of which nothing is known yet."""
+    """A search for coordinators; `left` are the groups of which nothing is known yet."""
 
     asked: CoordinatorsAsked
     left: dict[str, None]
@@ -127,7 +156,7 @@ class _Search:
 
 
 class AdminMachine:
-    """Decides for one admin client."""
+    """The machine of one admin client."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -146,7 +175,7 @@ class AdminMachine:
         self._searches: list[_Search] = []
 
     def handle(self, event: AdminEvent | DriverEvent, now_ms: int) -> list[Action]:
-        """Take one event; return what is to be done."""
+        """Take one event; return the actions that follow from it."""
         match event:
             case ResponseReceived() | RequestFailed():
                 self._requests.answer(event, now_ms)
@@ -169,7 +198,7 @@ class AdminMachine:
         return self._requests.drain()
 
     def next_deadline(self) -> int | None:
-        """When something is to be done without being asked."""
+        """Return when work is due without an event; `None`: never, before one."""
         deadlines = [self._cluster.next_deadline(), self._coordinators.next_deadline()]
         deadlines += [search.asked.deadline_ms for search in self._searches]
         deadlines += [call.asked.deadline_ms for call in self._calls]
@@ -207,32 +236,32 @@ class AdminMachine:
             self._requests.complete(search.asked.ticket, search.found)
 
     def _send(self, call: _Call, now_ms: int) -> None:
-        if call.last_error is not None and not self._may_be_asked_again(call.asked.target):
+        if call.last_error is not None and not self._may_be_asked_again(call.question.target):
             self._fail(call, MovedError(call.last_error))
             return
-        endpoint = self._resolve(call.asked.target)
+        endpoint = self._resolve(call.question.target)
         if endpoint is None:
             # The end of the look-up is an event, and that comes by here again.
             call.due_ms = 0
             return
         call.due_ms, call.at = None, endpoint
-        is_for_group = isinstance(call.asked.target, Coordinator | CoordinatorAt)
+        is_for_group = isinstance(call.question.target, Coordinator | CoordinatorAt)
         self._requests.send(
             endpoint,
             Lane.COORDINATOR if is_for_group else Lane.CONTROL,
-            call.asked.request,
+            call.question.request,
             lambda answer, later_ms: self._on_answer(call, endpoint, answer, later_ms),
-            min_version=call.asked.min_version,
-            max_version=call.asked.max_version,
+            min_version=call.question.min_version,
+            max_version=call.question.max_version,
             timeout_ms=min(self._settings.options["request_timeout_ms"], call.asked.deadline_ms - now_ms),
         )
 
-    def _may_be_asked_again(self, target: Endpoint | Coordinator | CoordinatorAt | None) -> bool:
+    def _may_be_asked_again(self, target: Target) -> bool:
         if isinstance(target, Endpoint):
             return target in self._cluster.brokers.values()
         return not isinstance(target, CoordinatorAt)
 
-    def _resolve(self, target: Endpoint | Coordinator | CoordinatorAt | None) -> Endpoint | None:
+    def _resolve(self, target: Target) -> Endpoint | None:
         match target:
             case None:
                 return self._cluster.any_endpoint()
@@ -249,14 +278,14 @@ class AdminMachine:
         if isinstance(answer, RequestFailed):
             self._on_failure(call, endpoint, answer, now_ms)
             return
-        codes = [ErrorCode.of(code) for code in call.asked.codes(answer.message)]
+        codes = [ErrorCode.of(code) for code in call.question.codes(answer.message)]
         passing = next((code for code in codes if may_pass(code)), None)
         if passing is None:
             self._calls.remove(call)
             self._requests.complete(call.asked.ticket, answer.message)
             return
-        error = BrokerError(passing, during=call.asked.during)
-        if passing.invalidates_metadata and isinstance(call.asked.target, Endpoint):
+        error = BrokerError(passing, during=call.question.during)
+        if passing.invalidates_metadata and isinstance(call.question.target, Endpoint):
             self._fail(call, MovedError(error))
             return
         if passing in MOVED:
@@ -264,7 +293,7 @@ class AdminMachine:
         self._again(call, error, now_ms)
 
     def _on_failure(self, call: _Call, endpoint: Endpoint, answer: RequestFailed, now_ms: int) -> None:
-        during = call.asked.during
+        during = call.question.during
         if answer.failure is Failure.UNSUPPORTED:
             self._fail(call, UnsupportedFeatureError(ErrorCode.UNSUPPORTED_VERSION, answer.detail, during=during))
         elif answer.failure is Failure.UNENCODABLE:
@@ -275,8 +304,8 @@ class AdminMachine:
             self._again(call, KohortTimeoutError(f"{during} failed: {endpoint}: {answer.detail}"), now_ms)
 
     def _lose_coordinator(self, call: _Call, endpoint: Endpoint) -> None:
-        if isinstance(call.asked.target, Coordinator):
-            self._coordinators.lost(call.asked.target.group_id, endpoint)
+        if isinstance(call.question.target, Coordinator):
+            self._coordinators.lost(call.question.target.group_id, endpoint)
 
     def _again(self, call: _Call, error: KohortError, now_ms: int) -> None:
         call.last_error = error
@@ -301,7 +330,7 @@ class AdminMachine:
                 search.found[group] = found
         if isinstance(found, KohortError):
             for call in list(self._calls):
-                if call.asked.target == Coordinator(group_id=group):
+                if call.question.target == Coordinator(group_id=group):
                     call.last_error = found
                     if not found.retriable:
                         self._fail(call, found)
@@ -310,18 +339,18 @@ class AdminMachine:
         if not isinstance(error, AdvertisedAddressError):
             self._fail_all(error)
         # Under an address to start from any broker answers what needs no certain one.
-        for call in [call for call in self._calls if call.asked.target is not None]:
+        for call in [call for call in self._calls if call.question.target is not None]:
             self._fail(call, error)
 
 
 def may_pass(code: ErrorCode) -> bool:
-    """Whether the same request may be answered otherwise a little later."""
-    # Retriable for a reader who knows that the topic exists; here it is the answer. A full disk stays full by itself.
+    """Return whether the same request may have another answer a little later."""
+    # Retriable for a reader that knows that the topic exists; here it is the answer. A full disk stays full by itself.
     return code.retriable and code not in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.KAFKA_STORAGE_ERROR,
-        # Who asks for an election, or of one broker, wants to know that it cannot be now.
+        # A call for an election, or to one broker, shall say that it cannot be done now.
         ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
         ErrorCode.REPLICA_NOT_AVAILABLE,

@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 @answering(ADMINS)
 class Admin(AdminDoor, by=awaited):
-    """Asks a cluster, and changes it, on the running loop; calls and options as those of `kohort.Admin`.
+    """A client that asks a cluster, and changes it, on the running loop; calls and options are those of `kohort.Admin`.
 
     May be shared by the tasks of a loop. A call that is cancelled is given up; what it has sent may be carried out.
 
@@ -42,7 +42,7 @@ class Admin(AdminDoor, by=awaited):
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[AdminOptions]) -> None:
-        """Nothing is connected before the first call, and no loop is needed yet.
+        """Create an admin client; nothing is connected before the first call, and no loop is needed yet.
 
         Args:
             config: options by Kafka's dotted names; may be mixed with keywords.
@@ -54,11 +54,11 @@ class Admin(AdminDoor, by=awaited):
         self._set_up(config, options, InLoop)
 
     async def start(self) -> None:
-        """There is nothing to start (aiokafka has it): it connects with its first call."""
+        """Do nothing but check that the client is open (aiokafka has it): it connects with its first call."""
         self._io.check()
 
     async def close(self) -> None:
-        """End; harmless if it is closed already."""
+        """End the client; harmless if it is closed already."""
         if self._io.is_running:
             self._io.post(AdminCloseAsked())
             await self._io.join(5.0)

@@ -1,7 +1,7 @@
-"""Which brokers coordinate the groups that an admin client asks about; many are looked up with one request.
+"""The coordinators of the groups that an admin client asks for; many are looked up with one request.
 
-Laws: a group is under way once at a time; a look-up that fails is repeated after a pause that grows, and only for those
-who still need it. A broker that looks up one group at a time is asked so.
+Laws: a group is under way once at a time. A look-up that fails is repeated after a pause that grows, and only for
+groups that still need it. A broker that looks up one group at a time is asked so.
 Source: Kafka's FindCoordinator API; KIP-699 (many groups at once).
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
+from kohort.base.values import from_row
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.cluster import Cluster
 from kohort.client.core.requests import Answer, Failure, RequestFailed, Requests, message_of
@@ -27,10 +28,13 @@ _MOST_SINGLE: Final = 50
 
 
 class Coordinators:
-    """Finds coordinators, and remembers them until somebody finds that one is it no more.
+    """The known coordinators of groups, each until a call finds that it is one no more.
 
     Args:
-        on_found: called with the group, its coordinator or why there is none now, and the time.
+        requests: the machine's outbox.
+        cluster: the brokers.
+        retry: pauses between two look-ups.
+        on_found: called with the group, its coordinator or the error without one, and the time.
     """
 
     def __init__(
@@ -56,23 +60,23 @@ class Coordinators:
         self._attempts = 0
 
     def need(self, group: str) -> Endpoint | None:
-        """The coordinator of a group; if it is not known, it is being looked up from now on."""
+        """Return the coordinator of a group; begin to look it up if it is not known."""
         found = self._known.get(group)
         if found is None and group not in self._under_way:
             self._wanted[group] = None
         return found
 
     def lost(self, group: str, endpoint: Endpoint) -> None:
-        """That broker does not answer, or is not the coordinator."""
+        """Forget a coordinator that does not answer, or is none."""
         if self._known.get(group) == endpoint:
             del self._known[group]
 
     def next_deadline(self) -> int | None:
-        """When `on_tick` has something to do."""
+        """Return when `on_tick` has something to do."""
         return self._not_before_ms if self._wanted and self._has_room() else None
 
     def on_tick(self, now_ms: int) -> None:
-        """Ask if it is time."""
+        """Send the look-ups that are due."""
         while self._wanted and now_ms >= self._not_before_ms and self._has_room():
             groups = list(islice(self._wanted, _MOST_GROUPS if self._knows_several else 1))
             self._ask(groups)
@@ -99,7 +103,7 @@ class Coordinators:
             assert isinstance(answer, RequestFailed)
             self._on_failure(groups, answer, now_ms)
             return
-        rows = {row.key: row for row in response.coordinators or [_single(groups[0], response)]}
+        rows = {row.key: row for row in response.coordinators or [from_row(Coordinator, response, key=groups[0])]}
         found = [self._read(group, rows[group], now_ms) for group in groups if group in rows]
         if len(found) == len(groups) and all(found):
             self._attempts = 0
@@ -107,7 +111,7 @@ class Coordinators:
             self._pause(now_ms)
 
     def _read(self, group: str, row: Coordinator, now_ms: int) -> bool:
-        """Whether there is nothing left to look up."""
+        """Note a coordinator; return whether its look-up is over."""
         code = ErrorCode.of(row.error_code)
         if code is ErrorCode.NONE:
             self._known[group] = Endpoint(row.host, row.port)
@@ -137,14 +141,3 @@ class Coordinators:
 
 def _looking_for(group: str) -> str:
     return f"looking for the coordinator of group {group}"
-
-
-def _single(group: str, response: FindCoordinatorResponse) -> Coordinator:
-    return Coordinator(
-        key=group,
-        node_id=response.node_id,
-        host=response.host,
-        port=response.port,
-        error_code=response.error_code,
-        error_message=response.error_message,
-    )

@@ -1,4 +1,4 @@
-"""A topic as it is asked for, and the shapes in which other clients ask for one."""
+"""A topic to create, and other clients' types for the same."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from kohort.errors import ConfigError
 
 _CALL: Final = "NewTopic('orders', 3)"
 _INT16_MAX: Final = 2**15 - 1
-#: What leaves a number to the cluster.
+#: Leaves a number to the cluster.
 _DEFAULT: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that is to be made.
+    """A topic to create.
 
     Args:
-        name: of it.
-        partitions: how many; `None`: as many as `assignments` has, or one; -1: the cluster's `num.partitions`.
+        name: of the topic.
+        partitions: their number; `None`: as many as `assignments` has, or one; -1: the cluster's `num.partitions`.
         replication_factor: copies of each partition; `None` or -1: the cluster's `default.replication.factor`.
         assignments: the brokers of each partition, the preferred leader first: a list of lists, or by its number.
         configs: its own configs; one with the value `None` is left to the cluster.
@@ -64,7 +64,7 @@ class NewTopic:
 
 
 def to_new_topics(topics: object) -> list[NewTopic]:
-    """Several topics to be made: each a `NewTopic`, a name, or what another client calls a new topic."""
+    """Check several topics to create: each a `NewTopic`, a name, or another client's new topic."""
     if isinstance(topics, (str, bytes, Mapping, NewTopic)) or not isinstance(topics, Iterable):
         raise TypeError(f"topics cannot be {topics!r}: a list is expected, like [{_CALL}]")
     found: dict[str, NewTopic] = {}
@@ -97,7 +97,7 @@ def _to_new_topic(value: object) -> NewTopic:
 
 
 def to_assignments(given: object) -> tuple[tuple[int, ...], ...]:
-    """The brokers of partitions, in their order; all have as many."""
+    """Check the brokers of partitions, in their order; all have as many."""
     if isinstance(given, Mapping):
         if sorted(given) != list(range(len(given))):
             raise ConfigError(f"assignments has the partitions {sorted(given)}: they are numbered from 0 without gaps")

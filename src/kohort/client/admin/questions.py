@@ -1,5 +1,7 @@
 """Questions that the admin client asks brokers, and their answers.
 
+Laws: of several things that one call asks for, each is done or refused on its own. A thing that was answered for good
+is not asked for again. Nothing that was done is forgotten when the rest fails.
 Source: Kafka's Admin.
 """
 
@@ -9,13 +11,12 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, Protocol, Self, TypeVar
 
-from kohort.client.admin.admin_machine import AdminEvent, Coordinator, CoordinatorAt, MovedError, RequestAsked, may_pass
-from kohort.client.admin.results import cluster as replica_shapes
-from kohort.client.admin.results import topics as topic_shapes
+from kohort.client.admin.admin_machine import AdminEvent, Coordinator, MovedError, Question, RequestAsked, may_pass
+from kohort.client.admin.results import cluster as cluster_results
+from kohort.client.admin.results import topics as topic_results
 from kohort.client.admin.results.groups import check_group_id
-from kohort.client.core.actions import Endpoint
 from kohort.client.core.host import Host
 from kohort.client.core.refusals import refused
 from kohort.client.steps import Pause
@@ -29,52 +30,41 @@ from kohort.errors import (
     UnsupportedFeatureError,
 )
 from kohort.ids import TopicPartition
-from kohort.wire.messages.describe_moves import DescribeMovesResponse
-from kohort.wire.messages.group_history import GroupHistoryResponse
-from kohort.wire.messages.list_offsets import ListOffsetsResponse
+from kohort.wire.messages import describe_moves, group_history, list_offsets, submit_moves
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from kohort.wire.messages.submit_moves import SubmitMovesResponse
 from kohort.wire.schema import Message
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
-#: What kohort's own brokers answer.
-_Own = TypeVar("_Own", GroupHistoryResponse, SubmitMovesResponse, DescribeMovesResponse)
+#: Answers of kohort's own brokers.
+_Own = TypeVar(
+    "_Own",
+    group_history.GroupHistoryResponse,
+    submit_moves.SubmitMovesResponse,
+    describe_moves.DescribeMovesResponse,
+)
 
-#: Between two looks at who leads, seconds.
-_LOOK_AGAIN_S = 0.1
+#: Pause between two looks at the leaders, and between two rounds of a call about several things, seconds.
+_AGAIN_S: Final = 0.1
 #: Requests of one call that are under way at once.
 _AT_ONCE: Final = 100
-#: What a call may take beyond its own time, so that the machine's better error arrives, seconds.
+#: Time of a call beyond its own, so that the machine's better error arrives, seconds.
 GRACE_S: Final = 5.0
 
 
-def _code_of(response: Message) -> Iterable[int]:
-    """Find the code of the whole response; those of its rows are for the call to read."""
-    code = getattr(response, "error_code", None)
-    return () if code is None else (code,)
+class Coded(Protocol):
+    """An answer, or a row of one, that has an error code, and mostly an `error_message`."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question(Generic[R]):
-    """One request and what answers it; the other fields are those of `RequestAsked`."""
-
-    request: Message
-    expected: type[R]
-    during: str
-    codes: Callable[[R], Iterable[int]] = _code_of
-    target: Endpoint | Coordinator | CoordinatorAt | None = None
-    min_version: int | None = None
-    max_version: int | None = None
+    error_code: int
 
 
 class Questions:
-    """What every call of the admin client goes through.
+    """The way of every call of the admin client to the brokers.
 
     Args:
-        host: where the machine runs.
+        host: runs the machine.
         timeout_s: how long a call may take, seconds.
     """
 
@@ -82,50 +72,41 @@ class Questions:
         self.host: Final = host
         self.timeout_s: Final = timeout_s
 
-    async def ask(
-        self,
-        request: Message,
-        expected: type[R],
-        *,
-        during: str,
-        codes: Callable[[R], Iterable[int]] = _code_of,
-        target: Endpoint | Coordinator | None = None,
-        min_version: int | None = None,
-        max_version: int | None = None,
-    ) -> R:
-        """One request and its response; asked again while it is answered by codes that may pass.
+    async def ask(self, question: Question[R]) -> R:
+        """Send one request and return its response; send it again while the answer is a code that may pass.
 
         Raises:
             UnsupportedFeatureError: the broker has no version of it from `min_version` to `max_version`.
         """
-        question = Question(
-            request=request,
-            expected=expected,
-            during=during,
-            codes=codes,
-            target=target,
-            min_version=min_version,
-            max_version=max_version,
-        )
         ticket = self._post(question, self.host.deadline_ms(self.timeout_s))
-        return answered(await self._end(ticket, expected))
+        return answered(await self._end(ticket, question.expected))
 
-    async def ask_checked(
-        self, request: Message, expected: type[R], *, during: str, min_version: int | None = None
-    ) -> R:
-        """Ask any broker, as `ask` does; raise what the code of the whole response means."""
-        response = await self.ask(request, expected, during=during, min_version=min_version)
-        check(response.error_code, getattr(response, "error_message", None), during)  # type: ignore[attr-defined]
+    async def ask_checked(self, question: Question[R]) -> R:
+        """Ask as `ask` does; raise what the code of the whole response means."""
+        response = await self.ask(question)
+        check(response, question.during)  # type: ignore[arg-type]  # it has a code
         return response
 
+    async def ask_about(
+        self, things: Iterable[K], question: Question[R], read: Callable[[R], Mapping[K, V | KohortError]]
+    ) -> dict[K, V | KohortError]:
+        """Ask one broker about several things; when it has moved, each has an error that may pass.
+
+        `read`: finds the answer for each thing in the response.
+        """
+        try:
+            return {**read(await self.ask(question))}
+        except MovedError as moved:
+            return dict.fromkeys(things, gone(moved, question.during))
+
     async def ask_each(self, questions: Sequence[Question[R]]) -> list[R]:
-        """The responses to several requests that are sent together; where one has none, why the first of them has."""
+        """Send several requests together and return their responses; raise the first error in their place."""
         return [answered(answer) for answer in await self.ask_all(questions)]
 
     async def ask_all(
         self, questions: Sequence[Question[R]], *, deadline_ms: int | None = None
     ) -> list[R | KohortError]:
-        """Several requests, sent together and each asked again by itself: its response, or why there is none.
+        """Send several requests together, each again by itself; return a response or an error for each.
 
         `deadline_ms`: by the host's clock; `None` is `default.api.timeout.ms` from now.
         """
@@ -144,18 +125,7 @@ class Questions:
         if isinstance(question.target, Coordinator):
             check_group_id(question.target.group_id)
         ticket: Future[object] = Future()
-        self.host.post(
-            RequestAsked(
-                ticket=ticket,
-                deadline_ms=deadline_ms,
-                request=question.request,
-                target=question.target,
-                codes=cast("Callable[[Message], Iterable[int]]", question.codes),
-                during=question.during,
-                min_version=question.min_version,
-                max_version=question.max_version,
-            )
-        )
+        self.host.post(RequestAsked(ticket=ticket, deadline_ms=deadline_ms, question=question))
         return ticket
 
     async def _end(self, ticket: Future[object], expected: type[R]) -> R | KohortError:
@@ -169,13 +139,13 @@ class Questions:
         return answer
 
     async def ask_own(self, request: Message, expected: type[_Own], *, group: str, feature: str, during: str) -> _Own:
-        """One request of an API of kohort's own, to the coordinator of a group.
+        """Send a request of an API of kohort's own to the coordinator of a group.
 
         Raises:
             UnsupportedFeatureError: the broker has no such API; `feature` says what it lacks.
         """
         try:
-            return await self.ask(request, expected, target=Coordinator(group_id=group), during=during)
+            return await self.ask(Question(request, expected, during=during, target=Coordinator(group_id=group)))
         except BrokerError as why:
             if why.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
@@ -185,48 +155,45 @@ class Questions:
     async def metadata(
         self, topics: Iterable[str] | None, *, include_authorized_operations: bool = False
     ) -> MetadataResponse:
-        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        return await self.ask(
-            MetadataRequest(
-                topics=wanted,
-                allow_auto_topic_creation=False,
-                include_topic_authorized_operations=include_authorized_operations,
-            ),
-            MetadataResponse,
-            during="looking up topics",
+        """Look up the brokers and some topics, all of them for `None`; create none."""
+        request = MetadataRequest(
+            topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=include_authorized_operations,
         )
+        return await self.ask(Question(request, MetadataResponse, during="looking up topics"))
 
     async def metadata_of(self, partitions: Iterable[TopicPartition]) -> MetadataResponse:
-        """The metadata of partitions that have to be there.
+        """Look up the topics of partitions that have to be there.
 
         Raises:
-            UnknownTopicError: one of them is not.
+            UnknownTopicError: a partition is not there.
         """
         chosen = list(partitions)
-        metadata = await self.metadata(sorted({each.topic for each in chosen}))
-        for topic in metadata.topics:
-            topic_shapes.check_topic(topic)
-        replica_shapes.check_partitions(chosen, metadata)
-        return metadata
+        found = await self.metadata(sorted({each.topic for each in chosen}))
+        for topic in found.topics:
+            topic_results.check_topic(topic)
+        cluster_results.check_partitions(chosen, found)
+        return found
 
     async def offsets(
-        self, partitions: Collection[TopicPartition], timestamp: int, metadata: MetadataResponse
+        self, partitions: Collection[TopicPartition], timestamp: int, known: MetadataResponse
     ) -> dict[TopicPartition, int]:
-        """The offsets of those partitions that have a leader: the one in `metadata` until it has moved."""
-        return await self.of_brokers(lambda now: self._offsets_by(now, partitions, timestamp), metadata)
+        """Look up the offsets of the partitions that have a leader: the one in `known` until it has moved."""
+        return await self.of_brokers(lambda now: self._offsets_by(now, partitions, timestamp), known)
 
     async def _offsets_by(
-        self, metadata: MetadataResponse, partitions: Collection[TopicPartition], timestamp: int
+        self, known: MetadataResponse, partitions: Collection[TopicPartition], timestamp: int
     ) -> dict[TopicPartition, int]:
         questions = [
             Question(
-                request=request,
-                expected=ListOffsetsResponse,
+                request,
+                list_offsets.ListOffsetsResponse,
                 target=leader,
                 during="looking up offsets",
                 codes=lambda response: [row.error_code for topic in response.topics for row in topic.partitions],
             )
-            for leader, request in topic_shapes.offsets_requests(partitions, timestamp, metadata).items()
+            for leader, request in topic_results.offsets_requests(partitions, timestamp, known).items()
         ]
         return {
             TopicPartition(topic.name, row.partition_index): row.offset
@@ -245,23 +212,23 @@ class Questions:
         per_request: Callable[[K], float] = lambda _: 0.0,
         is_passing: Callable[[KohortError], bool] = lambda _: True,
     ) -> dict[K, V]:
-        """Ask for several things as `carry_out` does, within the time of a call; return what was done, or raise."""
+        """Ask for several things as `carry_out` does, within the time of a call, and settle the outcome."""
         outcome = await carry_out(
             wanted, ask, during=during, within_s=self.timeout_s, per_request=per_request, is_passing=is_passing
         )
         return outcome.settle()
 
-    async def of_brokers(self, look: Callable[[MetadataResponse], Awaitable[T]], metadata: MetadataResponse) -> T:
-        """What brokers of certain addresses say; with fresh metadata of the same topics while one of them has moved."""
+    async def of_brokers(self, look: Callable[[MetadataResponse], Awaitable[T]], known: MetadataResponse) -> T:
+        """Ask brokers at certain addresses; look their topics up again, and ask again, while one of them has moved."""
         deadline = time.monotonic() + self.timeout_s
         while True:
             try:
-                return await look(metadata)
+                return await look(known)
             except MovedError as moved:
                 if time.monotonic() > deadline:
                     raise moved.why from None
-            await Pause(_LOOK_AGAIN_S)
-            metadata = await self.metadata([topic.name for topic in metadata.topics if topic.name is not None])
+            await Pause(_AGAIN_S)
+            known = await self.metadata([topic.name for topic in known.topics if topic.name is not None])
 
 
 class Calls:
@@ -269,53 +236,71 @@ class Calls:
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
+        self._ask = questions.ask
 
 
-def check(code: int, message: str | None, during: str, *, topic: str | None = None) -> None:
-    """Raise what a code of an answer means; NONE is nothing."""
-    error = error_of(code, message, during, topic=topic)
-    if error is not None:
+def check(said: Coded, during: str, *, text: str | None = None, topic: str | None = None) -> None:
+    """Raise the exception that the code of an answer means, if it means one; arguments as of `error_of`."""
+    if (error := error_of(said, during, text=text, topic=topic)) is not None:
         raise error
 
 
 def error_of(
-    code: int, message: str | None, during: str, *, topic: str | None = None, operation: str = ""
+    said: Coded, during: str, *, text: str | None = None, topic: str | None = None, operation: str = ""
 ) -> KohortError | None:
-    """What a code of an answer means, `None` for NONE; `operation` is the right on the cluster that it needed."""
-    found = ErrorCode.of(code)
-    if found is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic is not None:
+    """Build the exception that the code of an answer means; `None` for NONE.
+
+    Args:
+        said: the answer.
+        during: the call, for people.
+        text: in place of the answer's own.
+        topic: that it is about, and may be missing.
+        operation: the right on the cluster that the call needs.
+    """
+    code = ErrorCode.of(said.error_code)
+    if code is ErrorCode.NONE:
+        return None
+    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic is not None:
         return UnknownTopicError(topic)
-    return None if found is ErrorCode.NONE else refused(found, message, during=during, operation=operation)
+    return refused(code, text or getattr(said, "error_message", None), during=during, operation=operation)
+
+
+def gone(moved: MovedError, during: str) -> BrokerError:
+    """Build the error of a thing that another broker is asked for in the next round."""
+    return BrokerError(ErrorCode.NETWORK_EXCEPTION, str(moved.why), during=during)
 
 
 def answered(found: T | KohortError) -> T:
-    """What was found; raise why there is nothing."""
+    """Return what was found; raise an error in its place."""
     if isinstance(found, KohortError):
         raise found
     return found
 
 
-# What one call asks for of several things, each of which may be done or refused on its own.
-#
-# Laws: what was answered for good is not asked again; nothing that was done is forgotten when the rest fails.
-
-#: Between two rounds, seconds.
-_AGAIN_S: Final = 0.1
-
-
 @dataclass(slots=True)
 class Outcome(Generic[K, V]):
-    """What became of each thing, in the order asked."""
+    """The outcome of a call for each thing, in the order asked."""
 
     during: str
     done: dict[K, V] = field(default_factory=dict)
     failed: dict[K, KohortError] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, during: str, found: Mapping[K, V | KohortError]) -> Self:
+        """Divide what was found from the errors in its place."""
+        outcome = cls(during)
+        for each, said in found.items():
+            if isinstance(said, KohortError):
+                outcome.failed[each] = said
+            else:
+                outcome.done[each] = said
+        return outcome
+
     def settle(self) -> dict[K, V]:
-        """All that was done.
+        """Return all that was done.
 
         Raises:
-            PartlyDoneError: some of it was not; where only one thing was asked for its own error.
+            PartlyDoneError: some of it was not; where only one thing was asked for, its own error.
         """
         if not self.failed:
             return self.done
@@ -336,13 +321,16 @@ async def carry_out(
     """Ask for several things until each is done, or refused for good, or time is up.
 
     Args:
-        ask: one request and what it says of each thing; an error that it raises is that of all that it was asked for,
-            and of what would have come behind.
-        per_request: which part of what one request may have a thing takes, 0 to 1.
+        wanted: the things; one that comes twice counts once.
+        ask: sends one request and returns the answer for each thing; an error that it raises is that of all things in
+            the request, and of those behind them.
+        during: the call, for people.
+        within_s: seconds.
+        per_request: the part of a request that a thing takes, 0 to 1.
         is_passing: whether to ask again after one of the errors that may pass.
 
     Raises:
-        KohortError: of `ask`, where nothing is known of anything yet.
+        KohortError: of `ask`, while nothing is known of any thing.
     """
     order = list(dict.fromkeys(wanted))
     deadline = time.monotonic() + within_s
@@ -363,14 +351,8 @@ async def carry_out(
                 await Pause(_AGAIN_S)
                 continue
         break
-    outcome: Outcome[K, V] = Outcome(during)
-    for each in order:
-        said = found.get(each, KohortError(f"the broker has said nothing of {each}"))
-        if isinstance(said, KohortError):
-            outcome.failed[each] = said
-        else:
-            outcome.done[each] = said
-    return outcome
+    unsaid = {each: KohortError(f"the broker has said nothing of {each}") for each in order if each not in found}
+    return Outcome.of(during, {each: unsaid.get(each) or found[each] for each in order})
 
 
 def _may_pass(said: object, is_passing: Callable[[KohortError], bool]) -> bool:

@@ -6,50 +6,36 @@ Laws: a record is applied as it is, no decision is made here; an impossible one 
 from __future__ import annotations
 
 from kohort.coordinator.classic import state as volatile
-from kohort.coordinator.classic.state import (
-    PREDECESSORS,
-    ClassicGroup,
-    ClassicGroupState,
-    ClassicMember,
-    FormerMember,
-)
-from kohort.coordinator.records.types import (
-    ClassicGroupForgotten,
-    ClassicGroupStored,
-    ClassicRebalanceDone,
-    ClassicRebalanceDue,
-    Record,
-    StoredClassicMember,
-)
+from kohort.coordinator.records import types as facts
 
 
-def apply_classic(groups: dict[str, ClassicGroup], record: Record) -> None:
+def apply_classic(groups: dict[str, volatile.ClassicGroup], record: facts.Record) -> None:
     """Change `groups` (group id -> group) as `record` says.
 
     A record of another family is a bug of the caller.
     """
     match record:
-        case ClassicGroupForgotten() | volatile.ClassicGroupDropped():
+        case facts.ClassicGroupForgotten() | volatile.ClassicGroupDropped():
             groups.pop(record.group_id, None)
         case volatile.ClassicGroupOpened():
             assert record.group_id not in groups, "a group was opened twice"
-            groups[record.group_id] = ClassicGroup(record.group_id)
-        case ClassicGroupStored():
+            groups[record.group_id] = volatile.ClassicGroup(record.group_id)
+        case facts.ClassicGroupStored():
             group = groups.get(record.group_id)
             if group is None:
-                group = groups[record.group_id] = ClassicGroup(record.group_id)
+                group = groups[record.group_id] = volatile.ClassicGroup(record.group_id)
             _apply_stored(group, record)
-        case ClassicRebalanceDue():
+        case facts.ClassicRebalanceDue():
             # In a compacted log it may come before the group's own record.
-            groups.setdefault(record.group_id, ClassicGroup(record.group_id)).due = record
-        case ClassicRebalanceDone():
+            groups.setdefault(record.group_id, volatile.ClassicGroup(record.group_id)).due = record
+        case facts.ClassicRebalanceDone():
             if record.group_id in groups:
                 groups[record.group_id].due = None
         case _:
             _apply_volatile(groups[record.group_id], record)
 
 
-def _apply_volatile(group: ClassicGroup, record: Record) -> None:
+def _apply_volatile(group: volatile.ClassicGroup, record: facts.Record) -> None:
     match record:
         case volatile.MemberIdHandedOut():
             group.pending[record.member_id] = None
@@ -71,7 +57,7 @@ def _apply_volatile(group: ClassicGroup, record: Record) -> None:
                 group.unsynced[record.member_id] = None
         case volatile.RebalanceBegun():
             assert not group.awaiting_sync, "a rebalance leaves no SyncGroup waiting"
-            _enter(group, ClassicGroupState.PREPARING_REBALANCE, record.timestamp_ms)
+            _enter(group, volatile.ClassicGroupState.PREPARING_REBALANCE, record.timestamp_ms)
             group.rebalance_reason = record.reason
             group.initial_remaining_ms = record.initial_remaining_ms
             group.new_member_added = False
@@ -92,7 +78,7 @@ def _apply_volatile(group: ClassicGroup, record: Record) -> None:
             _apply_static_mode(group, record)
 
 
-def _apply_static_mode(group: ClassicGroup, record: Record) -> None:
+def _apply_static_mode(group: volatile.ClassicGroup, record: facts.Record) -> None:
     match record:
         case volatile.NewcomerHosted():
             group.new_members.pop(record.member_id, None)
@@ -109,18 +95,18 @@ def _apply_static_mode(group: ClassicGroup, record: Record) -> None:
             raise AssertionError(f"not a record of a classic group: {record!r}")
 
 
-def _enter(group: ClassicGroup, state: ClassicGroupState, timestamp_ms: int) -> None:
-    assert group.state in PREDECESSORS[state], f"{group.state.value} does not become {state.value}"
+def _enter(group: volatile.ClassicGroup, state: volatile.ClassicGroupState, timestamp_ms: int) -> None:
+    assert group.state in volatile.PREDECESSORS[state], f"{group.state.value} does not become {state.value}"
     group.state = state
     group.state_timestamp_ms = timestamp_ms
 
 
-def _apply_generation_begun(group: ClassicGroup, record: volatile.GenerationBegun) -> None:
+def _apply_generation_begun(group: volatile.ClassicGroup, record: volatile.GenerationBegun) -> None:
     away = [member for member_id, member in group.members.items() if member_id not in group.awaiting_join]
     assert all(member.instance_id is not None for member in away), "who did not rejoin and is not static is removed"
     assert record.generation > group.generation
     assert record.leader in group.awaiting_join
-    _enter(group, ClassicGroupState.COMPLETING_REBALANCE, record.timestamp_ms)
+    _enter(group, volatile.ClassicGroupState.COMPLETING_REBALANCE, record.timestamp_ms)
     group.generation = record.generation
     group.protocol_name = record.protocol_name
     group.leader = record.leader
@@ -131,7 +117,7 @@ def _apply_generation_begun(group: ClassicGroup, record: volatile.GenerationBegu
     group.new_members = {}
 
 
-def _apply_member_put(group: ClassicGroup, record: volatile.MemberPut) -> None:
+def _apply_member_put(group: volatile.ClassicGroup, record: volatile.MemberPut) -> None:
     member = record.member
     # The first member decides the type of an empty group, and leads it.
     if not group.members:
@@ -148,13 +134,13 @@ def _apply_member_put(group: ClassicGroup, record: volatile.MemberPut) -> None:
     _count(group, member)
 
 
-def _apply_member_replaced(group: ClassicGroup, record: volatile.StaticMemberReplaced) -> None:
+def _apply_member_replaced(group: volatile.ClassicGroup, record: volatile.StaticMemberReplaced) -> None:
     former_id, member = record.replaced_id, record.member
     former = group.members[former_id]
     assert former.instance_id == member.instance_id, "an instance is replaced by itself"
     # The leader may be assigning for the former id, and its SyncGroup will name that id.
-    if group.state is ClassicGroupState.COMPLETING_REBALANCE:
-        told = FormerMember(former_id, former.metadata(group.protocol_name))
+    if group.state is volatile.ClassicGroupState.COMPLETING_REBALANCE:
+        told = volatile.FormerMember(former_id, former.metadata(group.protocol_name))
         group.handed_on[member.member_id] = group.handed_on.pop(former_id, told)
     _uncount(group, former)
     # The position in the order decides votes and the next leader; it belongs to the instance.
@@ -172,7 +158,7 @@ def _renamed(member_id: str, record: volatile.StaticMemberReplaced) -> str:
     return record.member.member_id if member_id == record.replaced_id else member_id
 
 
-def _apply_member_removed(group: ClassicGroup, member_id: str) -> None:
+def _apply_member_removed(group: volatile.ClassicGroup, member_id: str) -> None:
     member = group.members.pop(member_id)
     _uncount(group, member)
     if member.instance_id is not None and group.instance_ids.get(member.instance_id) == member_id:
@@ -185,8 +171,8 @@ def _apply_member_removed(group: ClassicGroup, member_id: str) -> None:
         group.leader = next(iter(group.members), None)
 
 
-def _apply_stored(group: ClassicGroup, record: ClassicGroupStored) -> None:
-    state = ClassicGroupState.STABLE if record.members else ClassicGroupState.EMPTY
+def _apply_stored(group: volatile.ClassicGroup, record: facts.ClassicGroupStored) -> None:
+    state = volatile.ClassicGroupState.STABLE if record.members else volatile.ClassicGroupState.EMPTY
     # A live group keeps its members' other protocols; a group from the log has none.
     known = group.members
     group.members, group.instance_ids, group.protocol_counts, group.metadata_bytes = {}, {}, {}, 0
@@ -203,12 +189,14 @@ def _apply_stored(group: ClassicGroup, record: ClassicGroupStored) -> None:
     group.stored = record
 
 
-def _restore(stored: StoredClassicMember, known: ClassicMember | None, protocol_name: str | None) -> ClassicMember:
+def _restore(
+    stored: facts.StoredClassicMember, known: volatile.ClassicMember | None, protocol_name: str | None
+) -> volatile.ClassicMember:
     protocols: tuple[tuple[str, bytes], ...] = ((protocol_name or "", stored.subscription),)
     if known is not None and known.metadata(protocol_name) == stored.subscription:
         # The record keeps one protocol only; the others of a live member are needed for the next vote.
         protocols = known.protocols
-    return ClassicMember(
+    return volatile.ClassicMember(
         member_id=stored.member_id,
         instance_id=stored.instance_id,
         client_id=stored.client_id,
@@ -220,7 +208,7 @@ def _restore(stored: StoredClassicMember, known: ClassicMember | None, protocol_
     )
 
 
-def _count(group: ClassicGroup, member: ClassicMember) -> None:
+def _count(group: volatile.ClassicGroup, member: volatile.ClassicMember) -> None:
     group.members[member.member_id] = member
     group.metadata_bytes += member.metadata_bytes
     for name in member.protocol_names:
@@ -229,7 +217,7 @@ def _count(group: ClassicGroup, member: ClassicMember) -> None:
         group.instance_ids[member.instance_id] = member.member_id
 
 
-def _uncount(group: ClassicGroup, member: ClassicMember) -> None:
+def _uncount(group: volatile.ClassicGroup, member: volatile.ClassicMember) -> None:
     group.metadata_bytes -= member.metadata_bytes
     for name in member.protocol_names:
         left = group.protocol_counts[name] - 1

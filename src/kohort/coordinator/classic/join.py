@@ -7,47 +7,22 @@ Source: Apache Kafka's `GroupMetadataManager.classicGroupJoin`; KIP-394 (member 
 
 from __future__ import annotations
 
+from kohort.coordinator import commands, model, topics
+from kohort.coordinator.classic import rebalance, state, static, validation
 from kohort.coordinator.classic.pending_decision import PendingDecision, build_join_error, build_join_reply
-from kohort.coordinator.classic.rebalance import (
-    begin_rebalance,
-    complete_join_if_all_are_here,
-    go_on_without,
-    remove_member,
-)
-from kohort.coordinator.classic.state import (
-    ClassicGroup,
-    ClassicGroupOpened,
-    ClassicGroupState,
-    ClassicMember,
-    JoinParked,
-    MemberIdHandedOut,
-    MemberPut,
-    PendingMemberRemoved,
-)
-from kohort.coordinator.classic.static import come_back, host, is_window_for, may_stay, receive, take_over
-from kohort.coordinator.classic.validation import (
-    NEW_MEMBER_TIMEOUT_MS,
-    PENDING_LIMIT,
-    PROTOCOLS_LIMIT,
-    check_member,
-    check_metadata_size,
-)
-from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.decision import Decision
-from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 
 
 def decide_join(
-    group: ClassicGroup | None,
-    command: JoinGroup,
+    group: state.ClassicGroup | None,
+    command: commands.JoinGroup,
     settings: GroupSettings,
     *,
     now_ms: int,
-    image: TopicImage | None = None,
-    groups: GroupsState | None = None,
+    image: topics.TopicImage | None = None,
+    groups: model.GroupsState | None = None,
 ) -> Decision:
     """Admit, re-admit or refuse a member.
 
@@ -67,7 +42,7 @@ def decide_join(
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
     draft = PendingDecision(group, command.group_id, now_ms=now_ms, image=image, known=groups)
     if group is None:
-        draft.record(ClassicGroupOpened(group_id=command.group_id))
+        draft.record(state.ClassicGroupOpened(group_id=command.group_id))
     if not _has_room(draft.group, command, settings):
         return _turn_away(draft, command, settings)
     names = tuple(name for name, _ in command.protocols)
@@ -89,7 +64,7 @@ def decide_join(
     return draft.decision()
 
 
-def check_form(command: JoinGroup, settings: GroupSettings) -> None:
+def check_form(command: commands.JoinGroup, settings: GroupSettings) -> None:
     """Refuse a malformed JoinGroup, for groups of both types."""
     shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
     if not shortest <= command.session_timeout_ms <= longest:
@@ -99,44 +74,44 @@ def check_form(command: JoinGroup, settings: GroupSettings) -> None:
         )
     if command.instance_id == "":
         raise Refused(ErrorCode.INVALID_REQUEST, "an instance id cannot be empty: null means that there is none")
-    if len(command.protocols) > PROTOCOLS_LIMIT:
+    if len(command.protocols) > validation.PROTOCOLS_LIMIT:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            f"the member has {len(command.protocols)} protocols, {PROTOCOLS_LIMIT} are allowed",
+            f"the member has {len(command.protocols)} protocols, {validation.PROTOCOLS_LIMIT} are allowed",
         )
 
 
-def _has_room(group: ClassicGroup, command: JoinGroup, settings: GroupSettings) -> bool:
+def _has_room(group: state.ClassicGroup, command: commands.JoinGroup, settings: GroupSettings) -> bool:
     holder = group.instance_ids.get(command.instance_id or "", command.member_id)
     match group.state:
-        case ClassicGroupState.EMPTY:
+        case state.ClassicGroupState.EMPTY:
             # An empty group has room for a first member.
             return True
-        case ClassicGroupState.PREPARING_REBALANCE:
+        case state.ClassicGroupState.PREPARING_REBALANCE:
             # A waiting member keeps its place: after a lowered limit the last ones to rejoin are refused.
             return holder in group.awaiting_join or len(group.awaiting_join) < settings.group_max_size
-        case ClassicGroupState.COMPLETING_REBALANCE | ClassicGroupState.STABLE:
+        case state.ClassicGroupState.COMPLETING_REBALANCE | state.ClassicGroupState.STABLE:
             # Parked new members need places in the next generation.
             waiting = len(group.parked) - (command.instance_id in group.parked)
             return holder in group.members or len(group.members) + waiting < settings.group_max_size
 
 
-def _turn_away(draft: PendingDecision, command: JoinGroup, settings: GroupSettings) -> Decision:
+def _turn_away(draft: PendingDecision, command: commands.JoinGroup, settings: GroupSettings) -> Decision:
     # A member that is refused must not keep its place, as it does not come back.
     if command.member_id in draft.group.members:
-        remove_member(draft, command.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
-        go_on_without(draft, settings, reason="a member was turned away because the group is full")
+        rebalance.remove_member(draft, command.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        rebalance.go_on_without(draft, settings, reason="a member was turned away because the group is full")
     elif command.member_id in draft.group.pending:
-        draft.record(PendingMemberRemoved(group_id=command.group_id, member_id=command.member_id))
+        draft.record(state.PendingMemberRemoved(group_id=command.group_id, member_id=command.member_id))
         draft.disarm("pending", command.member_id)
-        complete_join_if_all_are_here(draft)
+        rebalance.complete_join_if_all_are_here(draft)
     else:
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
     draft.reply(command.request, build_join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
     return draft.decision()
 
 
-def _join_unknown(draft: PendingDecision, command: JoinGroup, settings: GroupSettings) -> None:
+def _join_unknown(draft: PendingDecision, command: commands.JoinGroup, settings: GroupSettings) -> None:
     # KIP-394: a client that gives up before the response leaves no member behind. A static one is known by its instance
     # id.
     if command.requires_known_member_id and command.instance_id is None:
@@ -145,16 +120,16 @@ def _join_unknown(draft: PendingDecision, command: JoinGroup, settings: GroupSet
         _admit(draft, command, settings, member_id=command.fresh_member_id)
 
 
-def _hand_out_id(draft: PendingDecision, command: JoinGroup) -> None:
-    if len(draft.group.pending) >= PENDING_LIMIT:
+def _hand_out_id(draft: PendingDecision, command: commands.JoinGroup) -> None:
+    if len(draft.group.pending) >= validation.PENDING_LIMIT:
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many members are about to join")
-    draft.record(MemberIdHandedOut(group_id=command.group_id, member_id=command.fresh_member_id))
+    draft.record(state.MemberIdHandedOut(group_id=command.group_id, member_id=command.fresh_member_id))
     # A member id that is never used expires with the session timeout.
     draft.arm("pending", command.session_timeout_ms, command.fresh_member_id)
     draft.reply(command.request, build_join_error(ErrorCode.MEMBER_ID_REQUIRED, command.fresh_member_id))
 
 
-def _admit(draft: PendingDecision, command: JoinGroup, settings: GroupSettings, *, member_id: str) -> None:
+def _admit(draft: PendingDecision, command: commands.JoinGroup, settings: GroupSettings, *, member_id: str) -> None:
     assert member_id not in draft.group.members, "a fresh member id is fresh"
     member = _build_member(command, member_id, instance_id=command.instance_id)
     if member_id in draft.group.pending:
@@ -162,23 +137,23 @@ def _admit(draft: PendingDecision, command: JoinGroup, settings: GroupSettings, 
     holder = draft.group.instance_ids.get(command.instance_id or "")
     # KIP-345: the instance id is taken, so this process replaces its holder.
     if holder is not None:
-        take_over(draft, command, settings, holder=holder, member=member)
+        static.take_over(draft, command, settings, holder=holder, member=member)
         return
-    check_metadata_size(draft.group, member)
-    if is_window_for(draft.group, member, settings):
-        receive(draft, command, settings, member)
+    validation.check_metadata_size(draft.group, member)
+    if static.is_window_for(draft.group, member, settings):
+        static.receive(draft, command, settings, member)
         return
     _park(draft, command, member)
     # A parked member cannot heartbeat, so its first session is long.
-    draft.arm("session", max(NEW_MEMBER_TIMEOUT_MS, command.session_timeout_ms), member_id)
+    draft.arm("session", max(validation.NEW_MEMBER_TIMEOUT_MS, command.session_timeout_ms), member_id)
     _rebalance_or_complete(draft, settings, reason=f"member {member_id} joined")
 
 
-def _rejoin(draft: PendingDecision, command: JoinGroup, settings: GroupSettings) -> None:
+def _rejoin(draft: PendingDecision, command: commands.JoinGroup, settings: GroupSettings) -> None:
     group = draft.group
-    member = check_member(group, command.member_id, command.instance_id)
+    member = validation.check_member(group, command.member_id, command.instance_id)
     # A JoinGroup is a sign of life of an offline member.
-    come_back(draft, member.member_id)
+    static.come_back(draft, member.member_id)
     rejoined = _build_member(command, member.member_id, instance_id=member.instance_id, assignment=member.assignment)
     reason = _reason_to_rebalance(group, member, rejoined)
     if reason is None:
@@ -186,9 +161,9 @@ def _rejoin(draft: PendingDecision, command: JoinGroup, settings: GroupSettings)
         draft.reply(command.request, build_join_reply(group, member))
         draft.arm("session", member.session_timeout_ms, member.member_id)
         return
-    check_metadata_size(group, rejoined)
-    if may_stay(draft, rejoined):
-        host(draft, command, rejoined)
+    validation.check_metadata_size(group, rejoined)
+    if static.may_stay(draft, rejoined):
+        static.host(draft, command, rejoined)
         return
     # A client whose connection broke repeats its JoinGroup: only the newer request is answered later.
     older = group.awaiting_join.get(member.member_id)
@@ -198,34 +173,36 @@ def _rejoin(draft: PendingDecision, command: JoinGroup, settings: GroupSettings)
     _rebalance_or_complete(draft, settings, reason=reason)
 
 
-def _reason_to_rebalance(group: ClassicGroup, member: ClassicMember, rejoined: ClassicMember) -> str | None:
+def _reason_to_rebalance(
+    group: state.ClassicGroup, member: state.ClassicMember, rejoined: state.ClassicMember
+) -> str | None:
     """Return why a rejoin starts a rebalance or takes part in one; `None` if nothing changes by it."""
     # A member that joins during the join phase takes part in it.
-    if group.state is ClassicGroupState.PREPARING_REBALANCE:
+    if group.state is state.ClassicGroupState.PREPARING_REBALANCE:
         return group.rebalance_reason
-    if group.state is ClassicGroupState.STABLE and group.leader == member.member_id:
+    if group.state is state.ClassicGroupState.STABLE and group.leader == member.member_id:
         # The leader may know of changes that its metadata does not show, e.g. a topic that has grown.
         return f"leader {member.member_id} rejoined"
     return None if rejoined.protocols == member.protocols else f"member {member.member_id} changed its protocols"
 
 
-def _park(draft: PendingDecision, command: JoinGroup, member: ClassicMember) -> None:
-    draft.record(MemberPut(group_id=command.group_id, protocol_type=command.protocol_type, member=member))
-    draft.record(JoinParked(group_id=command.group_id, member_id=member.member_id, request=command.request))
+def _park(draft: PendingDecision, command: commands.JoinGroup, member: state.ClassicMember) -> None:
+    draft.record(state.MemberPut(group_id=command.group_id, protocol_type=command.protocol_type, member=member))
+    draft.record(state.JoinParked(group_id=command.group_id, member_id=member.member_id, request=command.request))
 
 
 def _rebalance_or_complete(draft: PendingDecision, settings: GroupSettings, *, reason: str) -> None:
-    if draft.group.state is ClassicGroupState.PREPARING_REBALANCE:
-        complete_join_if_all_are_here(draft)
+    if draft.group.state is state.ClassicGroupState.PREPARING_REBALANCE:
+        rebalance.complete_join_if_all_are_here(draft)
     else:
-        begin_rebalance(draft, settings, reason=reason)
+        rebalance.begin_rebalance(draft, settings, reason=reason)
 
 
 def _build_member(
-    command: JoinGroup, member_id: str, *, instance_id: str | None, assignment: bytes = b""
-) -> ClassicMember:
+    command: commands.JoinGroup, member_id: str, *, instance_id: str | None, assignment: bytes = b""
+) -> state.ClassicMember:
     has_rebalance_timeout = command.rebalance_timeout_ms >= 0  # Version 0 has none of its own.
-    return ClassicMember(
+    return state.ClassicMember(
         member_id=member_id,
         instance_id=instance_id,
         client_id=command.client_id,

@@ -8,20 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kohort.coordinator.classic.apply import apply_classic
-from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
-from kohort.coordinator.commands import JoinedMember, JoinGroupReply, SyncGroupReply
+from kohort.coordinator import commands, model, topics
+from kohort.coordinator.classic import apply, state
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, ReplyBody, TimerKey, TimerKind
-from kohort.coordinator.model import GroupsState
-from kohort.coordinator.records.types import (
-    OfflineMemberForgotten,
-    OfflineMemberSet,
-    Record,
-    StaticClockForgotten,
-    StaticClockSet,
-    StaticMemberOusted,
-)
-from kohort.coordinator.topics import TopicImage
+from kohort.coordinator.records import types as facts
 from kohort.errors import ErrorCode
 from kohort.ids import RequestToken
 
@@ -41,12 +31,12 @@ class PendingDecision:
 
     def __init__(
         self,
-        group: ClassicGroup | None,
+        group: state.ClassicGroup | None,
         group_id: str,
         *,
         now_ms: int,
-        image: TopicImage | None = None,
-        known: GroupsState | None = None,
+        image: topics.TopicImage | None = None,
+        known: model.GroupsState | None = None,
     ) -> None:
         self.group_id = group_id
         self.now_ms = now_ms
@@ -55,16 +45,16 @@ class PendingDecision:
         clock = None if known is None else known.clocks.get(group_id)
         self._offline = set() if clock is None else set(clock.offline)
         self._groups = {} if group is None else {group_id: group.copy()}
-        self._records: list[Record] = []
+        self._records: list[facts.Record] = []
         self._effects: list[Effect] = []
 
     @property
-    def group(self) -> ClassicGroup:
+    def group(self) -> state.ClassicGroup:
         """Return the group after the steps so far."""
         return self._groups[self.group_id]
 
     @property
-    def offline(self) -> list[ClassicMember]:
+    def offline(self) -> list[state.ClassicMember]:
         """Return the offline members after the steps so far; the group does not wait for them."""
         members = self.group.members
         return [members[member_id] for member_id in sorted(self._offline & members.keys())] if self._offline else []
@@ -73,20 +63,20 @@ class PendingDecision:
         """Whether a member is offline."""
         return member_id in self._offline
 
-    def record(self, record: Record) -> None:
+    def record(self, record: facts.Record) -> None:
         """Add a record and apply it to the copy."""
         match record:
-            case OfflineMemberSet():
+            case facts.OfflineMemberSet():
                 self._offline.add(record.member_id)
-            case OfflineMemberForgotten():
+            case facts.OfflineMemberForgotten():
                 self._offline.discard(record.member_id)
-            case StaticClockSet() | StaticClockForgotten() | StaticMemberOusted():
+            case facts.StaticClockSet() | facts.StaticClockForgotten() | facts.StaticMemberOusted():
                 pass
             case _:
-                apply_classic(self._groups, record)
+                apply.apply_classic(self._groups, record)
         self._records.append(record)
 
-    def add(self, records: Iterable[Record], effects: Iterable[Effect]) -> None:
+    def add(self, records: Iterable[facts.Record], effects: Iterable[Effect]) -> None:
         """Add the records and effects of another function."""
         for record in records:
             self.record(record)
@@ -114,10 +104,10 @@ class PendingDecision:
 # Source: Apache Kafka's `GroupMetadataManager` (completeClassicGroupJoin, propagateAssignment).
 
 
-def build_join_reply(group: ClassicGroup, member: ClassicMember) -> JoinGroupReply:
+def build_join_reply(group: state.ClassicGroup, member: state.ClassicMember) -> commands.JoinGroupReply:
     """Build the JoinGroup reply to one member; only the leader gets the member list."""
     is_leader = group.leader == member.member_id
-    return JoinGroupReply(
+    return commands.JoinGroupReply(
         error=ErrorCode.NONE,
         generation_id=group.generation,
         protocol_type=group.protocol_type,
@@ -125,7 +115,7 @@ def build_join_reply(group: ClassicGroup, member: ClassicMember) -> JoinGroupRep
         leader=group.leader or "",
         member_id=member.member_id,
         members=tuple(
-            JoinedMember(
+            commands.JoinedMember(
                 member_id=other.member_id, instance_id=other.instance_id, metadata=other.metadata(group.protocol_name)
             )
             for other in group.members.values()
@@ -135,9 +125,9 @@ def build_join_reply(group: ClassicGroup, member: ClassicMember) -> JoinGroupRep
     )
 
 
-def build_join_error(error: ErrorCode, member_id: str) -> JoinGroupReply:
+def build_join_error(error: ErrorCode, member_id: str) -> commands.JoinGroupReply:
     """Build the reply to a failed JoinGroup; `member_id` is the id for the client's next attempt."""
-    return JoinGroupReply(
+    return commands.JoinGroupReply(
         error=error,
         generation_id=-1,
         protocol_type=None,
@@ -148,9 +138,9 @@ def build_join_error(error: ErrorCode, member_id: str) -> JoinGroupReply:
     )
 
 
-def build_sync_reply(group: ClassicGroup, member: ClassicMember) -> SyncGroupReply:
+def build_sync_reply(group: state.ClassicGroup, member: state.ClassicMember) -> commands.SyncGroupReply:
     """Build the SyncGroup reply with one member's assignment."""
-    return SyncGroupReply(
+    return commands.SyncGroupReply(
         error=ErrorCode.NONE,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
@@ -158,6 +148,6 @@ def build_sync_reply(group: ClassicGroup, member: ClassicMember) -> SyncGroupRep
     )
 
 
-def build_sync_error(error: ErrorCode) -> SyncGroupReply:
+def build_sync_error(error: ErrorCode) -> commands.SyncGroupReply:
     """Build the reply to a failed SyncGroup."""
-    return SyncGroupReply(error=error, protocol_type=None, protocol_name=None, assignment=b"")
+    return commands.SyncGroupReply(error=error, protocol_type=None, protocol_name=None, assignment=b"")

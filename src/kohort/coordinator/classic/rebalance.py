@@ -11,52 +11,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from kohort.coordinator.classic.pending_decision import (
-    PendingDecision,
-    build_join_error,
-    build_join_reply,
-    build_sync_error,
-    build_sync_reply,
-)
-from kohort.coordinator.classic.state import (
-    AbsenteeEntered,
-    ClassicGroup,
-    ClassicGroupState,
-    ClassicMember,
-    FormerMember,
-    GenerationBegun,
-    InitialDelayExtended,
-    JoinParked,
-    MemberPut,
-    MemberRemoved,
-    NewcomerGone,
-    NewcomerParked,
-    ParkedNewcomer,
-    RebalanceBegun,
-    SyncsAnswered,
-)
-from kohort.coordinator.classic.subscriptions import (
-    CONSUMER_PROTOCOL_TYPE,
-    read_assignment,
-    read_subscription,
-    with_owned,
-)
+from kohort.coordinator import commands
+from kohort.coordinator.classic import pending_decision, state, subscriptions
 from kohort.coordinator.classic.validation import GROUP_METADATA_LIMIT_BYTES, NEW_MEMBER_TIMEOUT_MS, PENDING_LIMIT
-from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.decision import Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.records.types import ClassicGroupStored, ClassicRebalanceDone, ClassicRebalanceDue
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 
 
-def begin_rebalance(draft: PendingDecision, settings: GroupSettings, *, reason: str, is_loading: bool = False) -> None:
+def begin_rebalance(
+    draft: pending_decision.PendingDecision, settings: GroupSettings, *, reason: str, is_loading: bool = False
+) -> None:
     """Open the join phase; an empty group waits for the initial delay, if there is one.
 
     `is_loading`: no record is written; the log leads to the same rebalance again after another restart.
     """
     group = draft.group
-    is_initial = group.state is ClassicGroupState.EMPTY
-    if group.state is ClassicGroupState.COMPLETING_REBALANCE:
+    is_initial = group.state is state.ClassicGroupState.EMPTY
+    if group.state is state.ClassicGroupState.COMPLETING_REBALANCE:
         # The assignment of the interrupted generation will not come.
         answer_syncs(draft, ErrorCode.REBALANCE_IN_PROGRESS)
     draft.disarm("sync")
@@ -65,7 +38,7 @@ def begin_rebalance(draft: PendingDecision, settings: GroupSettings, *, reason: 
         note_due(draft, reason)
     delay_ms = settings.group_initial_rebalance_delay_ms if is_initial else 0
     draft.record(
-        RebalanceBegun(
+        state.RebalanceBegun(
             group_id=draft.group_id,
             reason=reason,
             initial_remaining_ms=max(group.rebalance_timeout_ms - delay_ms, 0) if delay_ms > 0 else None,
@@ -85,22 +58,22 @@ def begin_rebalance(draft: PendingDecision, settings: GroupSettings, *, reason: 
         complete_join_if_all_are_here(draft)
 
 
-def extend_or_complete_initial_delay(draft: PendingDecision, settings: GroupSettings) -> None:
+def extend_or_complete_initial_delay(draft: pending_decision.PendingDecision, settings: GroupSettings) -> None:
     """End the initial delay, or extend it if a member joined meanwhile and time is left."""
     remaining_ms = draft.group.initial_remaining_ms
     # Kafka: each further member extends the delay, up to the rebalance timeout in total.
     if draft.group.new_member_added and remaining_ms:
         delay_ms = min(settings.group_initial_rebalance_delay_ms, remaining_ms)
-        draft.record(InitialDelayExtended(group_id=draft.group_id, initial_remaining_ms=remaining_ms - delay_ms))
+        draft.record(state.InitialDelayExtended(group_id=draft.group_id, initial_remaining_ms=remaining_ms - delay_ms))
         draft.arm("initial_delay", delay_ms)
     else:
         complete_join(draft)
 
 
-def complete_join_if_all_are_here(draft: PendingDecision) -> None:
+def complete_join_if_all_are_here(draft: pending_decision.PendingDecision) -> None:
     """End the join phase once all members have joined; an initial delay always runs to its end."""
     group = draft.group
-    if group.state is not ClassicGroupState.PREPARING_REBALANCE or group.initial_remaining_ms is not None:
+    if group.state is not state.ClassicGroupState.PREPARING_REBALANCE or group.initial_remaining_ms is not None:
         return
     # Members that are offline take part in their absence.
     awaited = len(group.members) - len(draft.offline)
@@ -109,7 +82,7 @@ def complete_join_if_all_are_here(draft: PendingDecision) -> None:
         complete_join(draft)
 
 
-def complete_join(draft: PendingDecision) -> None:
+def complete_join(draft: pending_decision.PendingDecision) -> None:
     """End the join phase: remove dynamic members that did not join, and begin the next generation."""
     group = draft.group
     missing = [member for member_id, member in group.members.items() if member_id not in group.awaiting_join]
@@ -134,7 +107,7 @@ def complete_join(draft: PendingDecision) -> None:
     leader = group.leader if group.leader in answered else next(iter(answered))
     assert leader is not None
     draft.record(
-        GenerationBegun(
+        state.GenerationBegun(
             group_id=draft.group_id,
             generation=group.generation + 1,
             protocol_name=group.elect_protocol(),
@@ -144,59 +117,62 @@ def complete_join(draft: PendingDecision) -> None:
     )
     for member_id, request in answered.items():
         member = group.members[member_id]
-        draft.reply(request, build_join_reply(group, member))
+        draft.reply(request, pending_decision.build_join_reply(group, member))
         # A parked JoinGroup held the session; from the response on it counts again.
         draft.arm("session", member.session_timeout_ms, member_id)
     # All members have to send SyncGroup in time, the leader with the assignment.
     draft.arm("sync", group.rebalance_timeout_ms)
 
 
-def answer_syncs(draft: PendingDecision, error: ErrorCode = ErrorCode.NONE) -> None:
+def answer_syncs(draft: pending_decision.PendingDecision, error: ErrorCode = ErrorCode.NONE) -> None:
     """Answer every parked SyncGroup, with the member's assignment or with `error`."""
     group = draft.group
     if not group.awaiting_sync:
         return
     for member_id, request in group.awaiting_sync.items():
         member = group.members[member_id]
-        draft.reply(request, build_sync_error(error) if error else build_sync_reply(group, member))
+        draft.reply(
+            request,
+            pending_decision.build_sync_error(error) if error else pending_decision.build_sync_reply(group, member),
+        )
         # A session that ended while its request was parked was not held against the member; from here on it counts
         # again.
         draft.arm("session", member.session_timeout_ms, member_id)
-    draft.record(SyncsAnswered(group_id=draft.group_id))
+    draft.record(state.SyncsAnswered(group_id=draft.group_id))
 
 
-def remove_member(draft: PendingDecision, member_id: str, error: ErrorCode) -> None:
+def remove_member(draft: pending_decision.PendingDecision, member_id: str, error: ErrorCode) -> None:
     """Remove a member and answer its parked requests with `error`."""
     fence_parked(draft, member_id, error)
-    draft.record(MemberRemoved(group_id=draft.group_id, member_id=member_id))
+    draft.record(state.MemberRemoved(group_id=draft.group_id, member_id=member_id))
     draft.disarm("session", member_id)
 
 
-def fence_parked(draft: PendingDecision, member_id: str, error: ErrorCode) -> None:
+def fence_parked(draft: pending_decision.PendingDecision, member_id: str, error: ErrorCode) -> None:
     """Answer a member's parked requests with `error`; the caller's record removes them from the lists."""
     group = draft.group
     join = group.awaiting_join.get(member_id)
     if join is not None:
-        draft.reply(join, build_join_error(error, member_id))
+        draft.reply(join, pending_decision.build_join_error(error, member_id))
     sync = group.awaiting_sync.get(member_id)
     if sync is not None:
-        draft.reply(sync, build_sync_error(error))
+        draft.reply(sync, pending_decision.build_sync_error(error))
 
 
-def go_on_without(draft: PendingDecision, settings: GroupSettings, *, reason: str) -> None:
+def go_on_without(draft: pending_decision.PendingDecision, settings: GroupSettings, *, reason: str) -> None:
     """Let a group go on without removed or pending members: rebalance, or end a wait."""
     match draft.group.state:
-        case ClassicGroupState.STABLE | ClassicGroupState.COMPLETING_REBALANCE:
+        case state.ClassicGroupState.STABLE | state.ClassicGroupState.COMPLETING_REBALANCE:
             begin_rebalance(draft, settings, reason=reason)
-        case ClassicGroupState.PREPARING_REBALANCE:
+        case state.ClassicGroupState.PREPARING_REBALANCE:
             if settings.is_static:
                 note_due(draft, draft.group.rebalance_reason)
             complete_join_if_all_are_here(draft)
-        case ClassicGroupState.EMPTY:
+        case state.ClassicGroupState.EMPTY:
             pass
 
 
-def _build_empty(group: ClassicGroup, *, now_ms: int) -> ClassicGroupStored:
+def _build_empty(group: state.ClassicGroup, *, now_ms: int) -> ClassicGroupStored:
     return ClassicGroupStored(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",
@@ -227,42 +203,42 @@ RETURNS_WITHIN_MS: Final = 25_000
 SENT_BACK: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def park(draft: PendingDecision, command: JoinGroup, member: ClassicMember) -> None:
+def park(draft: pending_decision.PendingDecision, command: commands.JoinGroup, member: state.ClassicMember) -> None:
     """Park a JoinGroup."""
     group = draft.group
     waiting_bytes = sum(each.member.metadata_bytes for each in group.parked.values()) + member.metadata_bytes
     # Parked metadata counts as well, since the next rebalance adds it to the group.
     if len(group.parked) >= PENDING_LIMIT or group.metadata_bytes + waiting_bytes > GROUP_METADATA_LIMIT_BYTES:
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many members wait for the group's next rebalance")
-    newcomer = ParkedNewcomer(
+    newcomer = state.ParkedNewcomer(
         member=member, protocol_type=command.protocol_type, request=command.request, since_ms=draft.now_ms
     )
-    draft.record(NewcomerParked(group_id=draft.group_id, newcomer=newcomer))
+    draft.record(state.NewcomerParked(group_id=draft.group_id, newcomer=newcomer))
     draft.arm("join", PARKED_MS, member.member_id)
 
 
-def unpark(draft: PendingDecision, member: ClassicMember) -> None:
+def unpark(draft: pending_decision.PendingDecision, member: state.ClassicMember) -> None:
     """Fence an older parked JoinGroup with the same instance id: the newer one counts."""
     assert member.instance_id is not None
     older = draft.group.parked.get(member.instance_id)
     # The same instance id is parked already: two processes have it, and the newer one counts.
     if older is not None:
         _answer(draft, older, ErrorCode.FENCED_INSTANCE_ID)
-        draft.record(NewcomerGone(group_id=draft.group_id, instance_id=member.instance_id))
+        draft.record(state.NewcomerGone(group_id=draft.group_id, instance_id=member.instance_id))
 
 
-def send_back(draft: PendingDecision, member_id: str) -> None:
+def send_back(draft: pending_decision.PendingDecision, member_id: str) -> None:
     """Refuse a JoinGroup that was parked for as long as its client allows, so that the client repeats it."""
     for found in draft.group.parked.values():
         if found.member.member_id == member_id and found.request is not None:
-            draft.reply(found.request, build_join_error(SENT_BACK, ""))
+            draft.reply(found.request, pending_decision.build_join_error(SENT_BACK, ""))
             # The entry stays, so that the client's next JoinGroup finds its place.
             sent = replace(found, request=None, since_ms=draft.now_ms)
-            draft.record(NewcomerParked(group_id=draft.group_id, newcomer=sent))
+            draft.record(state.NewcomerParked(group_id=draft.group_id, newcomer=sent))
             return
 
 
-def has_parked(draft: PendingDecision) -> bool:
+def has_parked(draft: pending_decision.PendingDecision) -> bool:
     """Whether a JoinGroup is parked, or was refused and is about to be repeated."""
     return any(
         found.request is not None or 0 <= draft.now_ms - found.since_ms < RETURNS_WITHIN_MS
@@ -270,10 +246,10 @@ def has_parked(draft: PendingDecision) -> bool:
     )
 
 
-def admit_parked(draft: PendingDecision) -> None:
+def admit_parked(draft: pending_decision.PendingDecision) -> None:
     """Admit all parked JoinGroups to the open join phase; a refused client finds it open."""
     for instance_id, found in list(draft.group.parked.items()):
-        draft.record(NewcomerGone(group_id=draft.group_id, instance_id=instance_id))
+        draft.record(state.NewcomerGone(group_id=draft.group_id, instance_id=instance_id))
         # The client was refused and has not come back yet: it joins the open phase by itself.
         if found.request is None:
             continue
@@ -281,29 +257,29 @@ def admit_parked(draft: PendingDecision) -> None:
         draft.disarm("join", member.member_id)
         if not draft.group.speaks(found.protocol_type, member.protocol_names):
             # Members with other protocols may have joined since.
-            draft.reply(found.request, build_join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
+            draft.reply(found.request, pending_decision.build_join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
             continue
-        put = MemberPut(group_id=draft.group_id, protocol_type=found.protocol_type, member=member)
+        put = state.MemberPut(group_id=draft.group_id, protocol_type=found.protocol_type, member=member)
         draft.record(put)
-        draft.record(JoinParked(group_id=draft.group_id, member_id=member.member_id, request=found.request))
+        draft.record(state.JoinParked(group_id=draft.group_id, member_id=member.member_id, request=found.request))
         # A parked member cannot heartbeat, so its first session is long.
         draft.arm("session", max(NEW_MEMBER_TIMEOUT_MS, member.session_timeout_ms), member.member_id)
 
 
-def dismiss_parked(group: ClassicGroup) -> list[Effect]:
+def dismiss_parked(group: state.ClassicGroup) -> list[Effect]:
     """Refuse all parked JoinGroups of a group that becomes a KIP-848 group, so that clients repeat them."""
     effects: list[Effect] = []
     for found in group.parked.values():
         effects.append(Disarm(TimerKey("join", group.group_id, found.member.member_id)))
         if found.request is not None:
-            effects.append(Reply(found.request, build_join_error(SENT_BACK, "")))
+            effects.append(Reply(found.request, pending_decision.build_join_error(SENT_BACK, "")))
     return effects
 
 
-def _answer(draft: PendingDecision, found: ParkedNewcomer, error: ErrorCode) -> None:
+def _answer(draft: pending_decision.PendingDecision, found: state.ParkedNewcomer, error: ErrorCode) -> None:
     if found.request is not None:
         draft.disarm("join", found.member.member_id)
-        draft.reply(found.request, build_join_error(error, ""))
+        draft.reply(found.request, pending_decision.build_join_error(error, ""))
 
 
 # Record of an open rebalance of a static group, by which a restart begins it again.
@@ -315,7 +291,7 @@ def _answer(draft: PendingDecision, found: ParkedNewcomer, error: ErrorCode) -> 
 # Source: requirement S1.
 
 
-def note_due(draft: PendingDecision, reason: str) -> None:
+def note_due(draft: pending_decision.PendingDecision, reason: str) -> None:
     """Record the open rebalance: its reason, and the members of the stored group that are gone for good."""
     group = draft.group
     stored = () if group.stored is None else group.stored.members
@@ -330,7 +306,7 @@ def note_due(draft: PendingDecision, reason: str) -> None:
         draft.record(due)
 
 
-def note_done(draft: PendingDecision) -> None:
+def note_done(draft: pending_decision.PendingDecision) -> None:
     """Remove the record of the open rebalance, as its result is written."""
     if draft.group.due is not None:
         draft.record(ClassicRebalanceDone(group_id=draft.group_id))
@@ -347,31 +323,31 @@ def note_done(draft: PendingDecision) -> None:
 # Source: KIP-345's draft (an offline member keeps its place); KIP-429 (two rebalances for what moves), KIP-792.
 
 
-def enter_absentees(draft: PendingDecision) -> None:
+def enter_absentees(draft: pending_decision.PendingDecision) -> None:
     """Set the owned partitions in the subscriptions of offline members that the leader is about to get."""
     group = draft.group
-    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+    if group.protocol_type != subscriptions.CONSUMER_PROTOCOL_TYPE:
         return
     for member in draft.offline:
-        held = read_assignment(member.assignment)
+        held = subscriptions.read_assignment(member.assignment)
         if held is None:
             continue
         protocols = tuple(
-            (name, with_owned(metadata, held.partitions, generation=group.generation))
+            (name, subscriptions.with_owned(metadata, held.partitions, generation=group.generation))
             for name, metadata in member.protocols
         )
         if protocols != member.protocols:
             entered = replace(member, protocols=protocols)
-            draft.record(AbsenteeEntered(group_id=draft.group_id, member=entered))
+            draft.record(state.AbsenteeEntered(group_id=draft.group_id, member=entered))
 
 
-def find_withheld(draft: PendingDecision, handed_on: Mapping[str, FormerMember]) -> str | None:
+def find_withheld(draft: pending_decision.PendingDecision, handed_on: Mapping[str, state.FormerMember]) -> str | None:
     """Return an offline member that holds back partitions that the leader took from it; `None`: none.
 
     `handed_on`: as in `ClassicGroup` before the leader has assigned.
     """
     group = draft.group
-    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+    if group.protocol_type != subscriptions.CONSUMER_PROTOCOL_TYPE:
         return None
     told = [(member, member.metadata(group.protocol_name)) for member in draft.offline]
     told += [
@@ -383,7 +359,7 @@ def find_withheld(draft: PendingDecision, handed_on: Mapping[str, FormerMember])
         return None
     given = _owned_by(group.members.values())
     for member, metadata in told:
-        said = read_subscription(metadata)
+        said = subscriptions.read_subscription(metadata)
         if said is None:
             continue
         owned = {(topic, number) for topic, numbers in said.owned.items() for number in numbers}
@@ -392,27 +368,29 @@ def find_withheld(draft: PendingDecision, handed_on: Mapping[str, FormerMember])
     return None
 
 
-def has_nothing(group: ClassicGroup, member: ClassicMember) -> bool:
+def has_nothing(group: state.ClassicGroup, member: state.ClassicMember) -> bool:
     """Whether a consumer has no assigned partition."""
-    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+    if group.protocol_type != subscriptions.CONSUMER_PROTOCOL_TYPE:
         return False
-    found = read_assignment(member.assignment)
+    found = subscriptions.read_assignment(member.assignment)
     return found is not None and not any(found.partitions.values())
 
 
-def _owned_by(members: Iterable[ClassicMember]) -> set[tuple[str, int]]:
+def _owned_by(members: Iterable[state.ClassicMember]) -> set[tuple[str, int]]:
     owned: set[tuple[str, int]] = set()
     for member in members:
-        found = read_assignment(member.assignment)
+        found = subscriptions.read_assignment(member.assignment)
         if found is not None:
             owned.update((topic, number) for topic, numbers in found.partitions.items() for number in numbers)
     return owned
 
 
-def _is_withheld(lost: set[tuple[str, int]], given: set[tuple[str, int]], draft: PendingDecision) -> bool:
+def _is_withheld(
+    lost: set[tuple[str, int]], given: set[tuple[str, int]], draft: pending_decision.PendingDecision
+) -> bool:
     """Whether an existing partition of those taken has no new owner."""
     image = draft.image
     if image is None or not image.version:
         return bool(lost - given)
-    facts = image.by_name
-    return any(topic in facts and number < facts[topic].partition_count for topic, number in lost - given)
+    by_name = image.by_name
+    return any(topic in by_name and number < by_name[topic].partition_count for topic, number in lost - given)

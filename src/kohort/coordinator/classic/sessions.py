@@ -5,23 +5,8 @@ Source: Apache Kafka's `GroupMetadataManager.classicGroupHeartbeat`.
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.pending_decision import PendingDecision
-from kohort.coordinator.classic.rebalance import (
-    begin_rebalance,
-    complete_join,
-    complete_join_if_all_are_here,
-    extend_or_complete_initial_delay,
-    go_on_without,
-    remove_member,
-    send_back,
-)
-from kohort.coordinator.classic.state import (
-    NOT_REBALANCED,
-    ClassicGroup,
-    ClassicGroupDropped,
-    ClassicGroupState,
-    PendingMemberRemoved,
-)
+from kohort.coordinator.classic import pending_decision, rebalance, state
+from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.static import decide_back, go_offline, look_at_clock
 from kohort.coordinator.classic.validation import check_generation, check_member
 from kohort.coordinator.commands import Done, Heartbeat, LeaveGroup, LeaveGroupReply, LeavingMember, Refusal
@@ -32,7 +17,7 @@ from kohort.errors import ErrorCode, Refused
 
 
 def decide_heartbeat(
-    group: ClassicGroup | None, command: Heartbeat, *, now_ms: int, groups: GroupsState | None = None
+    group: state.ClassicGroup | None, command: Heartbeat, *, now_ms: int, groups: GroupsState | None = None
 ) -> Decision:
     """Renew the member's session, and bring it back in a static group; REBALANCE_IN_PROGRESS tells it to rejoin.
 
@@ -44,7 +29,7 @@ def decide_heartbeat(
     )
 
 
-def _renew_session(group: ClassicGroup | None, command: Heartbeat, *, now_ms: int) -> Decision:
+def _renew_session(group: state.ClassicGroup | None, command: Heartbeat, *, now_ms: int) -> Decision:
     member = check_member(group, command.member_id, command.instance_id)
     assert group is not None
     check_generation(group, command.generation_id)
@@ -61,7 +46,7 @@ def _renew_session(group: ClassicGroup | None, command: Heartbeat, *, now_ms: in
 
 
 def decide_leave(
-    group: ClassicGroup | None,
+    group: state.ClassicGroup | None,
     command: LeaveGroup,
     settings: GroupSettings,
     *,
@@ -72,7 +57,7 @@ def decide_leave(
 
     `groups`: state with the clocks of static groups; a removed member of one is gone at once, too.
     """
-    draft = PendingDecision(group, command.group_id, now_ms=now_ms, known=groups)
+    draft = pending_decision.PendingDecision(group, command.group_id, now_ms=now_ms, known=groups)
     outcomes: list[tuple[LeavingMember, ErrorCode]] = []
     gone: list[str] = []
     for leaving in command.members:
@@ -85,31 +70,33 @@ def decide_leave(
             outcomes.append((leaving, refused.code))
     draft.reply(command.request, LeaveGroupReply(members=tuple(outcomes)))
     if gone:
-        go_on_without(draft, settings, reason=f"{', '.join(gone[:3])}{' and others' if gone[3:] else ''} left")
+        rebalance.go_on_without(
+            draft, settings, reason=f"{', '.join(gone[:3])}{' and others' if gone[3:] else ''} left"
+        )
     elif group is not None and len(draft.group.pending) < len(group.pending):
-        complete_join_if_all_are_here(draft)
+        rebalance.complete_join_if_all_are_here(draft)
         drop_if_unused(draft)
     return draft.decision()
 
 
-def drop_if_unused(draft: PendingDecision) -> None:
+def drop_if_unused(draft: pending_decision.PendingDecision) -> None:
     """Forget a group that has never had a member and expects none."""
     group = draft.group
     if group.state is ClassicGroupState.EMPTY and group.stored is None and not group.pending:
-        draft.record(ClassicGroupDropped(group_id=draft.group_id))
+        draft.record(state.ClassicGroupDropped(group_id=draft.group_id))
 
 
-def _leave(draft: PendingDecision, leaving: LeavingMember) -> list[str]:
+def _leave(draft: pending_decision.PendingDecision, leaving: LeavingMember) -> list[str]:
     """Remove one member; return its id unless it was only pending."""
     group = draft.group
     if leaving.member_id in group.pending:
-        draft.record(PendingMemberRemoved(group_id=draft.group_id, member_id=leaving.member_id))
+        draft.record(state.PendingMemberRemoved(group_id=draft.group_id, member_id=leaving.member_id))
         draft.disarm("pending", leaving.member_id)
         return []
     # An administrator names the instance id alone.
     holder = group.instance_ids.get(leaving.instance_id or "", "") if not leaving.member_id else leaving.member_id
     member = check_member(group, holder, leaving.instance_id)
-    remove_member(draft, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    rebalance.remove_member(draft, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
     return [member.member_id]
 
 
@@ -121,7 +108,7 @@ def _leave(draft: PendingDecision, leaving: LeavingMember) -> list[str]:
 
 
 def decide_expiry(
-    group: ClassicGroup | None,
+    group: state.ClassicGroup | None,
     key: TimerKey,
     settings: GroupSettings,
     *,
@@ -138,7 +125,7 @@ def decide_expiry(
     """
     if group is None:
         return Decision()
-    draft = PendingDecision(
+    draft = pending_decision.PendingDecision(
         group, group.group_id, now_ms=now_ms, image=None if groups is None else groups.image, known=groups
     )
     match key.kind:
@@ -150,11 +137,11 @@ def decide_expiry(
             look_at_clock(draft, settings)
         case "join" | "sync" if key.member_id:
             # Others are deadlines of classic members of the former KIP-848 group: they do not concern the phases here.
-            send_back(draft, key.member_id)
+            rebalance.send_back(draft, key.member_id)
         case "join" if group.state is ClassicGroupState.PREPARING_REBALANCE:
-            complete_join(draft)
+            rebalance.complete_join(draft)
         case "initial_delay" if group.initial_remaining_ms is not None:
-            extend_or_complete_initial_delay(draft, settings)
+            rebalance.extend_or_complete_initial_delay(draft, settings)
         case "sync":
             _expire_sync(draft, settings)
         case _:
@@ -163,12 +150,12 @@ def decide_expiry(
 
 
 def decide_loaded(
-    group: ClassicGroup, settings: GroupSettings, *, now_ms: int, groups: GroupsState | None = None
+    group: state.ClassicGroup, settings: GroupSettings, *, now_ms: int, groups: GroupsState | None = None
 ) -> Decision:
     """Set the deadlines of a group that was read from the log, and begin a rebalance that it needs."""
     # A rebalance is needed for a group larger than allowed, for a former KIP-848 group that could not assign the
     # partitions of its KIP-848 members, and for a static group in whose rebalance the broker stopped.
-    draft = PendingDecision(group, group.group_id, now_ms=now_ms, known=groups)
+    draft = pending_decision.PendingDecision(group, group.group_id, now_ms=now_ms, known=groups)
     for member in group.members.values():
         if not draft.is_offline(member.member_id):
             draft.arm("session", member.session_timeout_ms, member.member_id)
@@ -177,16 +164,18 @@ def decide_loaded(
         # The record of an empty group is written, and loading writes nothing: the last members are removed by their
         # sessions.
         for member_id in gone if len(gone) < len(group.members) else ():
-            remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        begin_rebalance(draft, settings, reason=group.due.reason, is_loading=True)
+            rebalance.remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        rebalance.begin_rebalance(draft, settings, reason=group.due.reason, is_loading=True)
     elif len(group.members) > settings.group_max_size:
-        begin_rebalance(draft, settings, reason="the group is larger than group.max.size", is_loading=True)
-    elif group.members and group.state_timestamp_ms == NOT_REBALANCED:
-        begin_rebalance(draft, settings, reason="the group was a consumer group before the restart", is_loading=True)
+        rebalance.begin_rebalance(draft, settings, reason="the group is larger than group.max.size", is_loading=True)
+    elif group.members and group.state_timestamp_ms == state.NOT_REBALANCED:
+        rebalance.begin_rebalance(
+            draft, settings, reason="the group was a consumer group before the restart", is_loading=True
+        )
     return draft.decision()
 
 
-def _expire_session(draft: PendingDecision, member_id: str, settings: GroupSettings) -> None:
+def _expire_session(draft: pending_decision.PendingDecision, member_id: str, settings: GroupSettings) -> None:
     group = draft.group
     if member_id not in group.members:
         return
@@ -199,19 +188,19 @@ def _expire_session(draft: PendingDecision, member_id: str, settings: GroupSetti
         if not draft.is_offline(member_id):
             go_offline(draft, settings, {member_id: draft.now_ms - member.session_timeout_ms})
         return
-    remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-    go_on_without(draft, settings, reason=f"the session of member {member_id} ended")
+    rebalance.remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    rebalance.go_on_without(draft, settings, reason=f"the session of member {member_id} ended")
 
 
-def _expire_pending(draft: PendingDecision, member_id: str) -> None:
+def _expire_pending(draft: pending_decision.PendingDecision, member_id: str) -> None:
     if member_id not in draft.group.pending:
         return
-    draft.record(PendingMemberRemoved(group_id=draft.group_id, member_id=member_id))
-    complete_join_if_all_are_here(draft)
+    draft.record(state.PendingMemberRemoved(group_id=draft.group_id, member_id=member_id))
+    rebalance.complete_join_if_all_are_here(draft)
     drop_if_unused(draft)
 
 
-def _expire_sync(draft: PendingDecision, settings: GroupSettings) -> None:
+def _expire_sync(draft: pending_decision.PendingDecision, settings: GroupSettings) -> None:
     group = draft.group
     if group.state not in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE) or not group.unsynced:
         return
@@ -223,5 +212,5 @@ def _expire_sync(draft: PendingDecision, settings: GroupSettings) -> None:
         if not silent:
             return
     for member_id in silent:
-        remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-    begin_rebalance(draft, settings, reason=f"{len(silent)} members did not ask for their assignment")
+        rebalance.remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    rebalance.begin_rebalance(draft, settings, reason=f"{len(silent)} members did not ask for their assignment")

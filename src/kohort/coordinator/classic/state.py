@@ -11,12 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from kohort.coordinator.records.types import (
-    ClassicGroupStored,
-    ClassicRebalanceDue,
-    StoredClassicMember,
-    VolatileRecord,
-)
+from kohort.coordinator.records import types as facts
 from kohort.ids import RequestToken
 
 
@@ -174,9 +169,9 @@ class ClassicGroup:
         #: Reason of the latest rebalance; empty before the first.
         self.rebalance_reason = ""
         #: The latest record of the group in the log, `None` before the first.
-        self.stored: ClassicGroupStored | None = None
+        self.stored: facts.ClassicGroupStored | None = None
         #: The rebalance that a restart begins again, in static mode: without it the restart would lose its reason.
-        self.due: ClassicRebalanceDue | None = None
+        self.due: facts.ClassicRebalanceDue | None = None
         #: instance id -> parked JoinGroup of a new member; static mode, and not in the join phase.
         self.parked: dict[str, ParkedNewcomer] = {}
         #: member id -> the former member that the leader knows, whose place the member took since the join phase ended;
@@ -233,9 +228,9 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__)
 
 
-def build_stored(group: ClassicGroup) -> ClassicGroupStored:
+def build_stored(group: ClassicGroup) -> facts.ClassicGroupStored:
     """Build the record from which a restart rebuilds this Stable or Empty group."""
-    return ClassicGroupStored(
+    return facts.ClassicGroupStored(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",
         generation=group.generation,
@@ -246,9 +241,9 @@ def build_stored(group: ClassicGroup) -> ClassicGroupStored:
     )
 
 
-def build_stored_member(member: ClassicMember, protocol_name: str | None) -> StoredClassicMember:
+def build_stored_member(member: ClassicMember, protocol_name: str | None) -> facts.StoredClassicMember:
     """Build the stored form of a member: only the elected one of its protocols is kept."""
-    return StoredClassicMember(
+    return facts.StoredClassicMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
         client_id=member.client_id,
@@ -260,7 +255,7 @@ def build_stored_member(member: ClassicMember, protocol_name: str | None) -> Sto
     )
 
 
-def durable_view(group: ClassicGroup) -> ClassicGroupStored | None:
+def durable_view(group: ClassicGroup) -> facts.ClassicGroupStored | None:
     """Return the record that the log must hold for this group; `None`: none."""
     # In a Stable or Empty group it is computed from the live state, so that a change that was applied but not written
     # shows. During a rebalance the log keeps the last such state.
@@ -274,31 +269,31 @@ def durable_view(group: ClassicGroup) -> ClassicGroupStored | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicGroupOpened(VolatileRecord):
+class ClassicGroupOpened(facts.VolatileRecord):
     """A client asked to join a group that did not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicGroupDropped(VolatileRecord):
+class ClassicGroupDropped(facts.VolatileRecord):
     """The group never had a member and expects none any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberIdHandedOut(VolatileRecord):
+class MemberIdHandedOut(facts.VolatileRecord):
     """MEMBER_ID_REQUIRED was answered with this member id, which is expected to join."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingMemberRemoved(VolatileRecord):
+class PendingMemberRemoved(facts.VolatileRecord):
     """A member id that was handed out is not expected any more."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberPut(VolatileRecord):
+class MemberPut(facts.VolatileRecord):
     """A member joined, or rejoined with other protocols or timeouts."""
 
     protocol_type: str
@@ -306,14 +301,14 @@ class MemberPut(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberRemoved(VolatileRecord):
+class MemberRemoved(facts.VolatileRecord):
     """A member left, was fenced, or did not rejoin in time; its parked requests are dropped."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaticMemberReplaced(VolatileRecord):
+class StaticMemberReplaced(facts.VolatileRecord):
     """`member` takes over the instance id of `replaced_id`; that one's parked requests are dropped."""
 
     replaced_id: str
@@ -321,7 +316,7 @@ class StaticMemberReplaced(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinParked(VolatileRecord):
+class JoinParked(facts.VolatileRecord):
     """A JoinGroup is parked, in place of an older one of the same member."""
 
     member_id: str
@@ -329,14 +324,14 @@ class JoinParked(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicConnectionLost(VolatileRecord):
+class ClassicConnectionLost(facts.VolatileRecord):
     """A member's connection is closed: its parked requests are dropped, and it counts as not joined."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebalanceBegun(VolatileRecord):
+class RebalanceBegun(facts.VolatileRecord):
     """The join phase is open; `initial_remaining_ms`: remaining extension of the initial delay, or `None`."""
 
     reason: str
@@ -345,14 +340,14 @@ class RebalanceBegun(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InitialDelayExtended(VolatileRecord):
+class InitialDelayExtended(facts.VolatileRecord):
     """The initial delay is extended, as members joined during it."""
 
     initial_remaining_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationBegun(VolatileRecord):
+class GenerationBegun(facts.VolatileRecord):
     """The join phase is over: every parked JoinGroup is answered, every member's SyncGroup is expected."""
 
     generation: int
@@ -362,7 +357,7 @@ class GenerationBegun(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncReceived(VolatileRecord):
+class SyncReceived(facts.VolatileRecord):
     """A member sent SyncGroup; `request` is parked until the leader's, `None` if it was answered at once."""
 
     member_id: str
@@ -370,33 +365,33 @@ class SyncReceived(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncsAnswered(VolatileRecord):
+class SyncsAnswered(facts.VolatileRecord):
     """No SyncGroup is parked any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewcomerHosted(VolatileRecord):
+class NewcomerHosted(facts.VolatileRecord):
     """The member just put is in the present generation without the leader's knowledge."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewcomerParked(VolatileRecord):
+class NewcomerParked(facts.VolatileRecord):
     """A new member outside of the present generation is parked for the next one, or was refused."""
 
     newcomer: ParkedNewcomer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewcomerGone(VolatileRecord):
+class NewcomerGone(facts.VolatileRecord):
     """A parked new member is in the group now, or is not waited for any longer."""
 
     instance_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AbsenteeEntered(VolatileRecord):
+class AbsenteeEntered(facts.VolatileRecord):
     """An offline member takes part in a rebalance with its present partitions in its metadata."""
 
     member: ClassicMember

@@ -13,67 +13,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from kohort.coordinator.classic import rebalance, state, subscriptions, validation
 from kohort.coordinator.classic.pending_decision import PendingDecision, build_join_reply
-from kohort.coordinator.classic.rebalance import (
-    begin_rebalance,
-    complete_join_if_all_are_here,
-    fence_parked,
-    go_on_without,
-    has_nothing,
-    has_parked,
-    park,
-    remove_member,
-    unpark,
-)
-from kohort.coordinator.classic.state import (
-    ClassicConnectionLost,
-    ClassicGroup,
-    ClassicGroupState,
-    ClassicMember,
-    JoinParked,
-    MemberPut,
-    NewcomerGone,
-    NewcomerHosted,
-    StaticMemberReplaced,
-    SyncReceived,
-    build_stored,
-)
-from kohort.coordinator.classic.subscriptions import (
-    CONSUMER_PROTOCOL_TYPE,
-    leads_unaware,
-    read_assignment,
-    read_subscription,
-    write_assignment,
-)
-from kohort.coordinator.classic.validation import check_metadata_size
 from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records.types import OfflineMemberForgotten, StaticMemberOusted
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.static_membership.mode import (
-    has_window,
-    heard,
-    note,
-    open_window,
-    start_offline,
-    without_window,
-)
+from kohort.coordinator.static_membership import mode
 from kohort.errors import ErrorCode
 
 
 def take_over(
-    draft: PendingDecision, command: JoinGroup, settings: GroupSettings, *, holder: str, member: ClassicMember
+    draft: PendingDecision, command: JoinGroup, settings: GroupSettings, *, holder: str, member: state.ClassicMember
 ) -> None:
     """Put `member` in the place of `holder`, the former holder of the instance id."""
     before = draft.group
     former = before.members[holder]
-    check_metadata_size(before, member, in_place_of=holder)
+    validation.check_metadata_size(before, member, in_place_of=holder)
     # The instance keeps its assignment until the next rebalance.
     member = replace(member, assignment=former.assignment)
-    fence_parked(draft, holder, ErrorCode.FENCED_INSTANCE_ID)
+    rebalance.fence_parked(draft, holder, ErrorCode.FENCED_INSTANCE_ID)
     draft.disarm("session", holder)
-    draft.record(StaticMemberReplaced(group_id=draft.group_id, replaced_id=holder, member=member))
+    draft.record(state.StaticMemberReplaced(group_id=draft.group_id, replaced_id=holder, member=member))
     # Without this the former process would join again under its instance id.
     if settings.is_static:
         draft.record(StaticMemberOusted(group_id=draft.group_id, member_id=holder))
@@ -82,43 +44,47 @@ def take_over(
     reason = f"instance {member.instance_id} came back as {member.member_id}"
     match group.state:
         # No later event would show the leader that topics have changed.
-        case ClassicGroupState.STABLE if leads_unaware(group, member.member_id, draft.image):
+        case state.ClassicGroupState.STABLE if subscriptions.leads_unaware(group, member.member_id, draft.image):
             _park(draft, command, member)
-            begin_rebalance(draft, settings, reason=f"{reason}, it leads, and topics have changed")
-        case ClassicGroupState.STABLE if is_waiting(draft, member) and group.protocol_name in member.protocol_names:
+            rebalance.begin_rebalance(draft, settings, reason=f"{reason}, it leads, and topics have changed")
+        case state.ClassicGroupState.STABLE if (
+            is_waiting(draft, member) and group.protocol_name in member.protocol_names
+        ):
             # The member has no partitions yet, so no rebalance is needed before the other waiting members get theirs.
-            draft.record(build_stored(group))
+            draft.record(state.build_stored(group))
             _tell_the_generation(draft, command, member)
-        case ClassicGroupState.STABLE if _wants_the_same(group, former, member):
+        case state.ClassicGroupState.STABLE if _wants_the_same(group, former, member):
             # The new member id is in the log before the response: a restart knows it.
-            draft.record(build_stored(group))
+            draft.record(state.build_stored(group))
             _tell_the_generation(draft, command, member)
-        case ClassicGroupState.STABLE:
+        case state.ClassicGroupState.STABLE:
             _park(draft, command, member)
-            begin_rebalance(draft, settings, reason=f"{reason} with another subscription")
-        case ClassicGroupState.COMPLETING_REBALANCE if settings.is_static and _is_known_to_want(group, former, member):
+            rebalance.begin_rebalance(draft, settings, reason=f"{reason} with another subscription")
+        case state.ClassicGroupState.COMPLETING_REBALANCE if settings.is_static and _is_known_to_want(
+            group, former, member
+        ):
             # The leader's assignment to the former id is this member's; if it leads, it gets the member list and
             # assigns.
             draft.reply(command.request, build_join_reply(group, member))
-        case ClassicGroupState.COMPLETING_REBALANCE:
+        case state.ClassicGroupState.COMPLETING_REBALANCE:
             # The leader may be assigning to the former id at this moment (KAFKA-9801).
             _park(draft, command, member)
-            begin_rebalance(draft, settings, reason=reason)
-        case ClassicGroupState.PREPARING_REBALANCE:
+            rebalance.begin_rebalance(draft, settings, reason=reason)
+        case state.ClassicGroupState.PREPARING_REBALANCE:
             # The join phase is open anyway, so the member just takes part in it.
             _park(draft, command, member)
-            complete_join_if_all_are_here(draft)
-        case ClassicGroupState.EMPTY:
+            rebalance.complete_join_if_all_are_here(draft)
+        case state.ClassicGroupState.EMPTY:
             raise AssertionError("nobody holds an instance in an empty group")
 
 
-def _wants_the_same(group: ClassicGroup, former: ClassicMember, member: ClassicMember) -> bool:
+def _wants_the_same(group: state.ClassicGroup, former: state.ClassicMember, member: state.ClassicMember) -> bool:
     """Whether the group's present assignment is still right for the returned member."""
     # Another vote needs another generation.
     if group.elect_protocol() != group.protocol_name:
         return False
     before, after = former.metadata(group.protocol_name), member.metadata(group.protocol_name)
-    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+    if group.protocol_type != subscriptions.CONSUMER_PROTOCOL_TYPE:
         # Other types' metadata cannot be compared: Kafka looks at the elected protocol only.
         return True
     if _has_to_rejoin(before, former.assignment):
@@ -129,16 +95,18 @@ def _wants_the_same(group: ClassicGroup, former: ClassicMember, member: ClassicM
     return _topics(before) == _topics(after)
 
 
-def _is_known_to_want(group: ClassicGroup, former: ClassicMember, member: ClassicMember) -> bool:
+def _is_known_to_want(group: state.ClassicGroup, former: state.ClassicMember, member: state.ClassicMember) -> bool:
     """Whether the leader's coming assignment for the former member is right for this one."""
     if group.elect_protocol() != group.protocol_name:
         return False
     before, after = former.metadata(group.protocol_name), member.metadata(group.protocol_name)
-    return before == after or (group.protocol_type == CONSUMER_PROTOCOL_TYPE and _topics(before) == _topics(after))
+    return before == after or (
+        group.protocol_type == subscriptions.CONSUMER_PROTOCOL_TYPE and _topics(before) == _topics(after)
+    )
 
 
 def _topics(metadata: bytes) -> tuple[str, ...]:
-    found = read_subscription(metadata)
+    found = subscriptions.read_subscription(metadata)
     return () if found is None else found.topics
 
 
@@ -146,14 +114,14 @@ def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:
     """Whether the leader took a partition that others get only once the member has rejoined without it."""
     # Its successor owns no partitions, so no other member will cause that rebalance (KIP-429; Apache Kafka leaves those
     # partitions without an owner until another rebalance).
-    said, given = read_subscription(metadata), read_assignment(assignment)
+    said, given = subscriptions.read_subscription(metadata), subscriptions.read_assignment(assignment)
     if said is None or given is None:
         # Partitions that it listed and was not given: in a cooperative rebalance the others still wait for them.
         return False
     return any(set(owned) - set(given.partitions.get(topic, ())) for topic, owned in said.owned.items())
 
 
-def _tell_the_generation(draft: PendingDecision, command: JoinGroup, member: ClassicMember) -> None:
+def _tell_the_generation(draft: PendingDecision, command: JoinGroup, member: state.ClassicMember) -> None:
     """Answer the JoinGroup at once with the present generation."""
     # KIP-814: a leader with version 9 is told to skip the assignment. An older one assigns in vain, since no member
     # asks for the assignment; but as the leader it watches for changed topics. Kafka tells such a client that its
@@ -163,8 +131,8 @@ def _tell_the_generation(draft: PendingDecision, command: JoinGroup, member: Cla
     draft.reply(command.request, replace(reply, skip_assignment=is_skipping))
 
 
-def _park(draft: PendingDecision, command: JoinGroup, member: ClassicMember) -> None:
-    draft.record(JoinParked(group_id=draft.group_id, member_id=member.member_id, request=command.request))
+def _park(draft: PendingDecision, command: JoinGroup, member: state.ClassicMember) -> None:
+    draft.record(state.JoinParked(group_id=draft.group_id, member_id=member.member_id, request=command.request))
 
 
 # New members of a static group with members: they wait for the end of the window, or any rebalance.
@@ -177,59 +145,62 @@ def _park(draft: PendingDecision, command: JoinGroup, member: ClassicMember) -> 
 # Source: KIP-345's draft (expansion timeout); requirement S1.
 
 
-def is_window_for(group: ClassicGroup, member: ClassicMember, settings: GroupSettings) -> bool:
+def is_window_for(group: state.ClassicGroup, member: state.ClassicMember, settings: GroupSettings) -> bool:
     """Whether a new member waits for the window, instead of the group rebalancing for it."""
     # A member without an instance id never waits: outside of static mode, each join begins a rebalance.
     if not settings.is_static or member.instance_id is None:
         return False
-    if group.state is ClassicGroupState.COMPLETING_REBALANCE:
+    if group.state is state.ClassicGroupState.COMPLETING_REBALANCE:
         # An empty group's first assignment waits for no member, and so no member that joins before it waits.
         return any(each.assignment for each in group.members.values())
-    return group.state is ClassicGroupState.STABLE
+    return group.state is state.ClassicGroupState.STABLE
 
 
-def is_waiting(draft: PendingDecision, member: ClassicMember) -> bool:
+def is_waiting(draft: PendingDecision, member: state.ClassicMember) -> bool:
     """Whether a member is in the present generation without partitions, and waits for the next."""
     known = draft.known
     return (
         known is not None
         and member.instance_id is not None
-        and has_window(known, draft.group_id)
-        and has_nothing(draft.group, member)
+        and mode.has_window(known, draft.group_id)
+        and rebalance.has_nothing(draft.group, member)
     )
 
 
-def receive(draft: PendingDecision, command: JoinGroup, settings: GroupSettings, member: ClassicMember) -> None:
+def receive(draft: PendingDecision, command: JoinGroup, settings: GroupSettings, member: state.ClassicMember) -> None:
     """Let a new member wait; the first of them opens the window."""
     assert draft.known is not None, "a static group has a clock"
-    unpark(draft, member)
+    rebalance.unpark(draft, member)
     # The leader need not know a consumer: an empty assignment can be written for it here.
-    if command.protocol_type == CONSUMER_PROTOCOL_TYPE and draft.group.protocol_name in member.protocol_names:
+    if (
+        command.protocol_type == subscriptions.CONSUMER_PROTOCOL_TYPE
+        and draft.group.protocol_name in member.protocol_names
+    ):
         host(draft, command, member)
     else:
-        park(draft, command, member)
-    draft.add(*open_window(draft.known, draft.group_id, settings, now_ms=draft.now_ms))
+        rebalance.park(draft, command, member)
+    draft.add(*mode.open_window(draft.known, draft.group_id, settings, now_ms=draft.now_ms))
 
 
-def host(draft: PendingDecision, command: JoinGroup, member: ClassicMember) -> None:
+def host(draft: PendingDecision, command: JoinGroup, member: state.ClassicMember) -> None:
     """Put a member into the present generation with an empty assignment, or put it there again."""
     group_id, group = draft.group_id, draft.group
-    nothing = write_assignment({}, subscription=member.metadata(group.protocol_name))
+    nothing = subscriptions.write_assignment({}, subscription=member.metadata(group.protocol_name))
     member = replace(member, assignment=nothing)
-    draft.record(MemberPut(group_id=group_id, protocol_type=command.protocol_type, member=member))
-    draft.record(NewcomerHosted(group_id=group_id, member_id=member.member_id))
+    draft.record(state.MemberPut(group_id=group_id, protocol_type=command.protocol_type, member=member))
+    draft.record(state.NewcomerHosted(group_id=group_id, member_id=member.member_id))
     # A restart must know the member; during a rebalance the log keeps the last stored state.
-    if group.state is ClassicGroupState.STABLE:
-        draft.record(build_stored(group))
+    if group.state is state.ClassicGroupState.STABLE:
+        draft.record(state.build_stored(group))
     draft.reply(command.request, build_join_reply(group, member))
     draft.arm("session", member.session_timeout_ms, member.member_id)
 
 
-def may_stay(draft: PendingDecision, member: ClassicMember) -> bool:
+def may_stay(draft: PendingDecision, member: state.ClassicMember) -> bool:
     """Whether a waiting member with new protocols may wait on."""
     group = draft.group
     return (
-        group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE)
+        group.state in (state.ClassicGroupState.STABLE, state.ClassicGroupState.COMPLETING_REBALANCE)
         and is_waiting(draft, group.members[member.member_id])
         # A leader that rejoins may know of changed topics: that needs a rebalance.
         and group.leader != member.member_id
@@ -241,15 +212,17 @@ def end_window(draft: PendingDecision, settings: GroupSettings) -> None:
     """Begin one rebalance for all waiting members, if there are any left."""
     group, known = draft.group, draft.known
     assert known is not None
-    waiting = [member.member_id for member in group.members.values() if has_nothing(group, member)]
-    if group.state is not ClassicGroupState.PREPARING_REBALANCE and (waiting or has_parked(draft)):
+    waiting = [member.member_id for member in group.members.values() if rebalance.has_nothing(group, member)]
+    if group.state is not state.ClassicGroupState.PREPARING_REBALANCE and (waiting or rebalance.has_parked(draft)):
         count = len(waiting) + sum(found.request is not None for found in group.parked.values())
-        begin_rebalance(draft, settings, reason=f"the expansion timeout ended, and {count} members have nothing")
+        rebalance.begin_rebalance(
+            draft, settings, reason=f"the expansion timeout ended, and {count} members have nothing"
+        )
         return
     # No member waits any more: the window closes without a rebalance.
     for instance_id in list(group.parked):
-        draft.record(NewcomerGone(group_id=draft.group_id, instance_id=instance_id))
-    draft.record(without_window(draft.group_id, known.clocks[draft.group_id]))
+        draft.record(state.NewcomerGone(group_id=draft.group_id, instance_id=instance_id))
+    draft.record(mode.without_window(draft.group_id, known.clocks[draft.group_id]))
 
 
 # Offline members of a static classic group: silent for a session, or with a closed connection.
@@ -269,32 +242,38 @@ def go_offline(draft: PendingDecision, settings: GroupSettings, heard_ms: Mappin
     """Mark members offline since they were last heard of (member id -> time), and end the wait for them."""
     assert draft.known is not None, "a static group has a clock"
     group = draft.group
-    draft.add(*start_offline(draft.known, draft.group_id, heard_ms, settings, now_ms=draft.now_ms))
+    draft.add(*mode.start_offline(draft.known, draft.group_id, heard_ms, settings, now_ms=draft.now_ms))
     for member_id in heard_ms:
         # From here on the registration timeout counts, not the session.
         draft.disarm("session", member_id)
         if member_id in group.unsynced:
             # The sync phase does not wait for an offline member.
-            draft.record(SyncReceived(group_id=draft.group_id, member_id=member_id, request=None))
+            draft.record(state.SyncReceived(group_id=draft.group_id, member_id=member_id, request=None))
             if not group.unsynced:
                 draft.disarm("sync")
-    if group.state is ClassicGroupState.COMPLETING_REBALANCE and group.leader in heard_ms:
+    if group.state is state.ClassicGroupState.COMPLETING_REBALANCE and group.leader in heard_ms:
         # Without its leader a generation gets no assignment.
-        begin_rebalance(draft, settings, reason=f"{group.leader}, who was to share out, is offline")
+        rebalance.begin_rebalance(draft, settings, reason=f"{group.leader}, who was to share out, is offline")
     else:
-        complete_join_if_all_are_here(draft)
+        rebalance.complete_join_if_all_are_here(draft)
 
 
 def come_back(draft: PendingDecision, member_id: str) -> None:
     """Bring a member back that was offline."""
     if draft.is_offline(member_id):
         assert draft.known is not None
-        for record in heard(draft.known, draft.group_id, member_id):
+        for record in mode.heard(draft.known, draft.group_id, member_id):
             draft.record(record)
 
 
 def decide_connection_closed(
-    group: ClassicGroup, member_id: str, settings: GroupSettings, groups: GroupsState, *, heard_ms: int, now_ms: int
+    group: state.ClassicGroup,
+    member_id: str,
+    settings: GroupSettings,
+    groups: GroupsState,
+    *,
+    heard_ms: int,
+    now_ms: int,
 ) -> Decision:
     """Mark a static member with a closed connection offline, and drop its parked requests.
 
@@ -305,24 +284,24 @@ def decide_connection_closed(
     """
     draft = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
     if member_id in group.new_members:
-        remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        go_on_without(draft, settings, reason=f"the connection of the new member {member_id} was closed")
+        rebalance.remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        rebalance.go_on_without(draft, settings, reason=f"the connection of the new member {member_id} was closed")
     elif not draft.is_offline(member_id):
         if member_id in group.awaiting_join or member_id in group.awaiting_sync:
             # A member with a parked request sends nothing meanwhile.
             heard_ms = now_ms
         # The connection of the parked requests is closed: no response would arrive.
-        fence_parked(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        draft.record(ClassicConnectionLost(group_id=group.group_id, member_id=member_id))
+        rebalance.fence_parked(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        draft.record(state.ClassicConnectionLost(group_id=group.group_id, member_id=member_id))
         go_offline(draft, settings, {member_id: heard_ms})
     return draft.decision()
 
 
 def decide_back(
-    group: ClassicGroup | None,
+    group: state.ClassicGroup | None,
     member_id: str,
     groups: GroupsState | None,
-    decide: Callable[[ClassicGroup | None], Decision],
+    decide: Callable[[state.ClassicGroup | None], Decision],
     *,
     now_ms: int,
 ) -> Decision:
@@ -351,14 +330,14 @@ def look_at_clock(draft: PendingDecision, settings: GroupSettings) -> None:
             # The member had this id in a rebalance that a crash has undone.
             draft.record(OfflineMemberForgotten(group_id=draft.group_id, member_id=member_id))
     for member_id in gone:
-        remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        rebalance.remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
     if gone:
         more = f" and {len(gone) - MOST_NAMED} others" if gone[MOST_NAMED:] else ""
         reason = f"the registration of {', '.join(gone[:MOST_NAMED])}{more} ended"
-        go_on_without(draft, settings, reason=reason)
+        rebalance.go_on_without(draft, settings, reason=reason)
     # No registration has ended, so the deadline may be that of the window.
     elif clock.is_window_over(settings, now_ms=draft.now_ms):
         end_window(draft, settings)
     elif not expired:
         # Otherwise only the progress of the clock is due.
-        draft.add(*note(draft.known, draft.group_id, settings, now_ms=draft.now_ms))
+        draft.add(*mode.note(draft.known, draft.group_id, settings, now_ms=draft.now_ms))

@@ -54,8 +54,8 @@ def leads_unaware(group: ClassicGroup, member_id: str, image: TopicImage | None)
     there = {
         (name, number)
         for name in topics
-        if (facts := image.by_name.get(name)) is not None
-        for number in range(facts.partition_count)
+        if (known_topic := image.by_name.get(name)) is not None
+        for number in range(known_topic.partition_count)
     }
     return owned != there
 

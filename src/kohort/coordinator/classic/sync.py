@@ -8,30 +8,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kohort.coordinator import commands, model, topics
+from kohort.coordinator.classic import rebalance, static, subscriptions, validation
 from kohort.coordinator.classic.pending_decision import PendingDecision, build_sync_error, build_sync_reply
-from kohort.coordinator.classic.rebalance import answer_syncs, begin_rebalance, find_withheld, note_done
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, SyncReceived, build_stored
-from kohort.coordinator.classic.static import decide_back
-from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, leads_unaware, write_assignment
-from kohort.coordinator.classic.validation import ASSIGNMENTS_LIMIT_BYTES, check_generation, check_member
-from kohort.coordinator.commands import SyncGroup
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
-from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records.types import StoredClassicMember
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import RequestToken
 
 
 def decide_sync(
     group: ClassicGroup | None,
-    command: SyncGroup,
+    command: commands.SyncGroup,
     settings: GroupSettings,
     *,
     now_ms: int,
-    image: TopicImage | None,
-    groups: GroupsState | None = None,
+    image: topics.TopicImage | None,
+    groups: model.GroupsState | None = None,
 ) -> Decision:
     """Park a follower's SyncGroup until the leader's; the leader's makes the group Stable.
 
@@ -49,22 +44,22 @@ def decide_sync(
     def decide(found: ClassicGroup | None) -> Decision:
         return _take_sync(found, command, settings, now_ms=now_ms, image=image, groups=groups)
 
-    return decide_back(group, command.member_id, groups, decide, now_ms=now_ms)
+    return static.decide_back(group, command.member_id, groups, decide, now_ms=now_ms)
 
 
 def _take_sync(
     group: ClassicGroup | None,
-    command: SyncGroup,
+    command: commands.SyncGroup,
     settings: GroupSettings,
     *,
     now_ms: int,
-    image: TopicImage | None,
-    groups: GroupsState | None,
+    image: topics.TopicImage | None,
+    groups: model.GroupsState | None,
 ) -> Decision:
-    member = check_member(group, command.member_id, command.instance_id)
+    member = validation.check_member(group, command.member_id, command.instance_id)
     assert group is not None
     # A SyncGroup of an older generation must not get an assignment of this one.
-    check_generation(group, command.generation_id)
+    validation.check_generation(group, command.generation_id)
     if command.protocol_type not in (None, group.protocol_type):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if command.protocol_name not in (None, group.protocol_name):
@@ -78,7 +73,9 @@ def _take_sync(
         # A follower waits for the assignment of the leader.
         case ClassicGroupState.COMPLETING_REBALANCE:
             return _note(group, command, parked=command.request, effects=_supersede(group, command))
-        case ClassicGroupState.STABLE if member.instance_id and leads_unaware(group, member.member_id, image):
+        case ClassicGroupState.STABLE if member.instance_id and subscriptions.leads_unaware(
+            group, member.member_id, image
+        ):
             return _share_out_anew(_draft(group, now_ms, image, groups), command, settings, member)
         # The assignment is known: a member that asks late, or again, gets it at once.
         case ClassicGroupState.STABLE:
@@ -90,18 +87,20 @@ def _take_sync(
             raise AssertionError("an empty group has no members")
 
 
-def _draft(group: ClassicGroup, now_ms: int, image: TopicImage | None, groups: GroupsState | None) -> PendingDecision:
+def _draft(
+    group: ClassicGroup, now_ms: int, image: topics.TopicImage | None, groups: model.GroupsState | None
+) -> PendingDecision:
     return PendingDecision(group, group.group_id, now_ms=now_ms, image=image, known=groups)
 
 
-def _supersede(group: ClassicGroup, command: SyncGroup) -> tuple[Reply, ...]:
+def _supersede(group: ClassicGroup, command: commands.SyncGroup) -> tuple[Reply, ...]:
     """Answer an older SyncGroup of the same member; its connection is probably closed."""
     older = group.awaiting_sync.get(command.member_id)
     return () if older is None else (Reply(older, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS)),)
 
 
 def _note(
-    group: ClassicGroup, command: SyncGroup, *, parked: RequestToken | None, effects: tuple[Effect, ...]
+    group: ClassicGroup, command: commands.SyncGroup, *, parked: RequestToken | None, effects: tuple[Effect, ...]
 ) -> Decision:
     """Note the SyncGroup of one more member; the last one disarms the deadline."""
     # No draft: every follower of a large group comes here.
@@ -117,7 +116,7 @@ def _note(
 
 
 def _share_out_anew(
-    draft: PendingDecision, command: SyncGroup, settings: GroupSettings, member: ClassicMember
+    draft: PendingDecision, command: commands.SyncGroup, settings: GroupSettings, member: ClassicMember
 ) -> Decision:
     """Rebalance as the static leader of a Stable group has returned and topics have changed."""
     # The leader compares topics only from the response on, so it would never notice a change between its JoinGroup and
@@ -125,21 +124,21 @@ def _share_out_anew(
     # before.
     draft.reply(command.request, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
     draft.arm("session", member.session_timeout_ms, member.member_id)
-    begin_rebalance(draft, settings, reason=f"{member.member_id} leads, and topics have changed")
+    rebalance.begin_rebalance(draft, settings, reason=f"{member.member_id} leads, and topics have changed")
     return draft.decision()
 
 
-def _share_out(draft: PendingDecision, command: SyncGroup, settings: GroupSettings) -> Decision:
+def _share_out(draft: PendingDecision, command: commands.SyncGroup, settings: GroupSettings) -> Decision:
     """Store the leader's assignment and answer all parked SyncGroups."""
     # In a static group a member may have replaced another meanwhile, may have joined, or may be offline with partitions
     # to revoke (offline_members.py).
     group = draft.group
     size_bytes = sum(len(assignment) for assignment in command.assignments.values())
     # The assignments become one batch of the log.
-    if size_bytes > ASSIGNMENTS_LIMIT_BYTES:
+    if size_bytes > validation.ASSIGNMENTS_LIMIT_BYTES:
         raise Refused(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"the assignments take {size_bytes} bytes, {ASSIGNMENTS_LIMIT_BYTES} are allowed",
+            f"the assignments take {size_bytes} bytes, {validation.ASSIGNMENTS_LIMIT_BYTES} are allowed",
         )
     for effect in _supersede(group, command):
         draft.reply(effect.request, effect.body)
@@ -160,20 +159,20 @@ def _share_out(draft: PendingDecision, command: SyncGroup, settings: GroupSettin
         )
     )
     # The result is stored, so that a restart need not repeat the rebalance.
-    note_done(draft)
-    answer_syncs(draft)
-    withheld = find_withheld(draft, handed_on) if settings.is_static else None
+    rebalance.note_done(draft)
+    rebalance.answer_syncs(draft)
+    withheld = rebalance.find_withheld(draft, handed_on) if settings.is_static else None
     if withheld is not None:
-        begin_rebalance(draft, settings, reason=f"{withheld} is away and cannot give up what it has to")
+        rebalance.begin_rebalance(draft, settings, reason=f"{withheld} is away and cannot give up what it has to")
     return draft.decision()
 
 
-def _given(group: ClassicGroup, command: SyncGroup, member: StoredClassicMember, *, is_static: bool) -> bytes:
+def _given(group: ClassicGroup, command: commands.SyncGroup, member: StoredClassicMember, *, is_static: bool) -> bytes:
     # The leader may know the member only by the id of the one that it replaced.
     former, found = group.handed_on.get(member.member_id), command.assignments.get(member.member_id, b"")
     if former is not None and not found:
         found = command.assignments.get(former.member_id, b"")
-    if found or not is_static or group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+    if found or not is_static or group.protocol_type != subscriptions.CONSUMER_PROTOCOL_TYPE:
         return found
     # Empty bytes make the Java client of a member that the leader did not know throw an exception.
-    return write_assignment({}, subscription=member.subscription)
+    return subscriptions.write_assignment({}, subscription=member.subscription)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from kohort.coordinator import commands, model
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember
 from kohort.coordinator.classic.subscriptions import NamedPartitions, read_assignment
-from kohort.coordinator.commands import CommitOffsets
 from kohort.coordinator.decision import Arm, Decision, TimerKey
-from kohort.coordinator.model import GroupsState
 from kohort.coordinator.static_membership.mode import heard
 from kohort.errors import ErrorCode, Refused
 
@@ -84,7 +83,7 @@ def check_metadata_size(group: ClassicGroup | None, member: ClassicMember, *, in
 # Source: Apache Kafka's `ClassicGroup.validateOffsetCommit`, but for CompletingRebalance, where Kafka refuses.
 
 
-def check_commit(group: ClassicGroup | None, command: CommitOffsets) -> None:
+def check_commit(group: ClassicGroup | None, command: commands.CommitOffsets) -> None:
     """Refuse a commit of a client that is no member, or of an older generation.
 
     Args:
@@ -105,7 +104,7 @@ def check_commit(group: ClassicGroup | None, command: CommitOffsets) -> None:
     check_generation(group, generation_id)
 
 
-def former_share(group: ClassicGroup, command: CommitOffsets) -> NamedPartitions | None:
+def former_share(group: ClassicGroup, command: commands.CommitOffsets) -> NamedPartitions | None:
     """Return the partitions that a member may commit by an epoch of the former KIP-848 group.
 
     These are its last partitions there: other members may have committed since for the ones that it had revoked. `None`
@@ -119,7 +118,7 @@ def former_share(group: ClassicGroup, command: CommitOffsets) -> NamedPartitions
 
 
 def decide_sign(
-    group: ClassicGroup | None, command: CommitOffsets, *, now_ms: int, groups: GroupsState | None = None
+    group: ClassicGroup | None, command: commands.CommitOffsets, *, now_ms: int, groups: model.GroupsState | None = None
 ) -> Decision:
     """Renew the session of a member that commits, and bring it back in a static group."""
     member = group.members.get(command.member_id) if group is not None else None

@@ -10,53 +10,23 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from kohort.coordinator.commands import ClassicMemberFacts
+from kohort.coordinator import commands, model
 from kohort.coordinator.consumer.member_metadata import apply_metadata_forgotten, put_metadata
 from kohort.coordinator.consumer.reconciliation.effective_target import follow_release, follow_target, note_standing
 from kohort.coordinator.consumer.subscription_metadata import topics_of
-from kohort.coordinator.model import (
-    NO_GRANTS,
-    NO_NAMES,
-    NO_PATTERNS,
-    NO_TARGET,
-    NOBODY,
-    ConsumerGroup,
-    ConsumerMember,
-    Grants,
-    GroupsState,
-    Target,
-)
-from kohort.coordinator.records.types import (
-    ConsumerGroupEpochSet,
-    ConsumerGroupForgotten,
-    ConsumerMemberForgotten,
-    ConsumerMemberSubscribed,
-    CurrentAssignmentForgotten,
-    CurrentAssignmentSet,
-    MemberConnectionSeen,
-    MemberMetadataForgotten,
-    MemberMetadataSet,
-    MemberState,
-    MemberTargetForgotten,
-    MemberTargetSet,
-    Record,
-    RegularExpressionForgotten,
-    RegularExpressionResolved,
-    SubmittedMoveForgotten,
-    SubmittedMoveSet,
-    TargetAssignmentEpochForgotten,
-    TargetAssignmentEpochSet,
-)
+from kohort.coordinator.model import NO_GRANTS, NO_NAMES, NO_PATTERNS, NO_TARGET, NOBODY, ConsumerGroup, ConsumerMember
+from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.types import MemberState
 
 Key = TypeVar("Key")
 
 
-def group_of(groups: GroupsState, group_id: str) -> ConsumerGroup:
+def group_of(groups: model.GroupsState, group_id: str) -> ConsumerGroup:
     """Return the group of a record; create it if it does not exist."""
     return _group(groups, group_id)
 
 
-def apply_epoch_set(groups: GroupsState, record: ConsumerGroupEpochSet) -> None:
+def apply_epoch_set(groups: model.GroupsState, record: facts.ConsumerGroupEpochSet) -> None:
     """Set the group epoch (type 3)."""
     group = _group(groups, record.group_id)
     group.epoch = record.epoch
@@ -65,12 +35,12 @@ def apply_epoch_set(groups: GroupsState, record: ConsumerGroupEpochSet) -> None:
         group.balance = None
 
 
-def apply_group_forgotten(groups: GroupsState, record: ConsumerGroupForgotten) -> None:
+def apply_group_forgotten(groups: model.GroupsState, record: facts.ConsumerGroupForgotten) -> None:
     """Remove the group (tombstone of type 3)."""
     groups.consumer.pop(record.group_id, None)
 
 
-def apply_member_subscribed(groups: GroupsState, record: ConsumerMemberSubscribed) -> None:
+def apply_member_subscribed(groups: model.GroupsState, record: facts.ConsumerMemberSubscribed) -> None:
     """Set a member and its subscription (type 5)."""
     group = _group(groups, record.group_id)
     member = _member(group, record.member_id)
@@ -97,7 +67,7 @@ def apply_member_subscribed(groups: GroupsState, record: ConsumerMemberSubscribe
         group.instance_ids[member.instance_id] = member.member_id
 
 
-def apply_member_forgotten(groups: GroupsState, record: ConsumerMemberForgotten) -> None:
+def apply_member_forgotten(groups: model.GroupsState, record: facts.ConsumerMemberForgotten) -> None:
     """Remove a member (tombstone of type 5), and release partitions that it still held."""
     group = groups.consumer.get(record.group_id)
     if group is None:
@@ -121,7 +91,7 @@ def apply_member_forgotten(groups: GroupsState, record: ConsumerMemberForgotten)
             follow_release(group, member, held)
 
 
-def apply_target_epoch_set(groups: GroupsState, record: TargetAssignmentEpochSet) -> None:
+def apply_target_epoch_set(groups: model.GroupsState, record: facts.TargetAssignmentEpochSet) -> None:
     """Set the epoch of the target assignment (type 6)."""
     group = _group(groups, record.group_id)
     group.target_epoch = record.assignment_epoch
@@ -134,7 +104,7 @@ def apply_target_epoch_set(groups: GroupsState, record: TargetAssignmentEpochSet
         group.client_side.forget_failures()
 
 
-def apply_target_epoch_forgotten(groups: GroupsState, record: TargetAssignmentEpochForgotten) -> None:
+def apply_target_epoch_forgotten(groups: model.GroupsState, record: facts.TargetAssignmentEpochForgotten) -> None:
     """Remove the epoch of the target assignment (tombstone of type 6)."""
     group = groups.consumer.get(record.group_id)
     if group is not None:
@@ -142,7 +112,7 @@ def apply_target_epoch_forgotten(groups: GroupsState, record: TargetAssignmentEp
         group.target_timestamp_ms = 0
 
 
-def apply_member_target_set(groups: GroupsState, record: MemberTargetSet) -> None:
+def apply_member_target_set(groups: model.GroupsState, record: facts.MemberTargetSet) -> None:
     """Set the target of a member (type 7)."""
     group = _group(groups, record.group_id)
     _follow_target(group, record.member_id, record.partitions)
@@ -156,7 +126,7 @@ def apply_member_target_set(groups: GroupsState, record: MemberTargetSet) -> Non
         note_standing(group, member)
 
 
-def apply_member_target_forgotten(groups: GroupsState, record: MemberTargetForgotten) -> None:
+def apply_member_target_forgotten(groups: model.GroupsState, record: facts.MemberTargetForgotten) -> None:
     """Remove the target of a member (tombstone of type 7)."""
     group = groups.consumer.get(record.group_id)
     if group is not None:
@@ -167,7 +137,7 @@ def apply_member_target_forgotten(groups: GroupsState, record: MemberTargetForgo
             note_standing(group, member)
 
 
-def apply_current_assignment_set(groups: GroupsState, record: CurrentAssignmentSet) -> None:
+def apply_current_assignment_set(groups: model.GroupsState, record: facts.CurrentAssignmentSet) -> None:
     """Set the current assignment of a member (type 8)."""
     group = _group(groups, record.group_id)
     member = _member(group, record.member_id)
@@ -187,7 +157,7 @@ def apply_current_assignment_set(groups: GroupsState, record: CurrentAssignmentS
     note_standing(group, member)
 
 
-def apply_current_assignment_forgotten(groups: GroupsState, record: CurrentAssignmentForgotten) -> None:
+def apply_current_assignment_forgotten(groups: model.GroupsState, record: facts.CurrentAssignmentForgotten) -> None:
     """Remove the current assignment of a member (tombstone of type 8)."""
     group = groups.consumer.get(record.group_id)
     member = None if group is None else group.members.get(record.member_id)
@@ -205,24 +175,24 @@ def apply_current_assignment_forgotten(groups: GroupsState, record: CurrentAssig
     note_standing(group, member)
 
 
-def apply_submitted_move_set(groups: GroupsState, record: SubmittedMoveSet) -> None:
+def apply_submitted_move_set(groups: model.GroupsState, record: facts.SubmittedMoveSet) -> None:
     """Set the progress of a submitted move (type 20,002)."""
     _group(groups, record.group_id).submitted[record.topic_id, record.partition] = record.move
 
 
-def apply_submitted_move_forgotten(groups: GroupsState, record: SubmittedMoveForgotten) -> None:
+def apply_submitted_move_forgotten(groups: model.GroupsState, record: facts.SubmittedMoveForgotten) -> None:
     """Remove a submitted move (tombstone of type 20,002)."""
     group = groups.consumer.get(record.group_id)
     if group is not None:
         group.submitted.pop((record.topic_id, record.partition), None)
 
 
-def apply_metadata_set(groups: GroupsState, record: MemberMetadataSet) -> None:
+def apply_metadata_set(groups: model.GroupsState, record: facts.MemberMetadataSet) -> None:
     """Set the published metadata of a member (type 20,008)."""
     put_metadata(_group(groups, record.group_id), record)
 
 
-def apply_connection_seen(groups: GroupsState, record: MemberConnectionSeen) -> None:
+def apply_connection_seen(groups: model.GroupsState, record: facts.MemberConnectionSeen) -> None:
     """Note that the connection of a member is closed, or that the member was heard of again."""
     group = groups.consumer.get(record.group_id)
     member = None if group is None else group.members.get(record.member_id)
@@ -230,19 +200,19 @@ def apply_connection_seen(groups: GroupsState, record: MemberConnectionSeen) -> 
         member.is_disconnected = record.is_gone
 
 
-def apply_regex_resolved(groups: GroupsState, record: RegularExpressionResolved) -> None:
+def apply_regex_resolved(groups: model.GroupsState, record: facts.RegularExpressionResolved) -> None:
     """Set the topics of a pattern (type 16)."""
     _resolve(_group(groups, record.group_id), record.regex, record)
 
 
-def apply_regex_forgotten(groups: GroupsState, record: RegularExpressionForgotten) -> None:
+def apply_regex_forgotten(groups: model.GroupsState, record: facts.RegularExpressionForgotten) -> None:
     """Remove the topics of a pattern (tombstone of type 16)."""
     group = groups.consumer.get(record.group_id)
     if group is not None:
         _resolve(group, record.regex, None)
 
 
-def _group(groups: GroupsState, group_id: str) -> ConsumerGroup:
+def _group(groups: model.GroupsState, group_id: str) -> ConsumerGroup:
     group = groups.consumer.get(group_id)
     if group is None:
         # An id is of one type only; compaction may have removed the tombstone of the other type.
@@ -264,21 +234,21 @@ def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
     return member
 
 
-def _follow_target(group: ConsumerGroup, member_id: str, target: Target) -> None:
+def _follow_target(group: ConsumerGroup, member_id: str, target: model.Target) -> None:
     """Update the kept balance, or discard it: a new one is built when it is needed."""
     balance = group.balance
     if balance is not None and not balance.change_target(member_id, group.targets.get(member_id), target):
         group.balance = None
 
 
-def _hold(group: ConsumerGroup, member_id: str, grants: Grants) -> None:
+def _hold(group: ConsumerGroup, member_id: str, grants: model.Grants) -> None:
     for topic_id, partitions in grants.items():
         holders = group.holders.setdefault(topic_id, {})
         for partition in partitions:
             holders[partition] = member_id
 
 
-def _release(group: ConsumerGroup, member_id: str, *held: Grants) -> None:
+def _release(group: ConsumerGroup, member_id: str, *held: model.Grants) -> None:
     for grants in held:
         for topic_id, partitions in grants.items():
             holders = group.holders.get(topic_id, {})
@@ -296,7 +266,7 @@ def _forget_name(group: ConsumerGroup, member: ConsumerMember) -> None:
         del group.instance_ids[member.instance_id]
 
 
-def _resolve(group: ConsumerGroup, regex: str, resolved: RegularExpressionResolved | None) -> None:
+def _resolve(group: ConsumerGroup, regex: str, resolved: facts.RegularExpressionResolved | None) -> None:
     """Change the topics of a pattern, and count its subscribers anew."""
     concerned = [member for member in group.members.values() if member.subscribed_topic_regex == regex]
     # Many members have equal subscriptions: each set of topics is walked through once.
@@ -325,7 +295,7 @@ def _count_topics(group: ConsumerGroup, topics: tuple[str, ...], by: int) -> Non
         _count(group.topic_subscribers, name, by)
 
 
-def _count_classic(group: ConsumerGroup, classic: ClassicMemberFacts | None, by: int) -> None:
+def _count_classic(group: ConsumerGroup, classic: commands.ClassicMemberFacts | None, by: int) -> None:
     if classic is None:
         return
     group.classic_count += by
@@ -354,22 +324,22 @@ def _count(counts: dict[Key, int], key: Key, by: int) -> None:
 
 
 #: Record type -> function that applies it to KIP-848 groups.
-CONSUMER_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
-    ConsumerGroupEpochSet: apply_epoch_set,
-    ConsumerGroupForgotten: apply_group_forgotten,
-    ConsumerMemberSubscribed: apply_member_subscribed,
-    ConsumerMemberForgotten: apply_member_forgotten,
-    TargetAssignmentEpochSet: apply_target_epoch_set,
-    TargetAssignmentEpochForgotten: apply_target_epoch_forgotten,
-    MemberTargetSet: apply_member_target_set,
-    MemberTargetForgotten: apply_member_target_forgotten,
-    CurrentAssignmentSet: apply_current_assignment_set,
-    CurrentAssignmentForgotten: apply_current_assignment_forgotten,
-    MemberConnectionSeen: apply_connection_seen,
-    SubmittedMoveSet: apply_submitted_move_set,
-    SubmittedMoveForgotten: apply_submitted_move_forgotten,
-    MemberMetadataSet: apply_metadata_set,
-    MemberMetadataForgotten: apply_metadata_forgotten,
-    RegularExpressionResolved: apply_regex_resolved,
-    RegularExpressionForgotten: apply_regex_forgotten,
+CONSUMER_RECORDS: Final[dict[type[facts.Record], Callable[..., None]]] = {
+    facts.ConsumerGroupEpochSet: apply_epoch_set,
+    facts.ConsumerGroupForgotten: apply_group_forgotten,
+    facts.ConsumerMemberSubscribed: apply_member_subscribed,
+    facts.ConsumerMemberForgotten: apply_member_forgotten,
+    facts.TargetAssignmentEpochSet: apply_target_epoch_set,
+    facts.TargetAssignmentEpochForgotten: apply_target_epoch_forgotten,
+    facts.MemberTargetSet: apply_member_target_set,
+    facts.MemberTargetForgotten: apply_member_target_forgotten,
+    facts.CurrentAssignmentSet: apply_current_assignment_set,
+    facts.CurrentAssignmentForgotten: apply_current_assignment_forgotten,
+    facts.MemberConnectionSeen: apply_connection_seen,
+    facts.SubmittedMoveSet: apply_submitted_move_set,
+    facts.SubmittedMoveForgotten: apply_submitted_move_forgotten,
+    facts.MemberMetadataSet: apply_metadata_set,
+    facts.MemberMetadataForgotten: apply_metadata_forgotten,
+    facts.RegularExpressionResolved: apply_regex_resolved,
+    facts.RegularExpressionForgotten: apply_regex_forgotten,
 }

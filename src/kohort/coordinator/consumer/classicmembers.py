@@ -15,31 +15,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kohort.coordinator.classic.join import check_form
-from kohort.coordinator.classic.pending_decision import build_join_error
-from kohort.coordinator.classic.subscriptions import (
-    CONSUMER_PROTOCOL_TYPE,
-    NO_GENERATION,
-    EmbeddedSubscription,
-    read_subscription,
-    write_assignment,
-)
-from kohort.coordinator.classic.validation import GROUP_METADATA_LIMIT_BYTES, MEMBER_METADATA_LIMIT_BYTES
-from kohort.coordinator.commands import (
-    ClassicMemberFacts,
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatReply,
-    Done,
-    Heartbeat,
-    JoinGroup,
-    Partitions,
-    Refusal,
-    SyncGroup,
-    SyncGroupReply,
-)
+from kohort.coordinator import commands
+from kohort.coordinator.classic import join, pending_decision, subscriptions, validation
 from kohort.coordinator.consumer.heartbeat import decide_member
-from kohort.coordinator.consumer.reconciliation.effective_target import way_of
-from kohort.coordinator.consumer.reconciliation.reconcile import Goal, decide_next_assignment, is_same
+from kohort.coordinator.consumer.reconciliation import effective_target, reconcile
 from kohort.coordinator.consumer.static import bearer_of, decide_release
 from kohort.coordinator.consumer.subscription_metadata import topics_of
 from kohort.coordinator.consumer.validation import JOIN_EPOCH, MAX_OWNED_PARTITIONS, check_topics
@@ -53,7 +32,7 @@ from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
 
-def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
+def decide_join(groups: GroupsState, command: commands.JoinGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
     """Admit or re-admit a classic member to a KIP-848 group that has members.
 
     Raises:
@@ -61,7 +40,7 @@ def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings
             (KAFKA-20640): such a group would stay mixed for good.
     """
     group = groups.consumer[command.group_id]
-    check_form(command, settings)
+    join.check_form(command, settings)
     if settings.group_consumer_migration_policy == "disabled":
         raise Refused(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -75,7 +54,7 @@ def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings
         return decide_succession(groups, group, former, command, settings, now_ms=now_ms)
     # KIP-394, as in a classic group.
     if not command.member_id and command.instance_id is None and command.requires_known_member_id:
-        reply = build_join_error(ErrorCode.MEMBER_ID_REQUIRED, command.fresh_member_id)
+        reply = pending_decision.build_join_error(ErrorCode.MEMBER_ID_REQUIRED, command.fresh_member_id)
         return Decision(effects=(Reply(command.request, reply),))
     subscription = _read(command)
     member_id = command.member_id or command.fresh_member_id
@@ -85,7 +64,7 @@ def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings
         raise Refused(
             ErrorCode.UNKNOWN_MEMBER_ID, f"the member {member_id} is not in the group any more and owns nothing"
         )
-    heartbeat = ConsumerGroupHeartbeat(
+    heartbeat = commands.ConsumerGroupHeartbeat(
         cause=command.cause,
         request=command.request,
         group_id=command.group_id,
@@ -99,7 +78,7 @@ def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings
         subscribed_topic_names=subscription.topics,
         # A client owns no partition before it is a member, whatever its subscription lists.
         topic_partitions={} if member is None else _owned(subscription, member, groups.image),
-        classic=ClassicMemberFacts(session_timeout_ms=command.session_timeout_ms, protocols=command.protocols),
+        classic=commands.ClassicMemberFacts(session_timeout_ms=command.session_timeout_ms, protocols=command.protocols),
     )
     if member is None:
         # The member cannot ask for its partitions again before its next heartbeat, so it does not wait for the window.
@@ -107,13 +86,16 @@ def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings
     return _as_join(decide_member(groups, heartbeat, settings, now_ms=now_ms), command, member_id, now_ms=now_ms)
 
 
-def decide_sync(group: ConsumerGroup, command: SyncGroup, image: TopicImage, *, now_ms: int) -> Decision:
+def decide_sync(group: ConsumerGroup, command: commands.SyncGroup, image: TopicImage, *, now_ms: int) -> Decision:
     """Return the member's assignment; its next heartbeat tells it to rejoin, if it has to."""
     # Kafka refuses SyncGroup with REBALANCE_IN_PROGRESS where the group has moved on: in a group that changes all the
     # time such a member never gets an assignment.
     member, classic = _check_member(group, command)
     name, metadata = classic.protocols[0]
-    if command.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or command.protocol_name not in (None, name):
+    if command.protocol_type not in (None, subscriptions.CONSUMER_PROTOCOL_TYPE) or command.protocol_name not in (
+        None,
+        name,
+    ):
         raise Refused(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the member's JoinGroup was answered with the protocol {name}"
         )
@@ -123,11 +105,11 @@ def decide_sync(group: ConsumerGroup, command: SyncGroup, image: TopicImage, *, 
         for topic_id, grants in sorted(member.assigned.items())
         if topic_id in by_id
     }
-    reply = SyncGroupReply(
+    reply = commands.SyncGroupReply(
         error=ErrorCode.NONE,
-        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol_type=subscriptions.CONSUMER_PROTOCOL_TYPE,
         protocol_name=name,
-        assignment=write_assignment(assigned, subscription=metadata),
+        assignment=subscriptions.write_assignment(assigned, subscription=metadata),
     )
     # A member that has its assignment is not awaited by the sync deadline any more.
     disarm = Disarm(TimerKey("sync", group.group_id, member.member_id))
@@ -135,7 +117,7 @@ def decide_sync(group: ConsumerGroup, command: SyncGroup, image: TopicImage, *, 
     return Decision(_heard(group, member), effects)
 
 
-def decide_heartbeat(group: ConsumerGroup, command: Heartbeat, image: TopicImage, *, now_ms: int) -> Decision:
+def decide_heartbeat(group: ConsumerGroup, command: commands.Heartbeat, image: TopicImage, *, now_ms: int) -> Decision:
     """Renew a member's session; REBALANCE_IN_PROGRESS: a JoinGroup would change its assignment."""
     member, classic = _check_member(group, command)
     session = _session(member, classic, now_ms=now_ms)
@@ -145,12 +127,12 @@ def decide_heartbeat(group: ConsumerGroup, command: Heartbeat, image: TopicImage
     step = _next_step(group, member, image) if member.member_id in group.behind else None
     if _has_to_rejoin(group, member, step):
         deadline_ms = now_ms + max(member.rebalance_timeout_ms, 0)
-        reply = Reply(command.request, Refusal(code=ErrorCode.REBALANCE_IN_PROGRESS))
+        reply = Reply(command.request, commands.Refusal(code=ErrorCode.REBALANCE_IN_PROGRESS))
         # Further heartbeats do not extend the member's time to rejoin.
         return Decision(heard, (reply, session, Arm(join_key, deadline_ms, if_absent=True)))
-    effects: tuple[Effect, ...] = (Reply(command.request, Done()), session, Disarm(join_key))
+    effects: tuple[Effect, ...] = (Reply(command.request, commands.Done()), session, Disarm(join_key))
     # Only a step without other partitions is written here: any other needs a JoinGroup.
-    if step is None or not is_same(step.assigned, member.assigned):
+    if step is None or not reconcile.is_same(step.assigned, member.assigned):
         return Decision(heard, effects)
     # The client knows the generation of its request, even if the group has a newer one.
     return Decision((*heard, replace(step, previous_member_epoch=command.generation_id)), effects)
@@ -172,7 +154,7 @@ def session_timeout_ms(member: ConsumerMember, settings: GroupSettings) -> int:
     return settings.group_consumer_session_timeout_ms
 
 
-def _former(group: ConsumerGroup, command: JoinGroup) -> ConsumerMember | None:
+def _former(group: ConsumerGroup, command: commands.JoinGroup) -> ConsumerMember | None:
     """Return the known member of a JoinGroup, or the one that it replaces by instance id, if any."""
     if command.instance_id is None:
         return _own(group, command.member_id)
@@ -192,13 +174,13 @@ def _own(group: ConsumerGroup, member_id: str) -> ConsumerMember | None:
     return member
 
 
-def _check_protocols(group: ConsumerGroup, command: JoinGroup, former: ConsumerMember | None) -> None:
+def _check_protocols(group: ConsumerGroup, command: commands.JoinGroup, former: ConsumerMember | None) -> None:
     """Check that classic members have a common protocol, so that the group may become classic again."""
     size = sum(len(name) + len(metadata) for name, metadata in command.protocols)
-    if size > MEMBER_METADATA_LIMIT_BYTES:
+    if size > validation.MEMBER_METADATA_LIMIT_BYTES:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            f"the member's protocols take {size} bytes, {MEMBER_METADATA_LIMIT_BYTES} are allowed",
+            f"the member's protocols take {size} bytes, {validation.MEMBER_METADATA_LIMIT_BYTES} are allowed",
         )
     before = None if former is None else former.classic
     others = group.classic_count - (before is not None)
@@ -206,7 +188,7 @@ def _check_protocols(group: ConsumerGroup, command: JoinGroup, former: ConsumerM
     own = () if before is None else before.protocol_names
     # The protocols of the replaced member do not count.
     is_common = any(not others or spoken.get(name, 0) - (name in own) == others for name, _ in command.protocols)
-    if command.protocol_type != CONSUMER_PROTOCOL_TYPE or not is_common:
+    if command.protocol_type != subscriptions.CONSUMER_PROTOCOL_TYPE or not is_common:
         names = ", ".join(name for name, _ in command.protocols)
         raise Refused(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -214,17 +196,17 @@ def _check_protocols(group: ConsumerGroup, command: JoinGroup, former: ConsumerM
             f"{command.protocol_type or 'none'}: give every member at least one that all of them have",
         )
     if group.classic_metadata_bytes - (0 if before is None else before.metadata_bytes) + size > (
-        GROUP_METADATA_LIMIT_BYTES
+        validation.GROUP_METADATA_LIMIT_BYTES
     ):
         raise Refused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"the metadata of all members may take {GROUP_METADATA_LIMIT_BYTES} bytes",
+            f"the metadata of all members may take {validation.GROUP_METADATA_LIMIT_BYTES} bytes",
         )
 
 
-def _read(command: JoinGroup) -> EmbeddedSubscription:
+def _read(command: commands.JoinGroup) -> subscriptions.EmbeddedSubscription:
     """Return the subscription of the member's first protocol, within the bounds of any member's."""
-    subscription = read_subscription(command.protocols[0][1])
+    subscription = subscriptions.read_subscription(command.protocols[0][1])
     if subscription is None:
         raise Refused(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -236,16 +218,18 @@ def _read(command: JoinGroup) -> EmbeddedSubscription:
     return subscription
 
 
-def _owned(subscription: EmbeddedSubscription, member: ConsumerMember, image: TopicImage) -> Partitions:
+def _owned(
+    subscription: subscriptions.EmbeddedSubscription, member: ConsumerMember, image: TopicImage
+) -> commands.Partitions:
     """Return the partitions that the member lists, and those assigned after its list."""
     # A request that was long on its way must not release partitions that the member has got since (KIP-792).
     owned: dict[TopicId, set[int]] = {}
     for name, partitions in subscription.owned.items():
-        facts = image.by_name.get(name)
-        if facts is not None:
-            owned.setdefault(facts.topic_id, set()).update(partitions)
+        topic = image.by_name.get(name)
+        if topic is not None:
+            owned.setdefault(topic.topic_id, set()).update(partitions)
     # KIP-792: with the generation of the list, later grants can be told from released partitions.
-    if subscription.generation != NO_GENERATION:
+    if subscription.generation != subscriptions.NO_GENERATION:
         for grants in (member.assigned, member.pending_revocation):
             for topic_id, granted in grants.items():
                 later = [partition for partition, epoch in granted.items() if epoch > subscription.generation]
@@ -253,17 +237,17 @@ def _owned(subscription: EmbeddedSubscription, member: ConsumerMember, image: To
     return {topic_id: tuple(sorted(found)) for topic_id, found in owned.items() if found}
 
 
-def _rebalance_timeout_ms(command: JoinGroup) -> int:
+def _rebalance_timeout_ms(command: commands.JoinGroup) -> int:
     # Version 0 has none of its own.
     return command.rebalance_timeout_ms if command.rebalance_timeout_ms >= 0 else command.session_timeout_ms
 
 
-def _as_join(decision: Decision, command: JoinGroup, member_id: str, *, now_ms: int) -> Decision:
+def _as_join(decision: Decision, command: commands.JoinGroup, member_id: str, *, now_ms: int) -> Decision:
     """Turn the decision on a heartbeat into one on the JoinGroup that it stands for."""
     group_id = command.group_id
     effects: list[Effect] = []
     for effect in decision.effects:
-        if isinstance(effect, Reply) and isinstance(effect.body, ConsumerGroupHeartbeatReply):
+        if isinstance(effect, Reply) and isinstance(effect.body, commands.ConsumerGroupHeartbeatReply):
             epoch = effect.body.member_epoch
             name = command.protocols[0][0]
             effects.append(Reply(command.request, build_hosted_join_reply(member_id, name, generation_id=epoch)))
@@ -277,7 +261,9 @@ def _as_join(decision: Decision, command: JoinGroup, member_id: str, *, now_ms: 
     return Decision(decision.records, tuple(effects))
 
 
-def _check_member(group: ConsumerGroup, command: SyncGroup | Heartbeat) -> tuple[ConsumerMember, ClassicMemberFacts]:
+def _check_member(
+    group: ConsumerGroup, command: commands.SyncGroup | commands.Heartbeat
+) -> tuple[ConsumerMember, commands.ClassicMemberFacts]:
     if command.instance_id is not None and bearer_of(group, command.instance_id, command.member_id) is None:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"nobody in the group is called {command.instance_id}")
     member = group.members.get(command.member_id)
@@ -296,16 +282,16 @@ def _heard(group: ConsumerGroup, member: ConsumerMember) -> tuple[Record, ...]:
     return (MemberConnectionSeen(group_id=group.group_id, member_id=member.member_id, is_gone=False),)
 
 
-def _session(member: ConsumerMember, classic: ClassicMemberFacts, *, now_ms: int) -> Arm:
+def _session(member: ConsumerMember, classic: commands.ClassicMemberFacts, *, now_ms: int) -> Arm:
     return Arm(member.session_key, now_ms + classic.session_timeout_ms)
 
 
 def _next_step(group: ConsumerGroup, member: ConsumerMember, image: TopicImage) -> CurrentAssignmentSet | None:
     """Return the member's state after a JoinGroup, if it revokes partitions only when told to."""
     by_name = image.by_name
-    goal = Goal(
+    goal = reconcile.Goal(
         epoch=group.target_epoch,
-        target=way_of(group, member.member_id),
+        target=effective_target.way_of(group, member.member_id),
         subscribed=frozenset(by_name[name].topic_id for name in topics_of(group, member) if name in by_name),
         holders=group.holders,
         existing=image.by_id,
@@ -313,7 +299,7 @@ def _next_step(group: ConsumerGroup, member: ConsumerMember, image: TopicImage) 
     if group.instance_ids:
         _, holders = decide_release(group, goal, ())
         goal = replace(goal, holders=holders)
-    return decide_next_assignment(member, goal, owned=None, group_id=group.group_id)
+    return reconcile.decide_next_assignment(member, goal, owned=None, group_id=group.group_id)
 
 
 def _has_to_rejoin(group: ConsumerGroup, member: ConsumerMember, step: CurrentAssignmentSet | None) -> bool:
@@ -327,6 +313,6 @@ def _has_to_rejoin(group: ConsumerGroup, member: ConsumerMember, step: CurrentAs
     # To revoke partitions, a classic member has to rejoin.
     if step.pending_revocation:
         return True
-    if is_same(step.assigned, member.assigned):
+    if reconcile.is_same(step.assigned, member.assigned):
         return False
     return step.state == MemberState.STABLE or member.member_epoch < group.target_epoch

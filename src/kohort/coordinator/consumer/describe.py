@@ -10,12 +10,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from kohort.base.values import from_row
-from kohort.coordinator.commands.admin import (
-    DescribeConsumerGroup,
-    DescribeConsumerGroupReply,
-    DescribedClassicMember,
-    DescribedConsumerMember,
-)
+from kohort.coordinator.commands import admin
 from kohort.coordinator.consumer.client_assignors.assignor_metadata import choice_of
 from kohort.coordinator.consumer.member_metadata import metadata_of
 from kohort.coordinator.consumer.reconciliation.effective_target import known_epoch
@@ -27,7 +22,7 @@ from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
-DescribedMember = TypeVar("DescribedMember", DescribedConsumerMember, DescribedClassicMember)
+DescribedMember = TypeVar("DescribedMember", admin.DescribedConsumerMember, admin.DescribedClassicMember)
 #: `DescribedConsumerMember.member_type` of a classic member, and of a member of the consumer protocol.
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
@@ -45,12 +40,12 @@ def state_of(group: ConsumerGroup, *, is_paused: bool = False) -> str:
     return "Reconciling" if group.behind or (group.waiting and not is_paused) else "Stable"
 
 
-def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, settings: GroupSettings) -> Decision:
+def decide_describe(groups: GroupsState, command: admin.DescribeConsumerGroup, settings: GroupSettings) -> Decision:
     """Describe one group; `find_group` refuses any other."""
     group = find_group(groups, command.group_id)
     described = [_describe_member(group, group.members[member_id]) for member_id in sorted(group.members)]
     members = with_offline_times(described, groups.clocks.get(group.group_id))
-    reply = DescribeConsumerGroupReply(
+    reply = admin.DescribeConsumerGroupReply(
         group_id=group.group_id,
         state=state_of(group, is_paused=settings.group_moves_paused),
         group_epoch=group.epoch,
@@ -106,13 +101,13 @@ def _failure_of(group: ConsumerGroup) -> str:
     return "" if group.client_side is None else group.client_side.failure
 
 
-def _describe_member(group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumerMember:
+def _describe_member(group: ConsumerGroup, member: ConsumerMember) -> admin.DescribedConsumerMember:
     # KAFKA-20431: a member still owns its pending revocations, and an operator has to see where they are.
     held: dict[TopicId, set[int]] = {topic_id: set(grants) for topic_id, grants in member.assigned.items()}
     for topic_id, grants in member.pending_revocation.items():
         held.setdefault(topic_id, set()).update(grants)
     return from_row(
-        DescribedConsumerMember,
+        admin.DescribedConsumerMember,
         member,
         member_epoch=known_epoch(group, member),
         assignment={topic_id: tuple(sorted(partitions)) for topic_id, partitions in held.items()},
@@ -122,7 +117,7 @@ def _describe_member(group: ConsumerGroup, member: ConsumerMember) -> DescribedC
     )
 
 
-def _names(groups: GroupsState, members: tuple[DescribedConsumerMember, ...]) -> dict[TopicId, str]:
+def _names(groups: GroupsState, members: tuple[admin.DescribedConsumerMember, ...]) -> dict[TopicId, str]:
     """Return the name of every topic in `members`; a deleted topic has none."""
     mentioned = {topic_id for member in members for topic_id in (*member.assignment, *member.target_assignment)}
     by_id = groups.image.by_id

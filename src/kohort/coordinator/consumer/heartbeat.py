@@ -9,42 +9,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from kohort.coordinator import delayed_heartbeats, migration
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
-from kohort.coordinator.consumer.assignment.assignor_input import check_wish
-from kohort.coordinator.consumer.assignment.async_assignor import refuse_joins
-from kohort.coordinator.consumer.assignment.target import decide_change, decide_pending, hash_after, target_epoch_in
+from kohort.coordinator.consumer import static
+from kohort.coordinator.consumer.assignment import assignor_input, async_assignor, target
 from kohort.coordinator.consumer.client_assignors.assignor_metadata import take_assignors
 from kohort.coordinator.consumer.client_assignors.heartbeat_fields import has_word
 from kohort.coordinator.consumer.leave import decide_leave
 from kohort.coordinator.consumer.member_metadata import is_told
-from kohort.coordinator.consumer.reconciliation.effective_target import is_settled, way_in
-from kohort.coordinator.consumer.reconciliation.reconcile import Goal, decide_next_assignment, is_same
-from kohort.coordinator.consumer.reconciliation.revocation_timeout import decide_times, untaken_after
+from kohort.coordinator.consumer.reconciliation import effective_target, reconcile, revocation_timeout
 from kohort.coordinator.consumer.regex import build_regex_records, resolve_regex
-from kohort.coordinator.consumer.static import (
-    build_succession,
-    check_holder,
-    decide_release,
-    find_predecessor,
-    is_away,
-    successor_of,
-)
 from kohort.coordinator.consumer.subscription_metadata import MembershipChange, joining, topics_of, unite_topics
 from kohort.coordinator.consumer.validation import JOIN_EPOCH, check_heartbeat
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply
-from kohort.coordinator.delayed_heartbeats import check_epoch, heard_now
 from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms, waiting_interval_ms
-from kohort.coordinator.migration import decide_convert_to_consumer
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
-from kohort.coordinator.records.types import (
-    ConsumerGroupEpochSet,
-    ConsumerMemberSubscribed,
-    CurrentAssignmentSet,
-    MemberConnectionSeen,
-    MemberState,
-    Record,
-    StaticMemberOusted,
-)
+from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import open_window, wait_ms
 from kohort.errors import ErrorCode, Refused
@@ -153,7 +133,7 @@ class _Draft:
     now_ms: int
     #: The static member that a new process replaces; `None` in all other cases.
     predecessor: ConsumerMember | None = None
-    records: list[Record] = field(default_factory=list)
+    records: list[facts.Record] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
 
 
@@ -167,9 +147,9 @@ def _decide_full(draft: _Draft) -> Decision:
     # The subscription comes first: it may change the target that the member goes to.
     target_epoch, names = _decide_subscription(draft, group, member)
     by_name = draft.groups.image.by_name
-    goal = Goal(
+    goal = reconcile.Goal(
         epoch=target_epoch,
-        target=way_in(draft.records, group, member.member_id),
+        target=effective_target.way_in(draft.records, group, member.member_id),
         subscribed=frozenset(by_name[name].topic_id for name in names if name in by_name),
         holders=group.holders,
         existing=draft.groups.image.by_id,
@@ -179,14 +159,16 @@ def _decide_full(draft: _Draft) -> Decision:
         draft.records.append(step)
     # A step changes which partitions have deadlines; a list alone may end the wait for new ones.
     if step is not None or member.untaken:
-        records, effects = decide_times(member, step, command, now_ms=draft.now_ms)
+        records, effects = revocation_timeout.decide_times(member, step, command, now_ms=draft.now_ms)
         draft.records += records
         draft.effects += effects
     # A heartbeat shows that the connection lives, and takes the mark of a closed one away.
     if member.is_disconnected:
-        draft.records.append(MemberConnectionSeen(group_id=group.group_id, member_id=member.member_id, is_gone=False))
+        draft.records.append(
+            facts.MemberConnectionSeen(group_id=group.group_id, member_id=member.member_id, is_gone=False)
+        )
     # News that a watch has told is repeated here, as the member may not have got it.
-    overdue = () if command.is_aside else heard_now(group.group_id, member)
+    overdue = () if command.is_aside else delayed_heartbeats.heard_now(group.group_id, member)
     draft.records += overdue
     assigned = member.assigned if step is None else step.assigned
     # The assignment is sent only where the member may not know it; otherwise the field is null.
@@ -196,12 +178,14 @@ def _decide_full(draft: _Draft) -> Decision:
         or command.tells_all
         or bool(overdue)
         or _is_full_request(command)
-        or (step is not None and not is_same(assigned, member.assigned))
+        or (step is not None and not reconcile.is_same(assigned, member.assigned))
     )
     after = member if step is None else step
-    epochs = [record.epoch for record in draft.records if isinstance(record, ConsumerGroupEpochSet)]
+    epochs = [record.epoch for record in draft.records if isinstance(record, facts.ConsumerGroupEpochSet)]
     # Complete means: by a target that is as new as the group, after all records of this decision.
-    is_complete = goal.epoch == (epochs[-1] if epochs else group.epoch) and is_settled(after, goal.target)
+    is_complete = goal.epoch == (epochs[-1] if epochs else group.epoch) and effective_target.is_settled(
+        after, goal.target
+    )
     reply = ConsumerGroupHeartbeatReply(
         member_id=member.member_id,
         member_epoch=after.member_epoch,
@@ -214,7 +198,7 @@ def _decide_full(draft: _Draft) -> Decision:
 
 
 def _interval_ms(
-    draft: _Draft, group: ConsumerGroup, after: ConsumerMember | CurrentAssignmentSet, *, is_complete: bool
+    draft: _Draft, group: ConsumerGroup, after: ConsumerMember | facts.CurrentAssignmentSet, *, is_complete: bool
 ) -> int:
     """Return the interval to the member's next heartbeat; `after` is its state after this one."""
     settings, command = draft.settings, draft.command
@@ -227,7 +211,7 @@ def _interval_ms(
         left_ms = wait_ms(draft.groups, group.group_id, draft.records, settings, now_ms=draft.now_ms)
         if left_ms is not None:
             return waiting_interval_ms(settings, len(group.members), proposed_ms, left_ms=left_ms)
-    if (is_complete and not is_pending) or (is_pushed and after.state == MemberState.UNREVOKED_PARTITIONS):
+    if (is_complete and not is_pending) or (is_pushed and after.state == facts.MemberState.UNREVOKED_PARTITIONS):
         return settled_interval_ms(settings, len(group.members), proposed_ms, since_cut_ms=command.since_cut_ms)
     return pending_interval_ms(settings, group, proposed_ms, is_pushed=is_pushed)
 
@@ -240,7 +224,7 @@ def _find_group(draft: _Draft) -> ConsumerGroup:
         return group
     if draft.command.member_epoch != JOIN_EPOCH:
         raise _unknown_member(draft.command)
-    conversion = decide_convert_to_consumer(draft.groups, group_id, draft.settings, now_ms=draft.now_ms)
+    conversion = migration.decide_convert_to_consumer(draft.groups, group_id, draft.settings, now_ms=draft.now_ms)
     draft.records.extend(conversion.records)
     draft.effects.extend(conversion.effects)
     return conversion.group
@@ -251,11 +235,11 @@ def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
     command = draft.command
     if command.member_epoch == JOIN_EPOCH:
         # In a static group the newest process takes the instance id, whether the former one is gone or not.
-        draft.predecessor = find_predecessor(group, command, is_newest=draft.settings.is_static)
+        draft.predecessor = static.find_predecessor(group, command, is_newest=draft.settings.is_static)
         if draft.predecessor is not None:
-            return successor_of(draft.predecessor, group.group_id, command.member_id)
+            return static.successor_of(draft.predecessor, group.group_id, command.member_id)
     elif command.instance_id is not None:
-        check_holder(group, command, command.member_id)
+        static.check_holder(group, command, command.member_id)
     member = group.members.get(command.member_id)
     if member is None:
         # Only a join creates a member: an epoch above 0 belongs to a member that the group has lost.
@@ -270,7 +254,7 @@ def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
         return ConsumerMember(group.group_id, command.member_id)
     # KAFKA-19233: a known member may join again, as the response to its first join may have been lost.
     if command.member_epoch not in (JOIN_EPOCH, member.member_epoch):
-        check_epoch(member, command)
+        delayed_heartbeats.check_epoch(member, command)
     # A client that has changed its protocol has to join as a new member.
     if command.member_epoch != JOIN_EPOCH and member.classic is not None:
         raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, "the member speaks the classic protocol; it has to join anew")
@@ -284,16 +268,16 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
     is_new = member.member_id not in group.members and succeeded is None
     image, settings, now_ms = draft.groups.image, draft.settings, draft.now_ms
     gone = member.member_id if succeeded is None else succeeded.member_id
-    check_wish(group, subscribed.server_assignor, settings, member=member, gone=gone)
+    assignor_input.check_wish(group, subscribed.server_assignor, settings, member=member, gone=gone)
     resolved = resolve_regex(group, subscribed.subscribed_topic_regex, image, now_ms=now_ms)
     names = unite_topics(subscribed.subscribed_topic_names, () if resolved is None else resolved.topics)
     has_other_topics = is_new or names != topics_of(group, member)
     if succeeded is not None:
-        records, effects = build_succession(group, succeeded, subscribed)
+        records, effects = static.build_succession(group, succeeded, subscribed)
         draft.records.extend(records)
-        if settings.is_static and not is_away(succeeded):
+        if settings.is_static and not static.is_away(succeeded):
             # The replaced process may still run, and would join anew by its instance id.
-            draft.records.append(StaticMemberOusted(group_id=group.group_id, member_id=succeeded.member_id))
+            draft.records.append(facts.StaticMemberOusted(group_id=group.group_id, member_id=succeeded.member_id))
         draft.effects.extend(effects)
     elif is_new or not _is_subscribed_as(member, subscribed):
         draft.records.append(subscribed)
@@ -301,7 +285,7 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
     change = joining(subscribed, names)
     # A new member would wait in vain for a target of a failing assignor.
     if is_new:
-        refuse_joins(group, settings, change)
+        async_assignor.refuse_joins(group, settings, change)
     if succeeded is not None:
         change = replace(change, gone=(succeeded.member_id,))
     former_id = member.member_id if succeeded is None else succeeded.member_id
@@ -320,39 +304,39 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
         # The replacing member's target is not stored under its id before this decision is applied: a timer computes it
         # anew.
         is_urgent = succeeded is None
-        records, effects = decide_change(group, image, settings, change, now_ms=now_ms, is_urgent=is_urgent)
+        records, effects = target.decide_change(group, image, settings, change, now_ms=now_ms, is_urgent=is_urgent)
     # A static member that returned unchanged gets its former target: the group does not notice.
     elif succeeded is not None:
         records, effects = [], []
     else:
         # An unchanged member may still end the wait of an outdated target.
-        records, effects = decide_pending(group, image, settings, now_ms=now_ms)
+        records, effects = target.decide_pending(group, image, settings, now_ms=now_ms)
     draft.records.extend(records)
     draft.effects.extend(effects)
-    return target_epoch_in(records, group), names
+    return target.target_epoch_in(records, group), names
 
 
 def _decide_step(
-    draft: _Draft, group: ConsumerGroup, member: ConsumerMember, goal: Goal
-) -> CurrentAssignmentSet | None:
+    draft: _Draft, group: ConsumerGroup, member: ConsumerMember, goal: reconcile.Goal
+) -> facts.CurrentAssignmentSet | None:
     """Decide the member's next step on the way to its target."""
     owned = _owned(draft.command)
-    untaken = untaken_after(member, draft.command, now_ms=draft.now_ms)
-    step = decide_next_assignment(member, goal, owned=owned, group_id=group.group_id, untaken=untaken)
+    untaken = revocation_timeout.untaken_after(member, draft.command, now_ms=draft.now_ms)
+    step = reconcile.decide_next_assignment(member, goal, owned=owned, group_id=group.group_id, untaken=untaken)
     state = member.state if step is None else step.state
     # Only members that want more partitions look for those of members that are away.
-    if state == MemberState.STABLE or not group.instance_ids:
+    if state == facts.MemberState.STABLE or not group.instance_ids:
         return step
     # Partitions that members which are away have to give up are no obstacle.
-    released, holders = decide_release(group, goal, draft.records)
+    released, holders = static.decide_release(group, goal, draft.records)
     if not released:
         return step
     draft.records.extend(released)
     goal = replace(goal, holders=holders)
-    return decide_next_assignment(member, goal, owned=owned, group_id=group.group_id, untaken=untaken)
+    return reconcile.decide_next_assignment(member, goal, owned=owned, group_id=group.group_id, untaken=untaken)
 
 
-def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> ConsumerMemberSubscribed:
+def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> facts.ConsumerMemberSubscribed:
     """Merge the member's subscription with the changed fields of the heartbeat."""
     # A join replaces all fields.
     names = command.subscribed_topic_names
@@ -363,7 +347,7 @@ def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbea
     # of the process before it.
     if is_join:
         names, regex = names or (), regex or ""
-    return ConsumerMemberSubscribed(
+    return facts.ConsumerMemberSubscribed(
         group_id=group_id,
         member_id=member.member_id,
         instance_id=member.instance_id if command.instance_id is None else command.instance_id,
@@ -380,7 +364,7 @@ def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbea
     )
 
 
-def _is_subscribed_as(member: ConsumerMember, subscribed: ConsumerMemberSubscribed) -> bool:
+def _is_subscribed_as(member: ConsumerMember, subscribed: facts.ConsumerMemberSubscribed) -> bool:
     return (
         member.instance_id == subscribed.instance_id
         and member.subscribed_topic_names == subscribed.subscribed_topic_names
@@ -431,14 +415,14 @@ def _unknown_member(command: ConsumerGroupHeartbeat) -> Refused:
 
 def decide_waiting(
     groups: GroupsState, group: ConsumerGroup, settings: GroupSettings, change: MembershipChange, *, now_ms: int
-) -> tuple[list[Record], list[Effect]] | None:
+) -> tuple[list[facts.Record], list[Effect]] | None:
     """Decide the effects of a new member that has to wait; `None` if it need not."""
     if not settings.is_static or not group.members or group.target_epoch < group.epoch:
         return None
     records, effects = open_window(groups, group.group_id, settings, now_ms=now_ms)
-    metadata_hash = hash_after(group, groups.image, change)
+    metadata_hash = target.hash_after(group, groups.image, change)
     if metadata_hash != group.metadata_hash:
         # Otherwise the new member's topics would count as changed topics.
-        epoch = ConsumerGroupEpochSet(group_id=group.group_id, epoch=group.epoch, metadata_hash=metadata_hash)
+        epoch = facts.ConsumerGroupEpochSet(group_id=group.group_id, epoch=group.epoch, metadata_hash=metadata_hash)
         return [epoch, *records], effects
     return records, effects

@@ -11,25 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kohort.coordinator.commands import (
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatReply,
-    LeaveGroup,
-    LeaveGroupReply,
-    LeavingMember,
-)
+from kohort.coordinator import commands, migration, model
+from kohort.coordinator.consumer import member_metadata, regex, static, subscription_metadata, tombstones, validation
 from kohort.coordinator.consumer.assignment.target import decide_change, decide_due, decide_forced
 from kohort.coordinator.consumer.client_assignors.assignment_request import decide_late
-from kohort.coordinator.consumer.member_metadata import decide_edition
 from kohort.coordinator.consumer.reconciliation.move_throttle import decide_begin
-from kohort.coordinator.consumer.regex import build_forgotten_regexes
-from kohort.coordinator.consumer.static import bearer_of, decide_absence
-from kohort.coordinator.consumer.subscription_metadata import MembershipChange
-from kohort.coordinator.consumer.tombstones import build_member_tombstones
-from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply, TimerKey, TimerKind
-from kohort.coordinator.migration import can_downgrade, decide_downgrade
-from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records.types import MemberState, Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import build_dynamic, note, start_offline
@@ -37,21 +24,21 @@ from kohort.errors import ErrorCode, Refused
 
 
 def decide_leave(
-    groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
+    groups: model.GroupsState, command: commands.ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
     """Decide a leave: epoch -1 frees the partitions at once, -2 is a static member's leave for a while."""
     group = groups.consumer.get(command.group_id)
     if group is not None and command.instance_id is not None:
         # A replaced process must not remove its successor: FENCED_INSTANCE_ID.
-        bearer_of(group, command.instance_id, command.member_id)
+        static.bearer_of(group, command.instance_id, command.member_id)
     member = None if group is None else group.members.get(command.member_id)
     if group is None or member is None or command.instance_id not in (None, member.instance_id):
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the member {command.member_id} is not in the group")
-    reply = ConsumerGroupHeartbeatReply(
+    reply = commands.ConsumerGroupHeartbeatReply(
         member_id=command.member_id, member_epoch=command.member_epoch, heartbeat_interval_ms=0, assignment=None
     )
-    if command.member_epoch == LEAVE_STATIC_EPOCH:
-        records, effects = decide_absence(group, member)
+    if command.member_epoch == validation.LEAVE_STATIC_EPOCH:
+        records, effects = static.decide_absence(group, member)
         # In static mode the registration timeout counts from the leave on.
         if settings.is_static:
             since = {member.member_id: now_ms}
@@ -62,13 +49,15 @@ def decide_leave(
     return Decision(tuple(records), (Reply(command.request, reply), *effects))
 
 
-def decide_removal(groups: GroupsState, command: LeaveGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
+def decide_removal(
+    groups: model.GroupsState, command: commands.LeaveGroup, settings: GroupSettings, *, now_ms: int
+) -> Decision:
     """Remove members of a KIP-848 group by LeaveGroup, static ones also by their instance id.
 
     Source: KAFKA-18188; KIP-345 (removal of static members).
     """
     group = groups.consumer[command.group_id]
-    outcomes: list[tuple[LeavingMember, ErrorCode]] = []
+    outcomes: list[tuple[commands.LeavingMember, ErrorCode]] = []
     removed: list[str] = []
     for leaving in command.members:
         member_id = _named(group, leaving)
@@ -79,14 +68,14 @@ def decide_removal(groups: GroupsState, command: LeaveGroup, settings: GroupSett
         # An administrator may name one member twice, by member id and by instance id.
         if member_id not in removed:
             removed.append(member_id)
-    reply = Reply(command.request, LeaveGroupReply(members=tuple(outcomes)))
+    reply = Reply(command.request, commands.LeaveGroupReply(members=tuple(outcomes)))
     if not removed:
         return Decision(effects=(reply,))
     records, effects = _remove(groups, group, removed, settings, now_ms=now_ms, is_urgent=True)
     return Decision(tuple(records), (reply, *effects))
 
 
-def _named(group: ConsumerGroup, leaving: LeavingMember) -> str | ErrorCode:
+def _named(group: model.ConsumerGroup, leaving: commands.LeavingMember) -> str | ErrorCode:
     """Return the id of the member that an administrator names by instance id, member id or both."""
     if leaving.instance_id is None:
         return leaving.member_id if leaving.member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
@@ -96,7 +85,7 @@ def _named(group: ConsumerGroup, leaving: LeavingMember) -> str | ErrorCode:
     return holder if leaving.member_id in ("", holder) else ErrorCode.FENCED_INSTANCE_ID
 
 
-def decide_expiry(groups: GroupsState, key: TimerKey, settings: GroupSettings, *, now_ms: int) -> Decision | None:
+def decide_expiry(groups: model.GroupsState, key: TimerKey, settings: GroupSettings, *, now_ms: int) -> Decision | None:
     """Decide a passed deadline of a KIP-848 group; `None` if it is obsolete."""
     group = groups.consumer[key.group_id]
     if key.kind == "assignment":
@@ -107,7 +96,7 @@ def decide_expiry(groups: GroupsState, key: TimerKey, settings: GroupSettings, *
     if key.kind == "compute":
         return decide_late(group, key.member_id, now_ms=now_ms)
     if key.kind == "edition":
-        return decide_edition(groups, group, settings, now_ms=now_ms)
+        return member_metadata.decide_edition(groups, group, settings, now_ms=now_ms)
     member = group.members.get(key.member_id)
     if member is None:
         return None
@@ -123,7 +112,7 @@ def decide_expiry(groups: GroupsState, key: TimerKey, settings: GroupSettings, *
     return Decision(tuple(records), tuple(effects))
 
 
-def decide_clock(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Decision | None:
+def decide_clock(groups: model.GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Decision | None:
     """Decide the deadline of a static group's clock: remove members offline too long, or admit new ones.
 
     Source: KIP-345's draft; S1.
@@ -147,9 +136,9 @@ def decide_clock(groups: GroupsState, group_id: str, settings: GroupSettings, *,
 
 
 def _decide_offline(
-    groups: GroupsState,
-    group: ConsumerGroup,
-    member: ConsumerMember,
+    groups: model.GroupsState,
+    group: model.ConsumerGroup,
+    member: model.ConsumerMember,
     kind: TimerKind,
     settings: GroupSettings,
     *,
@@ -160,7 +149,7 @@ def _decide_offline(
     session_ms = settings.group_consumer_session_timeout_ms if own is None else own.session_timeout_ms
     # A session that has ended tells when the member was last heard of.
     heard_ms = now_ms - session_ms if kind == "session" else now_ms
-    records, effects = decide_absence(group, member)
+    records, effects = static.decide_absence(group, member)
     more, armed = start_offline(groups, group.group_id, {member.member_id: heard_ms}, settings, now_ms=now_ms)
     if not records and not more:
         return None
@@ -172,8 +161,8 @@ def _decide_offline(
 
 
 def _remove(
-    groups: GroupsState,
-    group: ConsumerGroup,
+    groups: model.GroupsState,
+    group: model.ConsumerGroup,
     member_ids: Sequence[str],
     settings: GroupSettings,
     *,
@@ -187,21 +176,21 @@ def _remove(
     """
     group_id = group.group_id
     # The last members may be classic ones: then the group changes its protocol instead.
-    if can_downgrade(group, member_ids, settings):
+    if migration.can_downgrade(group, member_ids, settings):
         reason = "the last member of the consumer protocol is gone"
-        found = decide_downgrade(groups, group, member_ids, settings, now_ms=now_ms, reason=reason)
+        found = migration.decide_downgrade(groups, group, member_ids, settings, now_ms=now_ms, reason=reason)
         if found is not None:
             return list(found[0].records), list(found[0].effects)
     records: list[Record] = []
     effects: list[Effect] = []
     for member_id in member_ids:
-        records.extend(build_member_tombstones(group_id, member_id))
+        records.extend(tombstones.build_member_tombstones(group_id, member_id))
         effects.append(Disarm(group.members[member_id].session_key))
         effects.append(Disarm(TimerKey("rebalance", group_id, member_id)))
         if group.members[member_id].classic is not None:
             effects.append(Disarm(TimerKey("join", group_id, member_id)))
             effects.append(Disarm(TimerKey("sync", group_id, member_id)))
-    records.extend(build_forgotten_regexes(group, member_ids))
-    change = MembershipChange(gone=member_ids)
+    records.extend(regex.build_forgotten_regexes(group, member_ids))
+    change = subscription_metadata.MembershipChange(gone=member_ids)
     more, armed = decide_change(group, groups.image, settings, change, now_ms=now_ms, is_urgent=is_urgent)
     return records + more, effects + armed

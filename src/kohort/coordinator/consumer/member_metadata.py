@@ -16,25 +16,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kohort.coordinator.commands import (
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatReply,
-    MetadataNews,
-    Published,
-)
+from kohort.coordinator import commands
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from kohort.coordinator.consumer.metadata_log import NOTHING_YET, MetadataLog
 from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.model import ConsumerGroup, GroupsState
-from kohort.coordinator.records.types import (
-    ConsumerGroupForgotten,
-    ConsumerMemberForgotten,
-    ConsumerMemberSubscribed,
-    MemberMetadataForgotten,
-    MemberMetadataSet,
-    Record,
-    VolatileRecord,
-)
+from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 
@@ -49,11 +37,11 @@ _LEAST_PAGE_BYTES: Final = 16 * 1024
 #: Approximate size of a member in a response beside its metadata.
 _ROW_BYTES: Final = 64
 #: Records that may change published metadata.
-_FOLLOWED: Final = (ConsumerMemberForgotten, MemberMetadataSet, MemberMetadataForgotten)
+_FOLLOWED: Final = (facts.ConsumerMemberForgotten, facts.MemberMetadataSet, facts.MemberMetadataForgotten)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EditionIssued(VolatileRecord):
+class EditionIssued(facts.VolatileRecord):
     """Members are told up to this version; the next edition is not before `not_before_ms`."""
 
     version: int
@@ -61,7 +49,7 @@ class EditionIssued(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoardLoaded(VolatileRecord):
+class BoardLoaded(facts.VolatileRecord):
     """The log was read: versions above `base` are new, and every member is told all metadata once."""
 
     base: int
@@ -112,14 +100,16 @@ def follow_published(groups: GroupsState, decision: Decision, *, now_ms: int) ->
     changed = [record for record in decision.records if isinstance(record, _FOLLOWED)]
     if not changed:
         return decision
-    dropped: list[Record] = []
-    kept: list[Record] = []
+    dropped: list[facts.Record] = []
+    kept: list[facts.Record] = []
     for record in changed:
-        if isinstance(record, ConsumerMemberForgotten):
+        if isinstance(record, facts.ConsumerMemberForgotten):
             _follow_gone(groups, record, decision.records, dropped, kept)
     # A removed group needs no deadline for its next edition.
-    gone = {record.group_id for record in decision.records if isinstance(record, ConsumerGroupForgotten)}
-    touched = {record.group_id for record in (*changed, *dropped) if not isinstance(record, ConsumerMemberForgotten)}
+    gone = {record.group_id for record in decision.records if isinstance(record, facts.ConsumerGroupForgotten)}
+    touched = {
+        record.group_id for record in (*changed, *dropped) if not isinstance(record, facts.ConsumerMemberForgotten)
+    }
     deadlines = tuple(_deadline(groups, group_id, now_ms=now_ms) for group_id in sorted(touched - gone))
     if not dropped and not deadlines:
         return decision
@@ -157,14 +147,14 @@ def build_loaded_board(group: ConsumerGroup, *, now_ms: int) -> BoardLoaded:
     return BoardLoaded(group_id=group.group_id, base=group.published.loaded_base(now_ms))
 
 
-def put_metadata(group: ConsumerGroup, record: MemberMetadataSet) -> None:
+def put_metadata(group: ConsumerGroup, record: facts.MemberMetadataSet) -> None:
     """Set the metadata of a member (type 20,008) in an existing group."""
     if group.published is None:
         group.published = MetadataLog()
     group.published.put(record.member_id, record.metadata, record.published_ms)
 
 
-def apply_metadata_forgotten(groups: GroupsState, record: MemberMetadataForgotten) -> None:
+def apply_metadata_forgotten(groups: GroupsState, record: facts.MemberMetadataForgotten) -> None:
     """Withdraw the metadata of a member (tombstone of type 20,008)."""
     group = groups.consumer.get(record.group_id)
     if group is not None and group.published is not None:
@@ -195,7 +185,9 @@ def is_known(board: MetadataLog, version: int) -> bool:
     return board.floor <= version <= board.edition
 
 
-def _build_records(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, now_ms: int) -> Iterator[Record]:
+def _build_records(
+    group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, now_ms: int
+) -> Iterator[facts.Record]:
     """Yield the records of a heartbeat's metadata; none if it is unchanged."""
     metadata, group_id, member_id = command.metadata, command.group_id, command.member_id
     if metadata is None:
@@ -210,7 +202,7 @@ def _build_records(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat,
     if not metadata:
         # A new process of an instance id withdraws the metadata of the former one by this.
         if entry is not None or (board is not None and command.instance_id is not None):
-            yield MemberMetadataForgotten(group_id=group_id, member_id=member_id)
+            yield facts.MemberMetadataForgotten(group_id=group_id, member_id=member_id)
         return
     if entry is not None and entry.metadata == metadata:
         return
@@ -222,15 +214,15 @@ def _build_records(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat,
             f"the members of {group_id} publish {others} bytes already; with these {len(metadata)} it would be more "
             f"than {GROUP_LIMIT_BYTES}, which is what a group may publish",
         )
-    yield MemberMetadataSet(group_id=group_id, member_id=member_id, metadata=metadata, published_ms=now_ms)
+    yield facts.MemberMetadataSet(group_id=group_id, member_id=member_id, metadata=metadata, published_ms=now_ms)
 
 
 def _follow_gone(
     groups: GroupsState,
-    gone: ConsumerMemberForgotten,
-    records: Sequence[Record],
-    dropped: list[Record],
-    kept: list[Record],
+    gone: facts.ConsumerMemberForgotten,
+    records: Sequence[facts.Record],
+    dropped: list[facts.Record],
+    kept: list[facts.Record],
 ) -> None:
     """Remove the metadata of a removed member, or pass it on to a successor that publishes none itself."""
     group_id = gone.group_id
@@ -240,17 +232,21 @@ def _follow_gone(
     # The member has published no metadata, so there is none to drop or pass on.
     if member is None or entry is None or entry.metadata is None:
         return
-    dropped.append(MemberMetadataForgotten(group_id=group_id, member_id=gone.member_id))
+    dropped.append(facts.MemberMetadataForgotten(group_id=group_id, member_id=gone.member_id))
     if member.instance_id is None:
         return
     # A successor with metadata of its own in this decision keeps that.
-    said = {record.member_id for record in records if isinstance(record, MemberMetadataSet | MemberMetadataForgotten)}
+    said = {
+        record.member_id
+        for record in records
+        if isinstance(record, facts.MemberMetadataSet | facts.MemberMetadataForgotten)
+    }
     for record in records:
-        if not isinstance(record, ConsumerMemberSubscribed) or record.instance_id != member.instance_id:
+        if not isinstance(record, facts.ConsumerMemberSubscribed) or record.instance_id != member.instance_id:
             continue
         # Classic members publish no metadata.
         if record.group_id == group_id and record.classic is None and record.member_id not in said:
-            after = MemberMetadataSet(
+            after = facts.MemberMetadataSet(
                 group_id=group_id,
                 member_id=record.member_id,
                 metadata=entry.metadata,
@@ -272,7 +268,7 @@ def _add_news(
     if not isinstance(effect, Reply) or effect.request != command.request:
         return effect
     body = effect.body
-    if not isinstance(body, ConsumerGroupHeartbeatReply):
+    if not isinstance(body, commands.ConsumerGroupHeartbeatReply):
         return effect
     # All held heartbeats of a group may be answered by one edition, so they share its size.
     told_together = max(1, len(groups.holds.get(command.group_id, ())))
@@ -280,7 +276,9 @@ def _add_news(
     return effect if news is None else Reply(effect.request, replace(body, metadata_news=news))
 
 
-def build_news(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, page_bytes: int) -> MetadataNews | None:
+def build_news(
+    group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, page_bytes: int
+) -> commands.MetadataNews | None:
     """Build the news for a heartbeat; `None`: none.
 
     With more than a page, the member fetches the rest by the version of this one.
@@ -288,13 +286,13 @@ def build_news(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, 
     edition, known = edition_of(group), command.watched_version
     if known < 0 or known == edition:
         # An acknowledgement.
-        taken = MetadataNews(version=edition, is_whole=False, has_more=False, members=())
+        taken = commands.MetadataNews(version=edition, is_whole=False, has_more=False, members=())
         return None if command.metadata is None else taken
     if group is None or group.published is None:
-        return MetadataNews(version=edition, is_whole=True, has_more=False, members=())
+        return commands.MetadataNews(version=edition, is_whole=True, has_more=False, members=())
     board = group.published
     is_whole = not is_known(board, known)
-    members: list[Published] = []
+    members: list[commands.Published] = []
     size, version, has_more = 0, edition, False
     for member_id, entry in board.changes_since(0 if is_whole else known):
         # A whole list names only members with metadata.
@@ -305,11 +303,11 @@ def build_news(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, 
             has_more = True
             break
         member = group.members.get(member_id)
-        members.append(Published(member_id, None if member is None else member.instance_id, entry.metadata))
+        members.append(commands.Published(member_id, None if member is None else member.instance_id, entry.metadata))
         size += _ROW_BYTES + len(entry.metadata or b"")
         version = entry.version
     # Changes newer than the edition are told now, as far as there is room, and again with their own edition.
     has_more = has_more and version < edition
-    return MetadataNews(
+    return commands.MetadataNews(
         version=version if has_more else edition, is_whole=is_whole, has_more=has_more, members=tuple(members)
     )

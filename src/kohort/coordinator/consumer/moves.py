@@ -14,31 +14,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kohort.coordinator.commands.admin import (
-    AskedMove,
-    DescribeMoves,
-    DescribeMovesReply,
-    MoveAnswer,
-    MoveStatus,
-    SubmitMoves,
-    SubmitMovesReply,
-)
+from kohort.coordinator.commands import admin
+from kohort.coordinator.consumer import describe, static, subscription_metadata
 from kohort.coordinator.consumer.assignment.batching_window import assignment_key
 from kohort.coordinator.consumer.assignment.volatile import TargetBalanceKept
-from kohort.coordinator.consumer.describe import find_moving
-from kohort.coordinator.consumer.reconciliation.move_throttle import hold_back
-from kohort.coordinator.consumer.reconciliation.track_moves import granted_epoch_of
-from kohort.coordinator.consumer.static import is_away
-from kohort.coordinator.consumer.subscription_metadata import topics_of
+from kohort.coordinator.consumer.reconciliation import move_throttle, track_moves
 from kohort.coordinator.decision import Decision, Disarm, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, GroupsState, Place
-from kohort.coordinator.records.types import (
-    ConsumerGroupEpochSet,
-    MemberTargetSet,
-    MoveFacts,
-    Record,
-    TargetAssignmentEpochSet,
-)
+from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
@@ -57,15 +40,15 @@ def move_id(topic: str, partition: int, granted_epoch: int) -> str:
     return f"{topic}-{partition}@{granted_epoch}"
 
 
-def decide_describe_moves(groups: GroupsState, command: DescribeMoves) -> Decision:
+def decide_describe_moves(groups: GroupsState, command: admin.DescribeMoves) -> Decision:
     """Describe the open moves and the submitted ones that have ended; `find_moving` refuses other groups."""
-    found = tuple(describe_moves(groups, find_moving(groups, command.group_id)))
-    return Decision(effects=(Reply(command.request, DescribeMovesReply(moves=found)),))
+    found = tuple(describe_moves(groups, describe.find_moving(groups, command.group_id)))
+    return Decision(effects=(Reply(command.request, admin.DescribeMovesReply(moves=found)),))
 
 
-def describe_moves(groups: GroupsState, group: ConsumerGroup) -> Iterator[MoveStatus]:
+def describe_moves(groups: GroupsState, group: ConsumerGroup) -> Iterator[admin.MoveStatus]:
     """Yield the open moves by topic and partition, then the ended submitted ones, the latest first."""
-    names = {topic_id: facts.name for topic_id, facts in groups.image.by_id.items()}
+    names = {topic_id: known_topic.name for topic_id, known_topic in groups.image.by_id.items()}
     found = [(names[place[0]], place, move) for place, move in _find_open(group) if place[0] in names]
     for topic, place, move in sorted(found, key=lambda each: (each[0], each[1][1])):
         is_submitted = group.submitted.get(place) is move
@@ -75,7 +58,7 @@ def describe_moves(groups: GroupsState, group: ConsumerGroup) -> Iterator[MoveSt
         yield _status(names[place[0]], place[1], move, "granted", is_submitted=True)
 
 
-def _find_open(group: ConsumerGroup) -> Iterator[tuple[Place, MoveFacts]]:
+def _find_open(group: ConsumerGroup) -> Iterator[tuple[Place, facts.MoveFacts]]:
     """Yield the open and waiting moves, also those without the progress that a restart has forgotten."""
     takers = {move.taker for move in group.waiting.values()} & group.members.keys()
     for member_id in group.behind | takers:
@@ -91,12 +74,12 @@ def _find_open(group: ConsumerGroup) -> Iterator[tuple[Place, MoveFacts]]:
                 if known is not None:
                     yield place, known
                 elif holder is not None:
-                    granted = granted_epoch_of(group.members[holder], place)
-                    yield place, MoveFacts(granted, holder, member_id, group.target_timestamp_ms or -1)
+                    granted = track_moves.granted_epoch_of(group.members[holder], place)
+                    yield place, facts.MoveFacts(granted, holder, member_id, group.target_timestamp_ms or -1)
 
 
-def _status(topic: str, partition: int, move: MoveFacts, phase: str, *, is_submitted: bool) -> MoveStatus:
-    return MoveStatus(
+def _status(topic: str, partition: int, move: facts.MoveFacts, phase: str, *, is_submitted: bool) -> admin.MoveStatus:
+    return admin.MoveStatus(
         move_id=move_id(topic, partition, move.granted_epoch),
         topic=topic,
         partition=partition,
@@ -137,14 +120,14 @@ def _phase(group: ConsumerGroup, place: Place) -> str:
 MOST_MOVES: Final = 10_000
 
 
-def decide_submit(groups: GroupsState, command: SubmitMoves, settings: GroupSettings, *, now_ms: int) -> Decision:
+def decide_submit(groups: GroupsState, command: admin.SubmitMoves, settings: GroupSettings, *, now_ms: int) -> Decision:
     """Change targets by the submitted moves.
 
     Raises:
         Refused: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group), INVALID_REQUEST (too many moves),
             REBALANCE_IN_PROGRESS (a target is about to be computed that would undo them).
     """
-    group = find_moving(groups, command.group_id)
+    group = describe.find_moving(groups, command.group_id)
     if len(command.moves) > MOST_MOVES:
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"{len(command.moves)} moves were submitted at once; {MOST_MOVES} are possible"
@@ -158,7 +141,7 @@ def decide_submit(groups: GroupsState, command: SubmitMoves, settings: GroupSett
     named = Counter((move.topic, move.partition) for move in command.moves)
     topics = {move.topic for move in command.moves}
     owners = _target_owners(group, groups.image, topics)
-    answers: list[MoveAnswer] = []
+    answers: list[admin.MoveAnswer] = []
     taken: dict[Place, str] = {}
     for move in command.moves:
         code, message = _check(group, groups.image, move, times_named=named[move.topic, move.partition])
@@ -169,23 +152,25 @@ def decide_submit(groups: GroupsState, command: SubmitMoves, settings: GroupSett
             # A move to the present target owner changes nothing.
             if owners.get(place) != move.to_member_id:
                 taken[place] = move.to_member_id
-        answers.append(MoveAnswer(topic=move.topic, partition=move.partition, move_id=name, code=code, message=message))
-    reply = Reply(command.request, SubmitMovesReply(results=tuple(answers)))
+        answers.append(
+            admin.MoveAnswer(topic=move.topic, partition=move.partition, move_id=name, code=code, message=message)
+        )
+    reply = Reply(command.request, admin.SubmitMovesReply(results=tuple(answers)))
     if not taken or command.validate_only:
         return Decision(effects=(reply,))
     records = _build_switch(group, taken, owners)
-    held_back, paced = hold_back(group, groups.image, settings, records, now_ms=now_ms)
+    held_back, paced = move_throttle.hold_back(group, groups.image, settings, records, now_ms=now_ms)
     # The epoch of the target comes last: by it the target is complete.
     return Decision((*records[:-1], *held_back, records[-1]), (reply, Disarm(assignment_key(group.group_id)), *paced))
 
 
 def _check(
-    group: ConsumerGroup, image: TopicImage, move: AskedMove, *, times_named: int
+    group: ConsumerGroup, image: TopicImage, move: admin.AskedMove, *, times_named: int
 ) -> tuple[ErrorCode, str | None]:
     """Check a move; return NONE, or the error and the reason."""
     partition = f"{move.topic}-{move.partition}"
-    facts = image.by_name.get(move.topic)
-    if facts is None or not 0 <= move.partition < facts.partition_count:
+    topic = image.by_name.get(move.topic)
+    if topic is None or not 0 <= move.partition < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}"
     if times_named > 1:
         return ErrorCode.INVALID_REQUEST, f"the partition {partition} is named {times_named} times; name it once"
@@ -193,27 +178,27 @@ def _check(
     if member is None:
         why = f"the member {move.to_member_id} is not in the group {group.group_id}"
         return ErrorCode.UNKNOWN_MEMBER_ID, why
-    if is_away(member):
+    if static.is_away(member):
         why = f"the member {move.to_member_id} left for a while; give {partition} to one that is there"
         return ErrorCode.INVALID_REQUEST, why
-    if move.topic not in topics_of(group, member):
+    if move.topic not in subscription_metadata.topics_of(group, member):
         why = f"the member {move.to_member_id} does not subscribe to {move.topic}; give {partition} to one that does"
         return ErrorCode.INVALID_REQUEST, why
     return ErrorCode.NONE, None
 
 
-def _name_of(group: ConsumerGroup, move: AskedMove, place: Place) -> str:
+def _name_of(group: ConsumerGroup, move: admin.AskedMove, place: Place) -> str:
     """Return the id of the move; empty if no member has to revoke the partition for it."""
     topic_id, partition = place
     holder_id = group.holders.get(topic_id, {}).get(partition, move.to_member_id)
     if holder_id == move.to_member_id:
         return ""
-    return move_id(move.topic, move.partition, granted_epoch_of(group.members[holder_id], place))
+    return move_id(move.topic, move.partition, track_moves.granted_epoch_of(group.members[holder_id], place))
 
 
 def _target_owners(group: ConsumerGroup, image: TopicImage, topics: set[str]) -> dict[Place, str]:
     """Return the present target owners of the partitions of these topics."""
-    ids = {facts.topic_id for name in topics if (facts := image.by_name.get(name)) is not None}
+    ids = {topic.topic_id for name in topics if (topic := image.by_name.get(name)) is not None}
     return {
         (topic_id, partition): member_id
         for member_id, target in group.targets.items()
@@ -223,7 +208,7 @@ def _target_owners(group: ConsumerGroup, image: TopicImage, topics: set[str]) ->
     }
 
 
-def _build_switch(group: ConsumerGroup, taken: Mapping[Place, str], owners: Mapping[Place, str]) -> list[Record]:
+def _build_switch(group: ConsumerGroup, taken: Mapping[Place, str], owners: Mapping[Place, str]) -> list[facts.Record]:
     """Build the records by which the targets of `taken`'s members, and no others, have its partitions."""
     targets: dict[str, dict[TopicId, set[int]]] = {}
 
@@ -241,15 +226,15 @@ def _build_switch(group: ConsumerGroup, taken: Mapping[Place, str], owners: Mapp
             target_of(former)[topic_id].discard(partition)
         target_of(member_id).setdefault(topic_id, set()).add(partition)
     epoch = group.epoch + 1
-    records: list[Record] = [
-        ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=group.metadata_hash)
+    records: list[facts.Record] = [
+        facts.ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=group.metadata_hash)
     ]
     if group.balance is not None:
         # The kept balance follows targets one by one, and here a member may gain a partition before another has lost
         # it.
         records.append(TargetBalanceKept(group_id=group.group_id, balance=None))
     records += (
-        MemberTargetSet(
+        facts.MemberTargetSet(
             group_id=group.group_id,
             member_id=member_id,
             partitions={topic_id: tuple(sorted(found)) for topic_id, found in sorted(target.items()) if found},
@@ -257,5 +242,5 @@ def _build_switch(group: ConsumerGroup, taken: Mapping[Place, str], owners: Mapp
         for member_id, target in sorted(targets.items())
     )
     # No time of computation: a submitted target is no assignor's, and no step follows it.
-    records.append(TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch))
+    records.append(facts.TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch))
     return records

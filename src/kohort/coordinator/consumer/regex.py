@@ -21,11 +21,7 @@ from typing import Final
 
 from kohort.coordinator.consumer.subscription_metadata import names_in
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember
-from kohort.coordinator.records.types import (
-    ConsumerMemberSubscribed,
-    RegularExpressionForgotten,
-    RegularExpressionResolved,
-)
+from kohort.coordinator.records import types as facts
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import INTERNAL_TOPICS
@@ -92,7 +88,7 @@ def compile_pattern(regex: str) -> TopicPattern:
 
 def resolve_regex(
     group: ConsumerGroup, regex: str | None, image: TopicImage, *, now_ms: int
-) -> RegularExpressionResolved | None:
+) -> facts.RegularExpressionResolved | None:
     """Return the topics of a pattern in a group, known or resolved now; `None` without a pattern.
 
     Raises:
@@ -111,12 +107,12 @@ def resolve_regex(
 
 def resolve_again(
     group: ConsumerGroup, image: TopicImage, changed: Collection[str], *, now_ms: int
-) -> list[RegularExpressionResolved]:
+) -> list[facts.RegularExpressionResolved]:
     """Return the group's patterns with other topics in `image`.
 
     `changed`: every name that appeared, vanished or became another topic since the patterns were resolved.
     """
-    found: list[RegularExpressionResolved] = []
+    found: list[facts.RegularExpressionResolved] = []
     present = [name for name in changed if name in image.by_name] if group.regexes else []
     for regex, before in group.regexes.items():
         topics = {name for name in before.topics if name in image.by_name}
@@ -128,7 +124,7 @@ def resolve_again(
     return found
 
 
-def names_after(group: ConsumerGroup, resolved: Iterable[RegularExpressionResolved]) -> set[str]:
+def names_after(group: ConsumerGroup, resolved: Iterable[facts.RegularExpressionResolved]) -> set[str]:
     """Return every subscribed topic of the group with the patterns as `resolved`."""
     regexes = group.regexes | {each.regex: each for each in resolved}
     named = {member.subscribed_topic_names for member in group.members.values()}
@@ -138,11 +134,11 @@ def names_after(group: ConsumerGroup, resolved: Iterable[RegularExpressionResolv
 def build_regex_records(
     group: ConsumerGroup,
     member: ConsumerMember,
-    subscribed: ConsumerMemberSubscribed,
-    resolved: RegularExpressionResolved | None,
-) -> list[RegularExpressionResolved | RegularExpressionForgotten]:
+    subscribed: facts.ConsumerMemberSubscribed,
+    resolved: facts.RegularExpressionResolved | None,
+) -> list[facts.RegularExpressionResolved | facts.RegularExpressionForgotten]:
     """Build the pattern records of a changed subscription: its new pattern, and the end of an unused one."""
-    records: list[RegularExpressionResolved | RegularExpressionForgotten] = []
+    records: list[facts.RegularExpressionResolved | facts.RegularExpressionForgotten] = []
     if resolved is not None and resolved.regex not in group.regexes:
         records.append(resolved)
     before = member.subscribed_topic_regex
@@ -151,7 +147,7 @@ def build_regex_records(
     return records
 
 
-def build_forgotten_regexes(group: ConsumerGroup, gone: Iterable[str]) -> list[RegularExpressionForgotten]:
+def build_forgotten_regexes(group: ConsumerGroup, gone: Iterable[str]) -> list[facts.RegularExpressionForgotten]:
     """Build tombstones of the patterns without subscribers once the members `gone` are removed."""
     counts: dict[str, int] = {}
     for member_id in gone:
@@ -161,9 +157,9 @@ def build_forgotten_regexes(group: ConsumerGroup, gone: Iterable[str]) -> list[R
     return _forgotten(group, counts)
 
 
-def _forgotten(group: ConsumerGroup, less: dict[str, int]) -> list[RegularExpressionForgotten]:
+def _forgotten(group: ConsumerGroup, less: dict[str, int]) -> list[facts.RegularExpressionForgotten]:
     return [
-        RegularExpressionForgotten(group_id=group.group_id, regex=regex)
+        facts.RegularExpressionForgotten(group_id=group.group_id, regex=regex)
         for regex, count in less.items()
         if regex in group.regexes and group.regex_subscribers.get(regex, 0) <= count
     ]
@@ -171,8 +167,8 @@ def _forgotten(group: ConsumerGroup, less: dict[str, int]) -> list[RegularExpres
 
 def _resolved(
     group_id: str, regex: str, topics: Sequence[str], image: TopicImage, *, now_ms: int
-) -> RegularExpressionResolved:
-    return RegularExpressionResolved(
+) -> facts.RegularExpressionResolved:
+    return facts.RegularExpressionResolved(
         group_id=group_id, regex=regex, topics=tuple(topics), image_version=image.version, timestamp_ms=now_ms
     )
 

@@ -18,38 +18,28 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from kohort.coordinator.commands import ConsumerGroupHeartbeat
-from kohort.coordinator.consumer.reconciliation.effective_target import target_in
-from kohort.coordinator.consumer.reconciliation.reconcile import Goal
-from kohort.coordinator.consumer.tombstones import build_member_tombstones
-from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
+from kohort.coordinator.consumer import tombstones, validation
+from kohort.coordinator.consumer.reconciliation import effective_target, reconcile
 from kohort.coordinator.decision import Disarm, Effect, TimerKey, TimerKind
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants
-from kohort.coordinator.records.types import (
-    ConsumerMemberForgotten,
-    ConsumerMemberSubscribed,
-    CurrentAssignmentSet,
-    MemberConnectionSeen,
-    MemberState,
-    MemberTargetSet,
-    Record,
-)
+from kohort.coordinator.records import types as facts
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
 
 def is_away(member: ConsumerMember) -> bool:
     """Whether a static member has left for a while (epoch -2)."""
-    return member.member_epoch == LEAVE_STATIC_EPOCH
+    return member.member_epoch == validation.LEAVE_STATIC_EPOCH
 
 
-def decide_connection_gone(group: ConsumerGroup, member_id: str) -> list[Record]:
+def decide_connection_gone(group: ConsumerGroup, member_id: str) -> list[facts.Record]:
     """Note that the connection of a static member was closed."""
     # A new process with its instance id may then take over at once; a heartbeat of its own removes the mark. There is
     # no other effect, and a restart forgets it: then the session timeout decides.
     member = group.members.get(member_id)
     if member is None or member.instance_id is None or member.is_disconnected:
         return []
-    return [MemberConnectionSeen(group_id=group.group_id, member_id=member_id, is_gone=True)]
+    return [facts.MemberConnectionSeen(group_id=group.group_id, member_id=member_id, is_gone=True)]
 
 
 def check_holder(group: ConsumerGroup, command: ConsumerGroupHeartbeat, member_id: str) -> None:
@@ -125,26 +115,26 @@ def successor_of(predecessor: ConsumerMember, group_id: str, member_id: str) -> 
 
 
 def build_succession(
-    group: ConsumerGroup, predecessor: ConsumerMember, subscribed: ConsumerMemberSubscribed
-) -> tuple[list[Record], list[Effect]]:
+    group: ConsumerGroup, predecessor: ConsumerMember, subscribed: facts.ConsumerMemberSubscribed
+) -> tuple[list[facts.Record], list[Effect]]:
     """Remove the predecessor, and pass its instance id and target on to its successor.
 
     The following reconciliation writes the successor's assignment, at the latest known target.
     """
     group_id, gone = group.group_id, predecessor.member_id
-    records: list[Record] = [
-        *build_member_tombstones(group_id, gone),
+    records: list[facts.Record] = [
+        *tombstones.build_member_tombstones(group_id, gone),
         subscribed,
     ]
     target = group.targets.get(gone, NO_TARGET)
     if target:
-        records.append(MemberTargetSet(group_id=group_id, member_id=subscribed.member_id, partitions=target))
+        records.append(facts.MemberTargetSet(group_id=group_id, member_id=subscribed.member_id, partitions=target))
     # The timers of a classic member end as well: the group may be a classic one when they fire.
     kinds: tuple[TimerKind, ...] = ("rebalance",) if predecessor.classic is None else ("rebalance", "join", "sync")
     return records, [Disarm(predecessor.session_key), *(Disarm(TimerKey(kind, group_id, gone)) for kind in kinds)]
 
 
-def decide_absence(group: ConsumerGroup, member: ConsumerMember) -> tuple[list[Record], list[Effect]]:
+def decide_absence(group: ConsumerGroup, member: ConsumerMember) -> tuple[list[facts.Record], list[Effect]]:
     """Mark a static member as away: it keeps the partitions of its target, and its session runs on."""
     if is_away(member):
         return [], []
@@ -155,8 +145,8 @@ def decide_absence(group: ConsumerGroup, member: ConsumerMember) -> tuple[list[R
 
 
 def decide_release(
-    group: ConsumerGroup, goal: Goal, records: Collection[Record]
-) -> tuple[list[Record], Mapping[TopicId, Mapping[int, str]]]:
+    group: ConsumerGroup, goal: reconcile.Goal, records: Collection[facts.Record]
+) -> tuple[list[facts.Record], Mapping[TopicId, Mapping[int, str]]]:
     """Release partitions of members that are away, if `goal` has them and the members' targets do not.
 
     Returns:
@@ -164,7 +154,7 @@ def decide_release(
     """
     released: dict[str, ConsumerMember] = {}
     # A member that this decision replaces has no partition left to release.
-    gone = {record.member_id for record in records if isinstance(record, ConsumerMemberForgotten)}
+    gone = {record.member_id for record in records if isinstance(record, facts.ConsumerMemberForgotten)}
     # Only partitions that the goal wants are of interest: others may stay reserved.
     for topic_id, wanted in goal.target.items():
         holders = goal.holders.get(topic_id, {})
@@ -172,12 +162,12 @@ def decide_release(
             holder = group.members.get(holders.get(partition, ""))
             if holder is not None and is_away(holder) and holder.member_id not in gone:
                 released[holder.member_id] = holder
-    written: list[Record] = []
+    written: list[facts.Record] = []
     # The holders of the group must not change before the commit, so a copy is made.
     now = {topic_id: dict(holders) for topic_id, holders in goal.holders.items()} if released else {}
     for member_id, holder in released.items():
         # The target of this decision counts, if it has one.
-        kept = _within(holder.assigned, target_in(records, group, member_id))
+        kept = _within(holder.assigned, effective_target.target_in(records, group, member_id))
         if kept == holder.assigned:
             continue
         written.append(_build_absence(group.group_id, holder, kept))
@@ -187,13 +177,13 @@ def decide_release(
     return written, now
 
 
-def _build_absence(group_id: str, member: ConsumerMember, kept: Grants) -> CurrentAssignmentSet:
-    return CurrentAssignmentSet(
+def _build_absence(group_id: str, member: ConsumerMember, kept: Grants) -> facts.CurrentAssignmentSet:
+    return facts.CurrentAssignmentSet(
         group_id=group_id,
         member_id=member.member_id,
-        member_epoch=LEAVE_STATIC_EPOCH,
+        member_epoch=validation.LEAVE_STATIC_EPOCH,
         previous_member_epoch=member.previous_member_epoch,
-        state=MemberState.STABLE,
+        state=facts.MemberState.STABLE,
         assigned=kept,
         pending_revocation={},
     )

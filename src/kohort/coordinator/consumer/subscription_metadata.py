@@ -16,8 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kohort.coordinator.commands import ClientAssignor
-from kohort.coordinator.model import ConsumerGroup, ConsumerMember
+from kohort.coordinator import commands, model
 from kohort.coordinator.records.types import ConsumerMemberSubscribed
 
 
@@ -33,7 +32,7 @@ class MembershipChange:
     subscribed: Mapping[str, ConsumerMemberSubscribed] = field(default_factory=dict)
     topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gone: Collection[str] = ()
-    assignors: Mapping[str, tuple[ClientAssignor, ...]] = field(default_factory=dict)
+    assignors: Mapping[str, tuple[commands.ClientAssignor, ...]] = field(default_factory=dict)
 
 
 #: The change of a decision without changed members.
@@ -46,7 +45,7 @@ def joining(subscribed: ConsumerMemberSubscribed, topics: tuple[str, ...]) -> Me
     return MembershipChange(subscribed={member_id: subscribed}, topics={member_id: topics})
 
 
-def subscriptions_of(group: ConsumerGroup, change: MembershipChange = NO_CHANGE) -> dict[str, tuple[str, ...]]:
+def subscriptions_of(group: model.ConsumerGroup, change: MembershipChange = NO_CHANGE) -> dict[str, tuple[str, ...]]:
     """Return member id -> its topics, after the change."""
     found = {member.member_id: topics_of(group, member) for member in group.members.values()}
     found.update(change.topics)
@@ -55,7 +54,7 @@ def subscriptions_of(group: ConsumerGroup, change: MembershipChange = NO_CHANGE)
     return found
 
 
-def count_members(group: ConsumerGroup, change: MembershipChange) -> int:
+def count_members(group: model.ConsumerGroup, change: MembershipChange) -> int:
     """Return the number of members after the change."""
     return (
         len(group.members)
@@ -64,7 +63,7 @@ def count_members(group: ConsumerGroup, change: MembershipChange) -> int:
     )
 
 
-def subscribed_names(group: ConsumerGroup, change: MembershipChange) -> Collection[str] | None:
+def subscribed_names(group: model.ConsumerGroup, change: MembershipChange) -> Collection[str] | None:
     """Return all subscribed topics after the change; `None` if they are the same as before."""
     counts = group.topic_subscribers
     by_name: dict[str, int] = {}
@@ -79,12 +78,12 @@ def subscribed_names(group: ConsumerGroup, change: MembershipChange) -> Collecti
     return {name for name in counts.keys() | by_name.keys() if counts.get(name, 0) + by_name.get(name, 0) > 0}
 
 
-def topics_of(group: ConsumerGroup, member: ConsumerMember) -> tuple[str, ...]:
+def topics_of(group: model.ConsumerGroup, member: model.ConsumerMember) -> tuple[str, ...]:
     """Return the present topics of a member, ascending, each once; they need not exist."""
     return topics_for(group, names=member.subscribed_topic_names, regex=member.subscribed_topic_regex)
 
 
-def topics_for(group: ConsumerGroup, *, names: tuple[str, ...], regex: str | None) -> tuple[str, ...]:
+def topics_for(group: model.ConsumerGroup, *, names: tuple[str, ...], regex: str | None) -> tuple[str, ...]:
     """Return the topics of `names` and of the pattern `regex` in this group; unresolved, it has none."""
     resolved = None if regex is None else group.regexes.get(regex)
     return names if resolved is None else unite_topics(names, resolved.topics)
@@ -105,7 +104,7 @@ def names_in(subscriptions: Iterable[Collection[str]]) -> set[str]:
     return {name for distinct in subscriptions for name in distinct}
 
 
-def _take_away(group: ConsumerGroup, member_id: str, by_name: dict[str, int]) -> None:
+def _take_away(group: model.ConsumerGroup, member_id: str, by_name: dict[str, int]) -> None:
     member = group.members.get(member_id)
     for name in () if member is None else topics_of(group, member):
         by_name[name] = by_name.get(name, 0) - 1

@@ -10,19 +10,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kohort.base.timers import TimerTable
+from kohort.coordinator import delayed_heartbeats, topics
 from kohort.coordinator.classic import state as classic
-from kohort.coordinator.classic.state import ClassicMember
 from kohort.coordinator.consumer.reconciliation.track_moves import granted_epoch_of
 from kohort.coordinator.decision import TimerKey
-from kohort.coordinator.delayed_heartbeats import hold_key
 from kohort.coordinator.journal_events.open_rebalances import ClientKey, LastRead, MemberKey, OpenRebalance, Reads
 from kohort.coordinator.model import ConsumerMember, Grants, GroupsState, Place
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId, format_topic_id
-from kohort.journal.rows import Entry, RowKind
-from kohort.journal.words import Partition, write_partitions
+from kohort.journal import rows, words
 
 #: Reasons for the removal of a silent member.
 LOST: Final = "connection lost"
@@ -129,7 +126,7 @@ class DecisionView:
         self.targets = self.forgotten_offsets = 0
 
     @property
-    def image(self) -> TopicImage:
+    def image(self) -> topics.TopicImage:
         """Return the topic image."""
         return self._groups.image
 
@@ -151,15 +148,15 @@ class DecisionView:
             return self.members.keys() & put
         return ()
 
-    def transition(self, event: str, member_id: str = "", /, **details: str) -> Entry:
+    def transition(self, event: str, member_id: str = "", /, **details: str) -> rows.Entry:
         """Build an entry for a change; empty details are left out."""
-        return Entry(RowKind.TRANSITION, event, self.group_id, member_id, shown(details))
+        return rows.Entry(rows.RowKind.TRANSITION, event, self.group_id, member_id, shown(details))
 
-    def decision(self, event: str, member_id: str = "", /, **details: str) -> Entry:
+    def decision(self, event: str, member_id: str = "", /, **details: str) -> rows.Entry:
         """Build an entry for a decision."""
-        return Entry(RowKind.DECISION, event, self.group_id, member_id, shown(details))
+        return rows.Entry(rows.RowKind.DECISION, event, self.group_id, member_id, shown(details))
 
-    def arrivals(self, member_id: str, gained: Iterable[Partition]) -> Iterator[Entry]:
+    def arrivals(self, member_id: str, gained: Iterable[words.Partition]) -> Iterator[rows.Entry]:
         """Yield entries for partitions from other members, one for each passage."""
         former = self.former.get(member_id)
         gained = list(gained)
@@ -168,11 +165,11 @@ class DecisionView:
         # From now on the first fetch of the new owner tells until when the partition was unread.
         self._reads.expect((self.group_id, member_id), self._client_of(member_id), expected)
         for passage, partitions in self.rebalance.grant(member_id, gained, now_ms=self.now_ms, former=former):
-            details = {"from": passage.giver, "partitions": write_partitions(partitions), **passage.details}
+            details = {"from": passage.giver, "partitions": words.write_partitions(partitions), **passage.details}
             yield self.transition("partitions_moved", member_id, **details, trigger=", ".join(self.rebalance.triggers))
 
     def let_go(
-        self, member_id: str, partitions: Mapping[Partition, int | None], *, asked_ms: int | None = None
+        self, member_id: str, partitions: Mapping[words.Partition, int | None], *, asked_ms: int | None = None
     ) -> dict[str, str]:
         """Note that a member has released partitions, each with the epoch of its grant.
 
@@ -184,7 +181,7 @@ class DecisionView:
         key, passages = (self.group_id, member_id), self.rebalance.passages
         fetched_ms, committed = self._reads.fetched.get(key), self._groups.offsets.get(self.group_id, {})
         signs = None if fetched_ms is not None else self._signs(member_id)
-        last_reads: dict[Partition, LastRead] = {}
+        last_reads: dict[words.Partition, LastRead] = {}
         for partition in partitions:
             passage = passages.get(partition)
             is_asked = passage is not None and passage.giver == member_id and passage.asked_ms is not None
@@ -245,7 +242,7 @@ class DecisionView:
         member = None if self.classic is None else self.classic.members.get(member_id)
         return self.settings.group_consumer_session_timeout_ms if member is None else member.session_timeout_ms
 
-    def _member(self, member_id: str) -> ConsumerMember | ClassicMember | None:
+    def _member(self, member_id: str) -> ConsumerMember | classic.ClassicMember | None:
         return self.members.get(member_id) or (None if self.classic is None else self.classic.members.get(member_id))
 
     def _is_static(self, member_id: str) -> bool:
@@ -273,12 +270,12 @@ class DecisionView:
         held_ms = held_for_ms(self._groups, self._timers, self.group_id, member_id, now_ms=self.now_ms)
         return {"heartbeat": "awaited"} if held_ms is None else {"heartbeat": "held", "held_ms": str(held_ms)}
 
-    def granted(self, member: ConsumerMember | None, places: Collection[Place]) -> dict[Partition, int | None]:
+    def granted(self, member: ConsumerMember | None, places: Collection[Place]) -> dict[words.Partition, int | None]:
         """Return the names of a member's partitions, each with the epoch of its grant."""
         epochs = [None if member is None else granted_epoch_of(member, place) for place in places]
         return dict(zip(self.named(places), epochs, strict=True))
 
-    def named(self, places: Collection[Place]) -> list[Partition]:
+    def named(self, places: Collection[Place]) -> list[words.Partition]:
         """Return partitions with the names of their topics."""
         if not places:
             return []
@@ -290,7 +287,7 @@ class DecisionView:
 
     def show(self, places: Collection[Place]) -> str:
         """Format partitions for a row; empty: there are none."""
-        return write_partitions(self.named(places)) if places else ""
+        return words.write_partitions(self.named(places)) if places else ""
 
     def _former_name(self, topic_id: TopicId) -> str:
         return self._former_topics.get(topic_id) or format_topic_id(topic_id)
@@ -301,7 +298,7 @@ def held_for_ms(
 ) -> int | None:
     """Return how long a member's heartbeat has been held, milliseconds; `None`: none is."""
     held = groups.holds.get(group_id, {}).get(member_id)
-    deadline_ms = None if held is None else timers.deadline(hold_key(group_id, member_id))
+    deadline_ms = None if held is None else timers.deadline(delayed_heartbeats.hold_key(group_id, member_id))
     return None if held is None or deadline_ms is None else now_ms - (deadline_ms - held.hold_ms)
 
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from kohort.coordinator.classic import state as classic
-from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicMember
-from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, read_assignment, read_subscription
+from kohort.coordinator.classic import subscriptions
 from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
 from kohort.coordinator.consumer.client_assignors.assignment_request import ComputationFailed
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
@@ -351,7 +350,7 @@ def _member_put(view: DecisionView, record: classic.MemberPut) -> Iterable[Entry
 
 def _member_removed(view: DecisionView, record: classic.MemberRemoved) -> Iterator[Entry]:
     member, group = _find_member(view, record.member_id), view.classic
-    is_read = group is not None and group.protocol_type == CONSUMER_PROTOCOL_TYPE
+    is_read = group is not None and group.protocol_type == subscriptions.CONSUMER_PROTOCOL_TYPE
     held = read_owned(member.assignment) if member is not None and is_read else set()
     awaited_ms = view.rebalance.awaited.pop(record.member_id, None)
     if held:
@@ -392,7 +391,7 @@ def _generation_begun(view: DecisionView, record: classic.GenerationBegun) -> It
 
 def _stored(view: DecisionView, record: facts.ClassicGroupStored) -> Iterator[Entry]:
     """Report the assignments of a generation, or the end of the last member."""
-    if record.state_timestamp_ms == NOT_REBALANCED:
+    if record.state_timestamp_ms == classic.NOT_REBALANCED:
         return
     generation = str(record.generation)
     moves = [(member.member_id, *_moves(view, record, member)) for member in record.members]
@@ -412,7 +411,7 @@ def _stored(view: DecisionView, record: facts.ClassicGroupStored) -> Iterator[En
             yield from view.arrivals(member_id, gained)
     state, members = "Stable" if record.members else "Empty", str(len(record.members))
     yield view.transition("group_at_rest", state=state, generation=generation, members=members, **view.cost())
-    if record.protocol_type == CONSUMER_PROTOCOL_TYPE:
+    if record.protocol_type == subscriptions.CONSUMER_PROTOCOL_TYPE:
         yield from _tell_short(view, record.members)
 
 
@@ -420,7 +419,7 @@ def _tell_short(view: DecisionView, members: Iterable[facts.StoredClassicMember]
     """Report members without partitions because none of their topics exists; the leader gives no reason."""
     shown = 0
     for member in members:
-        wishes = None if read_owned(member.assignment) else read_subscription(member.subscription)
+        wishes = None if read_owned(member.assignment) else subscriptions.read_subscription(member.subscription)
         if wishes is None or any(name in view.image.by_name for name in wishes.topics) or shown == GIVERS_SHOWN:
             continue
         shown += 1
@@ -442,13 +441,13 @@ def _moves(
     """Return the partitions that the leader assigned to a member and took from it, if readable."""
     former = _find_member(view, member.member_id, member.instance_id)
     before = b"" if former is None else former.assignment
-    if record.protocol_type != CONSUMER_PROTOCOL_TYPE or before == member.assignment:
+    if record.protocol_type != subscriptions.CONSUMER_PROTOCOL_TYPE or before == member.assignment:
         return set(), set()
     old, new = read_owned(before), read_owned(member.assignment)
     return new - old, old - new
 
 
-def _find_member(view: DecisionView, member_id: str, instance_id: str | None = None) -> ClassicMember | None:
+def _find_member(view: DecisionView, member_id: str, instance_id: str | None = None) -> classic.ClassicMember | None:
     """Return the member, or the former one of its instance id, in the group's present state."""
     group = view.classic
     if group is None:
@@ -458,7 +457,7 @@ def _find_member(view: DecisionView, member_id: str, instance_id: str | None = N
 
 def read_owned(assignment: bytes) -> set[Partition]:
     """Return the partitions of an assignment, as far as it is readable."""
-    found = read_assignment(assignment)
+    found = subscriptions.read_assignment(assignment)
     return set() if found is None else {(topic, each) for topic, own in found.partitions.items() for each in own}
 
 

@@ -15,29 +15,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from kohort.base.timers import TimerTable
-from kohort.coordinator import commands, delayed_heartbeats
+from kohort.coordinator import commands, delayed_heartbeats, model, topics
 from kohort.coordinator.classic.state import ClassicMember, MemberRemoved, RebalanceBegun
-from kohort.coordinator.commands import (
-    Command,
-    CommitOffsets,
-    CommitTransactionOffsets,
-    FetchOffsets,
-    GroupCommand,
-    InstallAssignment,
-    Refusal,
-)
+from kohort.coordinator.commands import Command, GroupCommand, InstallAssignment, Refusal
 from kohort.coordinator.commands.admin import DescribeConsumerGroup
 from kohort.coordinator.configs import effective_settings
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack, is_settled, places_of
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
-from kohort.coordinator.journal_events.decision_view import (
-    LOST,
-    ConnectionEnd,
-    DecisionView,
-    flatten,
-    held_for_ms,
-    shown,
-)
+from kohort.coordinator.journal_events import decision_view, open_rebalances, triggers
+from kohort.coordinator.journal_events.decision_view import shown
 from kohort.coordinator.journal_events.entries import (
     CLASSIC_EVENTS,
     CONSUMER_EVENTS,
@@ -45,18 +31,6 @@ from kohort.coordinator.journal_events.entries import (
     read_owned,
     tell_short,
 )
-from kohort.coordinator.journal_events.open_rebalances import MemberKey, OpenRebalances, Reads
-from kohort.coordinator.journal_events.triggers import (
-    AT_ONCE,
-    STEP,
-    TIMERS,
-    Stimulus,
-    find_step_reason,
-    find_trigger,
-    is_removal,
-    session_timeout_ms,
-)
-from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState, Place, WaitingMove
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.records.types import (
     ConsumerGroupEpochSet,
@@ -65,11 +39,9 @@ from kohort.coordinator.records.types import (
     ConsumerMemberSubscribed,
     CurrentAssignmentSet,
     MemberTargetSet,
-    Record,
     TargetAssignmentEpochSet,
 )
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId
 from kohort.journal.ring import END, Journal
 from kohort.journal.rows import Entry, RowKind
@@ -108,13 +80,13 @@ _COUNTED_RECORDS: Final = frozenset(
 _COUNTED: Final[dict[type[Command], str]] = {
     commands.ConsumerGroupHeartbeat: "heartbeats",
     commands.Heartbeat: "heartbeats",
-    CommitOffsets: "commits",
-    CommitTransactionOffsets: "commits",
-    FetchOffsets: "offset_fetches",
+    commands.CommitOffsets: "commits",
+    commands.CommitTransactionOffsets: "commits",
+    commands.FetchOffsets: "offset_fetches",
 }
 
 
-def count_of(stimulus: Stimulus, decision: Decision) -> str | None:
+def count_of(stimulus: triggers.Stimulus, decision: Decision) -> str | None:
     """Return the counter for a decision that is only counted, `None` if it is reported or ignored."""
     # Holds, watches and delivered messages are no events of the group.
     told = next((record for record in decision.records if not isinstance(record, delayed_heartbeats.RECORDS)), None)
@@ -136,17 +108,17 @@ class Reporter:
         #: Deleted topics -> their former names: members revoke them after that.
         self._former_topics: Final[dict[TopicId, str]] = {}
         #: Open rebalance and moves of each group.
-        self._rebalances: Final = OpenRebalances()
+        self._rebalances: Final = open_rebalances.OpenRebalances()
         #: (group, member) -> the latest known end of its connection.
-        self._ends: Final[dict[MemberKey, ConnectionEnd]] = {}
+        self._ends: Final[dict[open_rebalances.MemberKey, decision_view.ConnectionEnd]] = {}
         #: Last readers of partitions.
-        self.reads: Final = Reads()
+        self.reads: Final = open_rebalances.Reads()
 
     def report(
         self,
         journal: Journal,
-        groups: GroupsState,
-        stimulus: Stimulus,
+        groups: model.GroupsState,
+        stimulus: triggers.Stimulus,
         decision: Decision,
         *,
         timers: TimerTable[TimerKey],
@@ -204,7 +176,7 @@ class Reporter:
     def on_fetch(
         self,
         journal: Journal,
-        keys: Iterable[MemberKey],
+        keys: Iterable[open_rebalances.MemberKey],
         asked_for: Sequence[Partition],
         *,
         now_ms: int,
@@ -243,7 +215,7 @@ class Reporter:
             entries.append(Entry(RowKind.TRANSITION, "partitions_read", group_id, member_id, shown(details)))
         return entries
 
-    def tell_found(self, groups: GroupsState, group_id: str, image: TopicImage) -> list[Entry]:
+    def tell_found(self, groups: model.GroupsState, group_id: str, image: topics.TopicImage) -> list[Entry]:
         """Report a group as it is after a crash that may have cost rows: its members' partitions, then itself."""
         consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
         details: dict[str, str]
@@ -253,7 +225,8 @@ class Reporter:
                 held = [
                     (image.by_id[topic_id].name, number)
                     # A partition pending revocation is still the member's.
-                    for topic_id, number in flatten(member.assigned) | flatten(member.pending_revocation)
+                    for topic_id, number in decision_view.flatten(member.assigned)
+                    | decision_view.flatten(member.pending_revocation)
                     if topic_id in image.by_id
                 ]
                 state = {"epoch": str(member.member_epoch), "state": member.state.name}
@@ -286,12 +259,12 @@ class Reporter:
         self._rebalances.follow_clock(by_ms)
         self.reads.follow_clock(by_ms)
         for key, end in self._ends.items():
-            self._ends[key] = ConnectionEnd(end.ended_ms + by_ms, end.heard_ms + by_ms)
+            self._ends[key] = decision_view.ConnectionEnd(end.ended_ms + by_ms, end.heard_ms + by_ms)
 
     def tell(
         self,
-        groups: GroupsState,
-        stimulus: Stimulus,
+        groups: model.GroupsState,
+        stimulus: triggers.Stimulus,
         decision: Decision,
         *,
         timers: TimerTable[TimerKey],
@@ -350,14 +323,14 @@ class Reporter:
 
     def _view(
         self,
-        groups: GroupsState,
+        groups: model.GroupsState,
         group_id: str,
         records: list[facts.Record],
         timers: TimerTable[TimerKey],
         *,
         now_ms: int,
-    ) -> DecisionView:
-        return DecisionView(
+    ) -> decision_view.DecisionView:
+        return decision_view.DecisionView(
             groups,
             group_id,
             records,
@@ -370,13 +343,13 @@ class Reporter:
             now_ms=now_ms,
         )
 
-    def _settings_of(self, groups: GroupsState, group_id: str) -> GroupSettings:
+    def _settings_of(self, groups: model.GroupsState, group_id: str) -> GroupSettings:
         configs = groups.configs.get(group_id)
         return self._settings if configs is None else effective_settings(self._settings, configs)
 
     def _note_end(
         self,
-        groups: GroupsState,
+        groups: model.GroupsState,
         stimulus: commands.MemberDisconnected,
         timers: TimerTable[TimerKey],
         *,
@@ -386,24 +359,26 @@ class Reporter:
         key = TimerKey("session", stimulus.group_id, stimulus.member_id)
         deadline_ms = timers.deadline(key)
         if deadline_ms is not None:
-            session_ms = session_timeout_ms(groups, key)
+            session_ms = triggers.session_timeout_ms(groups, key)
             if session_ms is None:
                 session_ms = self._settings_of(groups, stimulus.group_id).group_consumer_session_timeout_ms
             # The session's deadline tells when the member was last heard of.
-            _remember(self._ends, (key.group_id, key.member_id), ConnectionEnd(now_ms, deadline_ms - session_ms))
+            _remember(
+                self._ends, (key.group_id, key.member_id), decision_view.ConnectionEnd(now_ms, deadline_ms - session_ms)
+            )
 
     def _trigger(
-        self, groups: GroupsState, stimulus: Stimulus, group_id: str, decision: Decision, *, now_ms: int
+        self, groups: model.GroupsState, stimulus: triggers.Stimulus, group_id: str, decision: Decision, *, now_ms: int
     ) -> str:
         if isinstance(stimulus, TimerKey) and stimulus.kind == "session":
             lost_ms = self._lost.pop((group_id, stimulus.member_id), None)
-            session_ms = session_timeout_ms(groups, stimulus)
+            session_ms = triggers.session_timeout_ms(groups, stimulus)
             # A member that was heard of after that has had a whole session since.
             if lost_ms is not None and session_ms is not None and now_ms - lost_ms < session_ms:
-                return LOST
-        return find_trigger(groups, stimulus, group_id, decision)
+                return decision_view.LOST
+        return triggers.find_trigger(groups, stimulus, group_id, decision)
 
-    def _pace(self, groups: GroupsState, group_id: str, records: list[facts.Record]) -> str:
+    def _pace(self, groups: model.GroupsState, group_id: str, records: list[facts.Record]) -> str:
         """Return the pace of a group's moves after the records; empty: there is no pace."""
         configs = groups.configs.get(group_id, {})
         for record in records:
@@ -415,19 +390,21 @@ class Reporter:
             return PAUSED
         return f"{settings.group_moves_per_second:g} per second" if settings.has_paced_moves else ""
 
-    def _step(self, groups: GroupsState, stimulus: Stimulus, group_id: str, records: list[facts.Record]) -> str:
+    def _step(
+        self, groups: model.GroupsState, stimulus: triggers.Stimulus, group_id: str, records: list[facts.Record]
+    ) -> str:
         """Return the reason for an epoch without a change of the group; empty if there is none to give."""
         told = ""
         for record in records:
             if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
-                reason = find_step_reason(groups, record, self._settings)
-                if reason in AT_ONCE:
+                reason = triggers.find_step_reason(groups, record, self._settings)
+                if reason in triggers.AT_ONCE:
                     told = reason
                 elif reason:
                     # The reason is remembered for the next step, which may come much later.
                     _remember(self._step_reasons, group_id, reason)
             elif isinstance(record, facts.ConsumerGroupEpochSet):
-                reason = self._step_reasons.pop(group_id, STEP)
+                reason = self._step_reasons.pop(group_id, triggers.STEP)
                 if told:
                     return told
                 # The deadline of an assignment follows from a change that was reported; only a step has its own epoch.
@@ -438,7 +415,7 @@ class Reporter:
         return ""
 
 
-def _tell(view: DecisionView) -> list[Entry]:
+def _tell(view: decision_view.DecisionView) -> list[Entry]:
     """Build the entries of a decision's records for one group; targets and offsets are summed up."""
     told: list[Entry] = []
     for record in view.records:
@@ -455,7 +432,7 @@ def _tell(view: DecisionView) -> list[Entry]:
     return told
 
 
-def _identity_of(member: ConsumerMember | ClassicMember) -> dict[str, str]:
+def _identity_of(member: model.ConsumerMember | ClassicMember) -> dict[str, str]:
     return {"instance": member.instance_id or "", "client": member.client_id, "host": member.client_host}
 
 
@@ -480,7 +457,7 @@ def _connection_lost(stimulus: commands.MemberDisconnected) -> Entry:
     )
 
 
-def _refusal(stimulus: Stimulus, decision: Decision) -> Refusal | None:
+def _refusal(stimulus: triggers.Stimulus, decision: Decision) -> Refusal | None:
     """Return the refusal of the stimulus itself; the decision may refuse other waiting requests, too."""
     request = stimulus.request if isinstance(stimulus, GroupCommand) else None
     for effect in decision.effects:
@@ -489,7 +466,7 @@ def _refusal(stimulus: Stimulus, decision: Decision) -> Refusal | None:
     return None
 
 
-def _refused(stimulus: Stimulus, refusal: Refusal) -> list[Entry]:
+def _refused(stimulus: triggers.Stimulus, refusal: Refusal) -> list[Entry]:
     # A tool that describes a group asks for each type in turn; the refusal of the wrong type is no event of the group.
     # Neither is a watch of a member that has just left.
     quiet = DescribeConsumerGroup | commands.WatchMember
@@ -509,17 +486,19 @@ def _refused(stimulus: Stimulus, refusal: Refusal) -> list[Entry]:
     ]
 
 
-def _held_ms(groups: GroupsState, stimulus: Stimulus, timers: TimerTable[TimerKey], *, now_ms: int) -> int | None:
+def _held_ms(
+    groups: model.GroupsState, stimulus: triggers.Stimulus, timers: TimerTable[TimerKey], *, now_ms: int
+) -> int | None:
     """Return how long the answered heartbeat was held, ms; `None`: it is no held heartbeat."""
     if not isinstance(stimulus, commands.AnyHeartbeat) or not delayed_heartbeats.is_held(groups, stimulus):
         return None
-    return held_for_ms(groups, timers, stimulus.group_id, stimulus.member_id, now_ms=now_ms)
+    return decision_view.held_for_ms(groups, timers, stimulus.group_id, stimulus.member_id, now_ms=now_ms)
 
 
-def _stimulus(groups: GroupsState, stimulus: Stimulus, group_id: str, *, held_ms: int | None) -> Entry:
+def _stimulus(groups: model.GroupsState, stimulus: triggers.Stimulus, group_id: str, *, held_ms: int | None) -> Entry:
     details: tuple[tuple[str, str], ...] = ()
     if isinstance(stimulus, TimerKey):
-        details = (("deadline", TIMERS.get(stimulus.kind, stimulus.kind)),)
+        details = (("deadline", triggers.TIMERS.get(stimulus.kind, stimulus.kind)),)
         event = "deadline_passed"
     else:
         event = type(stimulus).__name__
@@ -531,7 +510,7 @@ def _stimulus(groups: GroupsState, stimulus: Stimulus, group_id: str, *, held_ms
             details = (("reason", stimulus.reason),)
         elif isinstance(stimulus, commands.LeaveGroup):
             # An administrator's removal must not look like a leave.
-            by = (("by", "administrator"),) if is_removal(groups, stimulus) else ()
+            by = (("by", "administrator"),) if triggers.is_removal(groups, stimulus) else ()
             reasons = dict.fromkeys(member.reason for member in stimulus.members if member.reason)
             details = (*by, *(("reason", reason) for reason in list(reasons)[:1]))
         elif isinstance(stimulus, commands.TargetComputed):
@@ -539,7 +518,7 @@ def _stimulus(groups: GroupsState, stimulus: Stimulus, group_id: str, *, held_ms
     return Entry(kind=RowKind.STIMULUS, event=event, group_id=group_id, member_id=_member_of(stimulus), details=details)
 
 
-def _member_of(stimulus: Stimulus) -> str:
+def _member_of(stimulus: triggers.Stimulus) -> str:
     if isinstance(stimulus, commands.LeaveGroup) and len(stimulus.members) == 1:
         return stimulus.members[0].member_id
     member_id = getattr(stimulus, "member_id", "") or ""
@@ -552,7 +531,7 @@ def _member_of(stimulus: Stimulus) -> str:
 # Source: requirements G7 and H4.
 
 
-def rest_epoch(group: ConsumerGroup | None, records: Sequence[Record]) -> int | None:
+def rest_epoch(group: model.ConsumerGroup | None, records: Sequence[facts.Record]) -> int | None:
     """Return the epoch at which `records` bring a group to rest; `None` if they do not, or it was.
 
     `group`: its state before them, `None` if they create it.
@@ -565,8 +544,8 @@ def rest_epoch(group: ConsumerGroup | None, records: Sequence[Record]) -> int | 
     targets: dict[str, Mapping[TopicId, tuple[int, ...]]] = {}
     standings: dict[str, CurrentAssignmentSet | None] = {}
     gone: set[str] = set()
-    held_back: dict[Place, WaitingMove] | None = None
-    released: set[Place] = set()
+    held_back: dict[model.Place, model.WaitingMove] | None = None
+    released: set[model.Place] = set()
     begins = False
     for record in records:
         match record:
@@ -610,7 +589,7 @@ def rest_epoch(group: ConsumerGroup | None, records: Sequence[Record]) -> int | 
 
 
 def _is_settled_after(
-    group: ConsumerGroup | None,
+    group: model.ConsumerGroup | None,
     standings: Mapping[str, CurrentAssignmentSet | None],
     targets: Mapping[str, Mapping[TopicId, tuple[int, ...]]],
     member_id: str,
@@ -619,11 +598,11 @@ def _is_settled_after(
     standing = standings.get(member_id) or (None if group is None else group.members.get(member_id))
     target = targets.get(member_id)
     if target is None:
-        target = NO_TARGET if group is None else group.targets.get(member_id, NO_TARGET)
+        target = model.NO_TARGET if group is None else group.targets.get(member_id, model.NO_TARGET)
     return standing is not None and is_settled(standing, target)
 
 
-def _released_by(group: ConsumerGroup | None, member_id: str, kept: set[Place]) -> set[Place]:
+def _released_by(group: model.ConsumerGroup | None, member_id: str, kept: set[model.Place]) -> set[model.Place]:
     """Return the waiting moves that end because a member has only `kept` left."""
     waiting = {} if group is None else group.waiting
     return {place for place, move in waiting.items() if move.keeper == member_id and place not in kept}

@@ -10,22 +10,18 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-from kohort.coordinator import commands
-from kohort.coordinator.classic.state import MemberRemoved
-from kohort.coordinator.classic.subscriptions import read_subscription
-from kohort.coordinator.commands import Command, InstallAssignment
+from kohort.coordinator import commands, configs, model
+from kohort.coordinator.classic import state, subscriptions
 from kohort.coordinator.commands.admin import AlterGroupConfigs, SubmitMoves
-from kohort.coordinator.configs import effective_settings
 from kohort.coordinator.consumer.moves import BY_ADMINISTRATOR
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.journal_events.decision_view import LOST, SILENT
-from kohort.coordinator.model import ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import forces_rebalance
 
 #: Stimulus of a decision: a command, or a passed deadline.
-Stimulus = Command | TimerKey
+Stimulus = commands.Command | TimerKey
 
 #: Kinds of deadlines in words.
 TIMERS: Final = {
@@ -55,12 +51,12 @@ DYNAMIC: Final = "group became dynamic"
 #: Config changes that raise an epoch at once, if any.
 AT_ONCE: Final = (FORCED, DYNAMIC)
 FULL: Final = "group is full"
-_GONE: Final = (facts.ConsumerMemberForgotten, MemberRemoved)
+_GONE: Final = (facts.ConsumerMemberForgotten, state.MemberRemoved)
 #: Beginning of the reason that Java's and librdkafka's admin clients send.
 _ADMIN_REASON: Final = "member was removed by an admin"
 
 
-def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decision: Decision) -> str:
+def find_trigger(groups: model.GroupsState, stimulus: Stimulus, group_id: str, decision: Decision) -> str:
     """Return why the group changes, as far as the state and the stimulus tell."""
     match stimulus:
         case TimerKey(kind="clock") if any(isinstance(record, _GONE) for record in decision.records):
@@ -70,7 +66,7 @@ def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decisio
         case commands.TopicsChanged():
             return "topics changed"
         # Only a step raises an epoch with its result.
-        case commands.TargetComputed() | InstallAssignment():
+        case commands.TargetComputed() | commands.InstallAssignment():
             return STEP
         case SubmitMoves():
             return BY_ADMINISTRATOR
@@ -84,7 +80,7 @@ def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decisio
         case commands.JoinGroup():
             # The joining member itself was removed: there was no room for it.
             is_out = any(
-                isinstance(record, MemberRemoved) and record.member_id == stimulus.member_id
+                isinstance(record, state.MemberRemoved) and record.member_id == stimulus.member_id
                 for record in decision.records
                 if record.group_id == group_id
             )
@@ -93,7 +89,7 @@ def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decisio
             return type(stimulus).__name__
 
 
-def is_removal(groups: GroupsState, command: commands.LeaveGroup) -> bool:
+def is_removal(groups: model.GroupsState, command: commands.LeaveGroup) -> bool:
     """Whether a client other than the members themselves sent the LeaveGroup.
 
     A classic member leaves alone, by its id, on a connection of its own client; a consumer-protocol member never sends
@@ -115,7 +111,7 @@ def is_removal(groups: GroupsState, command: commands.LeaveGroup) -> bool:
     return member is not None and command.client_id not in (None, member.client_id)
 
 
-def session_timeout_ms(groups: GroupsState, key: TimerKey) -> int | None:
+def session_timeout_ms(groups: model.GroupsState, key: TimerKey) -> int | None:
     """Return a classic member's own session timeout, in a group of either type; `None`: no such member."""
     classic, consumer = groups.classic.get(key.group_id), groups.consumer.get(key.group_id)
     if classic is not None and key.member_id in classic.members:
@@ -124,7 +120,7 @@ def session_timeout_ms(groups: GroupsState, key: TimerKey) -> int | None:
     return None if hosted is None or hosted.classic is None else hosted.classic.session_timeout_ms
 
 
-def _of_deadline(groups: GroupsState, key: TimerKey) -> str:
+def _of_deadline(groups: model.GroupsState, key: TimerKey) -> str:
     group = groups.consumer.get(key.group_id)
     member = None if group is None else group.members.get(key.member_id)
     # A static member keeps its session whatever happens to its connection.
@@ -133,7 +129,7 @@ def _of_deadline(groups: GroupsState, key: TimerKey) -> str:
     return TIMERS.get(key.kind, key.kind)
 
 
-def _of_heartbeat(groups: GroupsState, command: commands.ConsumerGroupHeartbeat) -> str:
+def _of_heartbeat(groups: model.GroupsState, command: commands.ConsumerGroupHeartbeat) -> str:
     if command.member_epoch == -2:
         return "static member left for a while"
     if command.member_epoch < 0:
@@ -150,21 +146,21 @@ def _of_heartbeat(groups: GroupsState, command: commands.ConsumerGroupHeartbeat)
     return "static member returned" if is_borne else "member joined"
 
 
-def _has_other_wishes(member: ConsumerMember, command: commands.ConsumerGroupHeartbeat) -> bool:
+def _has_other_wishes(member: model.ConsumerMember, command: commands.ConsumerGroupHeartbeat) -> bool:
     return command.server_assignor not in (None, member.server_assignor) or _names_other_topics(member, command)
 
 
-def _wants_other_topics(member: ConsumerMember, command: commands.ConsumerGroupHeartbeat) -> bool:
+def _wants_other_topics(member: model.ConsumerMember, command: commands.ConsumerGroupHeartbeat) -> bool:
     return command.server_assignor in (None, member.server_assignor) or _names_other_topics(member, command)
 
 
-def _names_other_topics(member: ConsumerMember, command: commands.ConsumerGroupHeartbeat) -> bool:
+def _names_other_topics(member: model.ConsumerMember, command: commands.ConsumerGroupHeartbeat) -> bool:
     names, regex = command.subscribed_topic_names, command.subscribed_topic_regex
     has_other_names = names is not None and tuple(sorted(set(names))) != member.subscribed_topic_names
     return has_other_names or (regex is not None and (regex or None) != member.subscribed_topic_regex)
 
 
-def _of_join(groups: GroupsState, command: commands.JoinGroup) -> str:
+def _of_join(groups: model.GroupsState, command: commands.JoinGroup) -> str:
     consumer, classic = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
     before: tuple[tuple[str, bytes], ...] | None = None
     instances: dict[str, str] = {}
@@ -183,19 +179,19 @@ def _of_join(groups: GroupsState, command: commands.JoinGroup) -> str:
     # Other protocol names mean another assignor.
     if [name for name, _ in before] != [name for name, _ in command.protocols]:
         return "assignor changed"
-    old, new = read_subscription(before[0][1]), read_subscription(command.protocols[0][1])
+    old, new = subscriptions.read_subscription(before[0][1]), subscriptions.read_subscription(command.protocols[0][1])
     return "subscription changed" if old and new and old.topics != new.topics else "member rejoined"
 
 
 def find_step_reason(
-    groups: GroupsState, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten, base: GroupSettings
+    groups: model.GroupsState, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten, base: GroupSettings
 ) -> str:
     """Return why an assignment moves partitions after a change of configs; empty if it has no reason to.
 
     `base`: settings of groups without configs.
     """
-    before = effective_settings(base, groups.configs.get(record.group_id, {}))
-    after = effective_settings(base, record.configs if isinstance(record, facts.GroupConfigsSet) else {})
+    before = configs.effective_settings(base, groups.configs.get(record.group_id, {}))
+    after = configs.effective_settings(base, record.configs if isinstance(record, facts.GroupConfigsSet) else {})
     # A forced rebalance takes precedence over other effects of the same change.
     if forces_rebalance(before, after):
         return FORCED

@@ -13,29 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from kohort.coordinator import commands
 from kohort.coordinator.classic.validation import check_commit, decide_sign, former_share
-from kohort.coordinator.commands import (
-    CommitOffsets,
-    CommitOffsetsReply,
-    CommittedOffset,
-    CommitTransactionOffsets,
-    CompleteTransaction,
-    Done,
-    FetchOffsets,
-    FetchOffsetsReply,
-    OffsetToCommit,
-    Refusal,
-)
+from kohort.coordinator.commands import CommitOffsetsReply, CommittedOffset, Done, FetchOffsetsReply, Refusal
 from kohort.coordinator.consumer.classicmembers import check_generation
 from kohort.coordinator.consumer.static import bearer_of
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState, OpenTransaction
-from kohort.coordinator.records.types import (
-    OffsetCommitted,
-    OffsetForgotten,
-    TransactionalOffsetCommitted,
-    TransactionCompleted,
-)
+from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.types import OffsetCommitted, TransactionalOffsetCommitted, TransactionCompleted
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
@@ -44,7 +30,9 @@ from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 _INT64_MAX: Final = 2**63 - 1
 
 
-def decide_commit(groups: GroupsState, command: CommitOffsets, settings: GroupSettings, *, now_ms: int) -> Decision:
+def decide_commit(
+    groups: GroupsState, command: commands.CommitOffsets, settings: GroupSettings, *, now_ms: int
+) -> Decision:
     """Store offsets, with one code per partition; raises `Refused` for the whole request."""
     group = groups.consumer.get(command.group_id)
     member = None if group is None else check_consumer_member(group, command)
@@ -60,7 +48,12 @@ def decide_commit(groups: GroupsState, command: CommitOffsets, settings: GroupSe
 
 
 def examine_partitions(
-    groups: GroupsState, command: CommitOffsets, settings: GroupSettings, *, member: ConsumerMember | None, now_ms: int
+    groups: GroupsState,
+    command: commands.CommitOffsets,
+    settings: GroupSettings,
+    *,
+    member: ConsumerMember | None,
+    now_ms: int,
 ) -> tuple[list[OffsetCommitted], list[ErrorCode]]:
     """Build the records to store, and one code per partition; `member`: the owner to check."""
     group, classic = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
@@ -98,7 +91,7 @@ def _unknown_id(group: ConsumerGroup | None, topic_id: TopicId) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> ConsumerMember | None:
+def check_consumer_member(group: ConsumerGroup, command: commands.CommitOffsets) -> ConsumerMember | None:
     """Return the member that commits, `None` for an administrator's commit to an empty group."""
     epoch = command.generation_or_member_epoch
     # An empty group has no owner that a commit could harm.
@@ -126,7 +119,7 @@ def check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> Consu
     return member
 
 
-def _check_other_group(groups: GroupsState, command: CommitOffsets, *, now_ms: int) -> Decision:
+def _check_other_group(groups: GroupsState, command: commands.CommitOffsets, *, now_ms: int) -> Decision:
     """Check a commit to a classic group, a simple one or one that does not exist yet."""
     classic = groups.classic.get(command.group_id)
     if classic is not None:
@@ -141,18 +134,20 @@ def _check_other_group(groups: GroupsState, command: CommitOffsets, *, now_ms: i
     raise Refused(ErrorCode.ILLEGAL_GENERATION, f"the group {command.group_id} has no members")
 
 
-def _check_partition(image: TopicImage, offset: OffsetToCommit, settings: GroupSettings) -> tuple[TopicId, ErrorCode]:
+def _check_partition(
+    image: TopicImage, offset: commands.OffsetToCommit, settings: GroupSettings
+) -> tuple[TopicId, ErrorCode]:
     """Return the topic's id if known, and whether the partition exists and the metadata is short enough."""
     topic_id = offset.topic_id
     # Before the first topic image nothing is known of topics, and a commit must not fail for that.
     if image.version:
-        facts = image.by_name.get(offset.topic)
-        if facts is None or not 0 <= offset.partition < facts.partition_count:
+        topic = image.by_name.get(offset.topic)
+        if topic is None or not 0 <= offset.partition < topic.partition_count:
             return topic_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if topic_id not in (ZERO_TOPIC_ID, facts.topic_id):
+        if topic_id not in (ZERO_TOPIC_ID, topic.topic_id):
             return topic_id, ErrorCode.UNKNOWN_TOPIC_ID
         # An older client sends no topic id; the record keeps the present one.
-        topic_id = facts.topic_id
+        topic_id = topic.topic_id
     if len(offset.metadata.encode("utf-8", "surrogatepass")) > settings.offset_metadata_max_bytes:
         return topic_id, ErrorCode.OFFSET_METADATA_TOO_LARGE
     return topic_id, ErrorCode.NONE
@@ -190,13 +185,13 @@ def _granted_at(member: ConsumerMember, topic_id: TopicId, partition: int) -> in
     return None
 
 
-def _expire_timestamp_ms(command: CommitOffsets, *, now_ms: int) -> int:
+def _expire_timestamp_ms(command: commands.CommitOffsets, *, now_ms: int) -> int:
     """Return the expiry time of offsets with a retention of their own, ms; -1 without one."""
     return -1 if command.retention_ms < 0 else min(now_ms + command.retention_ms, _INT64_MAX)
 
 
 def _build_record(
-    group_id: str, offset: OffsetToCommit, *, topic_id: TopicId, now_ms: int, expire_ms: int
+    group_id: str, offset: commands.OffsetToCommit, *, topic_id: TopicId, now_ms: int, expire_ms: int
 ) -> OffsetCommitted:
     return OffsetCommitted(
         group_id=group_id,
@@ -222,7 +217,7 @@ def _build_record(
 
 
 def decide_commit_in_transaction(
-    groups: GroupsState, command: CommitTransactionOffsets, settings: GroupSettings, *, now_ms: int
+    groups: GroupsState, command: commands.CommitTransactionOffsets, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
     """Keep offsets aside for a producer's transaction, with one code per partition.
 
@@ -249,7 +244,7 @@ def decide_commit_in_transaction(
     return Decision(records, (Reply(command.request, reply), *effects))
 
 
-def decide_complete(groups: GroupsState, command: CompleteTransaction) -> Decision:
+def decide_complete(groups: GroupsState, command: commands.CompleteTransaction) -> Decision:
     """Write the marker of a transaction that is open here."""
     # A transaction that is not open was completed before, or has no offsets here.
     transaction = groups.transactions.get(command.producer_id)
@@ -268,7 +263,7 @@ def decide_complete(groups: GroupsState, command: CompleteTransaction) -> Decisi
     return Decision((marker,), (Reply(command.request, Done()),))
 
 
-def _check_producer(groups: GroupsState, command: CommitTransactionOffsets) -> None:
+def _check_producer(groups: GroupsState, command: commands.CommitTransactionOffsets) -> None:
     if command.producer_id < 0 or command.producer_epoch < 0:
         raise Refused(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -283,7 +278,7 @@ def _check_producer(groups: GroupsState, command: CommitTransactionOffsets) -> N
 
 
 def _check_consumer(
-    groups: GroupsState, command: CommitTransactionOffsets, *, now_ms: int
+    groups: GroupsState, command: commands.CommitTransactionOffsets, *, now_ms: int
 ) -> tuple[ConsumerMember | None, tuple[Effect, ...]]:
     """Return the KIP-848 member to check grants of, and the effects on a classic one's session."""
     generation = command.generation_or_member_epoch
@@ -299,7 +294,7 @@ def _check_consumer(
     return None, decide_sign(classic, command, now_ms=now_ms).effects
 
 
-def _code(code: ErrorCode, command: CommitTransactionOffsets) -> ErrorCode:
+def _code(code: ErrorCode, command: commands.CommitTransactionOffsets) -> ErrorCode:
     """Translate the code for producers before KIP-1319, which do not know member epochs."""
     is_translated = code == ErrorCode.STALE_MEMBER_EPOCH and not command.is_stale_epoch_aware
     return ErrorCode.ILLEGAL_GENERATION if is_translated else code
@@ -313,7 +308,7 @@ def _code(code: ErrorCode, command: CommitTransactionOffsets) -> ErrorCode:
 # response with the current one may still be on its way (KAFKA-20765).
 
 
-def decide_fetch(groups: GroupsState, command: FetchOffsets) -> Decision:
+def decide_fetch(groups: GroupsState, command: commands.FetchOffsets) -> Decision:
     """Look up committed offsets; raises `Refused` if the membership does not match."""
     _check_member(groups, command)
     topics = groups.offsets.get(command.group_id, {})
@@ -334,7 +329,7 @@ def decide_fetch(groups: GroupsState, command: FetchOffsets) -> Decision:
     return Decision(effects=(Reply(command.request, FetchOffsetsReply(offsets=offsets)),))
 
 
-def _check_member(groups: GroupsState, command: FetchOffsets) -> None:
+def _check_member(groups: GroupsState, command: commands.FetchOffsets) -> None:
     member_id, epoch = command.member_id, command.member_epoch
     if (not member_id and epoch < 0) or command.group_id in groups.classic:
         return
@@ -362,8 +357,8 @@ def _unstable(topic: str, partition: int, image: TopicImage) -> CommittedOffset:
 
 
 def _known_id(topic: str, image: TopicImage) -> TopicId:
-    facts = image.by_name.get(topic)
-    return ZERO_TOPIC_ID if facts is None else facts.topic_id
+    known_topic = image.by_name.get(topic)
+    return ZERO_TOPIC_ID if known_topic is None else known_topic.topic_id
 
 
 def _committed(topic: str, partition: int, found: OffsetCommitted | None, known_id: TopicId) -> CommittedOffset:
@@ -412,7 +407,7 @@ def apply_transaction_completed(groups: GroupsState, record: TransactionComplete
             _settle(groups, group_id, place, record)
 
 
-def apply_offset_forgotten(groups: GroupsState, record: OffsetForgotten) -> None:
+def apply_offset_forgotten(groups: GroupsState, record: facts.OffsetForgotten) -> None:
     """Remove a committed offset, and earlier commits of open transactions (tombstone of type 1)."""
     _drop_claims(groups, record.group_id, (record.topic, record.partition))
     topics = groups.offsets.get(record.group_id)

@@ -32,8 +32,8 @@ def decide_delete_offsets(groups: GroupsState, command: DeleteOffsets) -> Decisi
         if (topic, partition) in known and not is_subscribed(topic):
             records.append(OffsetForgotten(group_id=command.group_id, topic=topic, partition=partition))
     for topic, partition in command.partitions:
-        facts = image.by_name.get(topic)
-        is_there = facts is not None and 0 <= partition < facts.partition_count
+        known_topic = image.by_name.get(topic)
+        is_there = known_topic is not None and 0 <= partition < known_topic.partition_count
         if is_subscribed(topic):
             errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
         elif image.version and not is_there and (topic, partition) not in known:

@@ -22,7 +22,6 @@ from kohort.coordinator.commands import ClassicMemberFacts, ClientAssignment, Cl
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.records.types import (
     OffsetCommitted,
-    Record,
     TransactionalOffsetCommitted,
     TransactionCompleted,
     VolatileRecord,
@@ -279,7 +278,7 @@ def _pairs(cls: type[Message], attributes: Iterable[str], source: str, way: str)
 # Source: Apache Kafka's coordinator: a decision is never split; KIP-98 (transactional batches and markers).
 
 
-def build_log_batch(records: Iterable[Record], *, now_ms: int) -> bytes | None:
+def build_log_batch(records: Iterable[facts.Record], *, now_ms: int) -> bytes | None:
     """Build the batch of the durable records, `None` if there are none."""
     durable = [record for record in records if not isinstance(record, VolatileRecord)]
     if not durable:
@@ -298,7 +297,7 @@ def build_log_batch(records: Iterable[Record], *, now_ms: int) -> bytes | None:
     return build_batch([(*encode(record), now_ms, ()) for record in durable])
 
 
-def read_log_batch(batch: bytes | memoryview) -> list[Record]:
+def read_log_batch(batch: bytes | memoryview) -> list[facts.Record]:
     """Read the records of one batch, without those of unknown types."""
     header = parse_header(batch)
     if header.is_control:
@@ -308,7 +307,7 @@ def read_log_batch(batch: bytes | memoryview) -> list[Record]:
     return [read_in_batch(header, record) for record in decoded if record is not None]
 
 
-def read_in_batch(header: BatchHeader, record: Record) -> Record:
+def read_in_batch(header: BatchHeader, record: facts.Record) -> facts.Record:
     """Return a record as its batch makes it: a commit in a transactional batch waits for the marker."""
     if not header.is_transactional or not isinstance(record, OffsetCommitted):
         return record
@@ -328,7 +327,7 @@ def read_marker(header: BatchHeader, batch: bytes | memoryview) -> TransactionCo
     )
 
 
-def _build_transactional(records: list[Record], first: TransactionalOffsetCommitted, *, now_ms: int) -> bytes:
+def _build_transactional(records: list[facts.Record], first: TransactionalOffsetCommitted, *, now_ms: int) -> bytes:
     rows = []
     for record in records:
         assert isinstance(record, TransactionalOffsetCommitted), "a batch is all of one transaction"

@@ -13,33 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kohort.coordinator import commands, model
 from kohort.coordinator.classic.state import MemberRemoved, RebalanceBegun, StaticMemberReplaced
-from kohort.coordinator.commands import (
-    CommitOffsets,
-    ConsumerGroupHeartbeat,
-    GroupCommand,
-    Heartbeat,
-    JoinGroup,
-    SyncGroup,
-)
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect
-from kohort.coordinator.model import GroupsState
-from kohort.coordinator.records.types import (
-    ClassicGroupForgotten,
-    ClassicGroupStored,
-    ConsumerGroupEpochSet,
-    ConsumerMemberForgotten,
-    ConsumerMemberSubscribed,
-    CurrentAssignmentSet,
-    MemberConnectionSeen,
-    OfflineMemberForgotten,
-    OfflineMemberSet,
-    Record,
-    StaticClockForgotten,
-    StaticClockSet,
-    StaticMemberOusted,
-    VolatileRecord,
-)
+from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.types import StaticClockForgotten
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.coordinator.static_membership.mode import clock_key, without_window
@@ -53,12 +31,18 @@ from kohort.errors import ErrorCode, Refused
 # Laws: no present member is refused here. The memory is bounded, and a restart forgets it.
 # Source: requirement S2; seen with librdkafka (KIP-848) and aiokafka (classic).
 
-_SAID_BY_MEMBERS: Final = (ConsumerGroupHeartbeat, JoinGroup, SyncGroup, Heartbeat, CommitOffsets)
+_SAID_BY_MEMBERS: Final = (
+    commands.ConsumerGroupHeartbeat,
+    commands.JoinGroup,
+    commands.SyncGroup,
+    commands.Heartbeat,
+    commands.CommitOffsets,
+)
 #: Most remembered processes: a refused client does not come again.
 MOST_OUSTED: Final = 1_000
 
 
-def check_not_ousted(groups: GroupsState, command: GroupCommand) -> None:
+def check_not_ousted(groups: model.GroupsState, command: commands.GroupCommand) -> None:
     """Refuse every request of a process that lost its instance id.
 
     Raises:
@@ -72,7 +56,7 @@ def check_not_ousted(groups: GroupsState, command: GroupCommand) -> None:
         )
 
 
-def apply_ousted(groups: GroupsState, record: StaticMemberOusted) -> None:
+def apply_ousted(groups: model.GroupsState, record: facts.StaticMemberOusted) -> None:
     """Remember a replaced process, within the limit."""
     groups.ousted[record.group_id, record.member_id] = None
     while len(groups.ousted) > MOST_OUSTED:
@@ -80,14 +64,14 @@ def apply_ousted(groups: GroupsState, record: StaticMemberOusted) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClockResumed(VolatileRecord):
+class ClockResumed(facts.VolatileRecord):
     """The broker did not run, or stood still, for so long: the group's clock stood still."""
 
     by_ms: int
 
 
 def follow_clocks(
-    groups: GroupsState,
+    groups: model.GroupsState,
     decision: Decision,
     settings_for: Callable[[str], GroupSettings],
     *,
@@ -103,7 +87,7 @@ def follow_clocks(
         is_by_hand: its moves were submitted, which gives new members no partitions.
         now_ms: coordinator time.
     """
-    records: list[Record] = []
+    records: list[facts.Record] = []
     effects: list[Effect] = []
     for group_id in dict.fromkeys(record.group_id for record in decision.records):
         clock = groups.clocks.get(group_id)
@@ -120,20 +104,20 @@ def follow_clocks(
 
 
 def _follow(
-    groups: GroupsState,
+    groups: model.GroupsState,
     clock: StaticClock,
-    own: list[Record],
+    own: list[facts.Record],
     settings: GroupSettings,
     *,
     is_by_hand: bool,
     now_ms: int,
-) -> tuple[list[Record], list[Effect]]:
+) -> tuple[list[facts.Record], list[Effect]]:
     group_id, after = own[0].group_id, clock.copy()
     # The clock after the decision's own records is the one to complete.
     for record in own:
         apply_to(after, record)
-    added: list[Record] = [
-        OfflineMemberForgotten(group_id=group_id, member_id=member_id)
+    added: list[facts.Record] = [
+        facts.OfflineMemberForgotten(group_id=group_id, member_id=member_id)
         for member_id in sorted((_gone(own) | _back(own) | _left_behind(own, after)) & after.offline.keys())
     ]
     group = groups.consumer.get(group_id)
@@ -151,60 +135,64 @@ def _follow(
     return added, [Arm(clock_key(group_id), max(now_ms, after.due_ms(settings)))]
 
 
-def _gone(records: Iterable[Record]) -> set[str]:
+def _gone(records: Iterable[facts.Record]) -> set[str]:
     """Return the ids of the members that the records remove."""
     gone: set[str] = set()
     for record in records:
-        if isinstance(record, ConsumerMemberForgotten | MemberRemoved):
+        if isinstance(record, facts.ConsumerMemberForgotten | MemberRemoved):
             gone.add(record.member_id)
         elif isinstance(record, StaticMemberReplaced):
             gone.add(record.replaced_id)
-        elif isinstance(record, ClassicGroupStored):
+        elif isinstance(record, facts.ClassicGroupStored):
             # A group that becomes classic keeps its members.
             gone.difference_update(member.member_id for member in record.members)
     return gone
 
 
-def _left_behind(records: Sequence[Record], clock: StaticClock) -> set[str]:
+def _left_behind(records: Sequence[facts.Record], clock: StaticClock) -> set[str]:
     """Return the offline members that a classic group does not pass on as it becomes a KIP-848 group."""
     # They were removed while the group was loaded, when no records are written.
-    if not any(isinstance(record, ClassicGroupForgotten) for record in records):
+    if not any(isinstance(record, facts.ClassicGroupForgotten) for record in records):
         return set()
-    coming = {record.member_id for record in records if isinstance(record, ConsumerMemberSubscribed)}
+    coming = {record.member_id for record in records if isinstance(record, facts.ConsumerMemberSubscribed)}
     return clock.offline.keys() - coming
 
 
-def _back(records: Collection[Record]) -> set[str]:
+def _back(records: Collection[facts.Record]) -> set[str]:
     """Return the ids of the members of a KIP-848 group that are heard of again."""
-    if any(isinstance(record, ClassicGroupForgotten) for record in records):
+    if any(isinstance(record, facts.ClassicGroupForgotten) for record in records):
         # The group changes its protocol: its members' assignments are written, which is no sign of life.
         return set()
     back = {
-        record.member_id for record in records if isinstance(record, CurrentAssignmentSet) and record.member_epoch > 0
+        record.member_id
+        for record in records
+        if isinstance(record, facts.CurrentAssignmentSet) and record.member_epoch > 0
     }
     back.update(
-        record.member_id for record in records if isinstance(record, MemberConnectionSeen) and not record.is_gone
+        record.member_id for record in records if isinstance(record, facts.MemberConnectionSeen) and not record.is_gone
     )
     return back
 
 
-def _is_rebalance(record: Record, epoch: int) -> bool:
+def _is_rebalance(record: facts.Record, epoch: int) -> bool:
     """Whether a record begins a rebalance of all members; a repeated epoch for other topics does not."""
-    return isinstance(record, RebalanceBegun) or (isinstance(record, ConsumerGroupEpochSet) and record.epoch > epoch)
+    return isinstance(record, RebalanceBegun) or (
+        isinstance(record, facts.ConsumerGroupEpochSet) and record.epoch > epoch
+    )
 
 
 #: Records that change only a clock.
-_OF_CLOCKS: Final = (OfflineMemberSet, OfflineMemberForgotten, StaticClockSet)
+_OF_CLOCKS: Final = (facts.OfflineMemberSet, facts.OfflineMemberForgotten, facts.StaticClockSet)
 
 
-def apply_to(clock: StaticClock, record: Record) -> None:
+def apply_to(clock: StaticClock, record: facts.Record) -> None:
     """Apply one record to a clock; records of other types change nothing."""
     match record:
-        case OfflineMemberSet(member_id=member_id, since_ms=since_ms):
+        case facts.OfflineMemberSet(member_id=member_id, since_ms=since_ms):
             clock.offline[member_id] = since_ms
-        case OfflineMemberForgotten(member_id=member_id):
+        case facts.OfflineMemberForgotten(member_id=member_id):
             clock.offline.pop(member_id, None)
-        case StaticClockSet():
+        case facts.StaticClockSet():
             clock.noted_ms, clock.lost_ms = record.noted_ms, record.lost_ms
             clock.window_opened_ms = record.window_opened_ms
         case ClockResumed(by_ms=by_ms):
@@ -213,7 +201,7 @@ def apply_to(clock: StaticClock, record: Record) -> None:
             pass
 
 
-def build_loaded_clock(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Decision:
+def build_loaded_clock(groups: model.GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Decision:
     """Resume a group's clock from the time when the broker was last known to run; nothing is written.
 
     The connections of offline members are closed, like all others: their next request brings them back.
@@ -222,8 +210,8 @@ def build_loaded_clock(groups: GroupsState, group_id: str, settings: GroupSettin
     resumed = ClockResumed(group_id=group_id, by_ms=now_ms - clock.noted_ms)
     after = clock.copy()
     apply_to(after, resumed)
-    gone: list[Record] = [
-        MemberConnectionSeen(group_id=group_id, member_id=member_id, is_gone=True)
+    gone: list[facts.Record] = [
+        facts.MemberConnectionSeen(group_id=group_id, member_id=member_id, is_gone=True)
         for member_id in ([] if group is None else sorted(clock.offline.keys() & group.members.keys()))
     ]
     # A group that has become dynamic meanwhile stops its clock at once.
@@ -237,28 +225,28 @@ def resume(clock: StaticClock, by_ms: int) -> None:
     clock.lost_ms += by_ms
 
 
-def apply_to_clock(groups: GroupsState, record: Record) -> None:
+def apply_to_clock(groups: model.GroupsState, record: facts.Record) -> None:
     """Apply types 20,003 and 20,004; a record whose clock compaction removed creates another clock."""
     clock = groups.clocks.get(record.group_id)
     if clock is None:
         # There is no offline time to end, and none that stood still.
-        if isinstance(record, OfflineMemberForgotten | ClockResumed):
+        if isinstance(record, facts.OfflineMemberForgotten | ClockResumed):
             return
         clock = groups.clocks[record.group_id] = StaticClock()
     apply_to(clock, record)
 
 
-def apply_clock_forgotten(groups: GroupsState, record: StaticClockForgotten) -> None:
+def apply_clock_forgotten(groups: model.GroupsState, record: StaticClockForgotten) -> None:
     """Remove the clock of a group (tombstone of type 20,004)."""
     groups.clocks.pop(record.group_id, None)
 
 
 #: Record type -> function that applies it.
-CLOCK_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
-    OfflineMemberSet: apply_to_clock,
-    OfflineMemberForgotten: apply_to_clock,
-    StaticClockSet: apply_to_clock,
+CLOCK_RECORDS: Final[dict[type[facts.Record], Callable[..., None]]] = {
+    facts.OfflineMemberSet: apply_to_clock,
+    facts.OfflineMemberForgotten: apply_to_clock,
+    facts.StaticClockSet: apply_to_clock,
     ClockResumed: apply_to_clock,
     StaticClockForgotten: apply_clock_forgotten,
-    StaticMemberOusted: apply_ousted,
+    facts.StaticMemberOusted: apply_ousted,
 }

@@ -31,14 +31,8 @@ from kohort.coordinator.commands import ConsumerGroupHeartbeat, JoinGroup
 from kohort.coordinator.configs import effective_settings
 from kohort.coordinator.decision import Arm, Disarm, Effect, TimerKey
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.records.types import (
-    GroupConfigsSet,
-    OfflineMemberForgotten,
-    OfflineMemberSet,
-    Record,
-    StaticClockForgotten,
-    StaticClockSet,
-)
+from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.types import OfflineMemberForgotten
 from kohort.coordinator.settings import DYNAMIC, STATIC, GroupSettings
 from kohort.coordinator.static_membership.clock import NO_WINDOW, StaticClock
 from kohort.errors import ConfigError, ErrorCode, Refused
@@ -53,7 +47,7 @@ MOST_TOLD: Final = 10
 class Entrance(NamedTuple):
     """A join's effect on the mode of its group: records to write before it, and the settings for it."""
 
-    records: tuple[Record, ...]
+    records: tuple[facts.Record, ...]
     effects: tuple[Effect, ...]
     settings: GroupSettings
 
@@ -83,7 +77,7 @@ def start_offline(
     *,
     now_ms: int,
     is_own_word: bool = False,
-) -> tuple[list[Record], list[Effect]]:
+) -> tuple[list[facts.Record], list[Effect]]:
     """Mark members offline, if they are not already.
 
     Args:
@@ -106,15 +100,15 @@ def start_offline(
         return [], []
     after.offline.update(added)
     # A group's first offline member starts its clock.
-    records: list[Record] = [] if clock is not None else [_build_clock(group_id, after, now_ms=now_ms)]
+    records: list[facts.Record] = [] if clock is not None else [_build_clock(group_id, after, now_ms=now_ms)]
     records += [
-        OfflineMemberSet(group_id=group_id, member_id=member_id, since_ms=since_ms)
+        facts.OfflineMemberSet(group_id=group_id, member_id=member_id, since_ms=since_ms)
         for member_id, since_ms in added.items()
     ]
     return records, [Arm(clock_key(group_id), max(now_ms, after.due_ms(settings)))]
 
 
-def heard(groups: GroupsState, group_id: str, member_id: str) -> list[Record]:
+def heard(groups: GroupsState, group_id: str, member_id: str) -> list[facts.Record]:
     """Bring a member back that is offline."""
     if not is_offline(groups, group_id, member_id):
         return []
@@ -123,7 +117,7 @@ def heard(groups: GroupsState, group_id: str, member_id: str) -> list[Record]:
 
 def open_window(
     groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int
-) -> tuple[list[Record], list[Effect]]:
+) -> tuple[list[facts.Record], list[Effect]]:
     """Open the expansion window for a waiting new member, if it is the first."""
     clock = groups.clocks.get(group_id)
     # Further new members wait for the same end.
@@ -144,20 +138,22 @@ def has_window(groups: GroupsState, group_id: str) -> bool:
 
 
 def wait_ms(
-    groups: GroupsState, group_id: str, records: Sequence[Record], settings: GroupSettings, *, now_ms: int
+    groups: GroupsState, group_id: str, records: Sequence[facts.Record], settings: GroupSettings, *, now_ms: int
 ) -> int | None:
     """Return how long new members wait after the records of a decision, ms; `None`: none wait."""
     clock = groups.clocks.get(group_id)
     if clock is not None and clock.has_window:
         return clock.window_ends_ms(settings) - now_ms
     # This decision opens the window itself.
-    is_first = any(isinstance(record, StaticClockSet) and record.window_opened_ms != NO_WINDOW for record in records)
+    is_first = any(
+        isinstance(record, facts.StaticClockSet) and record.window_opened_ms != NO_WINDOW for record in records
+    )
     return settings.group_expansion_timeout_ms if is_first else None
 
 
 def note(
     groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int
-) -> tuple[list[Record], list[Effect]]:
+) -> tuple[list[facts.Record], list[Effect]]:
     """Record the progress of the group's clock."""
     after = groups.clocks[group_id].copy()
     record = _build_clock(group_id, after, now_ms=now_ms)
@@ -165,21 +161,21 @@ def note(
     return [record], [Arm(clock_key(group_id), max(now_ms, after.due_ms(settings)))]
 
 
-def stop_clock(groups: GroupsState, group_id: str) -> tuple[list[Record], list[Effect]]:
+def stop_clock(groups: GroupsState, group_id: str) -> tuple[list[facts.Record], list[Effect]]:
     """Stop the clock of a group that becomes dynamic."""
     # The group's protocol begins the sessions anew.
     clock = groups.clocks.get(group_id)
     if clock is None:
         return [], []
-    records: list[Record] = [
+    records: list[facts.Record] = [
         OfflineMemberForgotten(group_id=group_id, member_id=member_id) for member_id in sorted(clock.offline)
     ]
-    return [*records, StaticClockForgotten(group_id=group_id)], [Disarm(clock_key(group_id))]
+    return [*records, facts.StaticClockForgotten(group_id=group_id)], [Disarm(clock_key(group_id))]
 
 
 def build_dynamic(
     groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int
-) -> tuple[list[Record], list[Effect]]:
+) -> tuple[list[facts.Record], list[Effect]]:
     """Make a static group dynamic: stop its clock, and begin the session of every member anew.
 
     `settings`: of the dynamic group. The protocol's rebalance serves the waiting members.
@@ -314,7 +310,7 @@ def _configured(groups: GroupsState, group_id: str, changes: Mapping[str, str], 
     # The configs are the same: no record is needed.
     if after == before:
         return Entrance((), (), settings)
-    return Entrance((GroupConfigsSet(group_id=group_id, configs=after),), (), settings)
+    return Entrance((facts.GroupConfigsSet(group_id=group_id, configs=after),), (), settings)
 
 
 def _is_stable(groups: GroupsState, group_id: str) -> bool:
@@ -327,13 +323,15 @@ def _is_stable(groups: GroupsState, group_id: str) -> bool:
     return classic is None or classic.state is ClassicGroupState.STABLE
 
 
-def _build_clock(group_id: str, clock: StaticClock, *, now_ms: int) -> StaticClockSet:
-    return StaticClockSet(
+def _build_clock(group_id: str, clock: StaticClock, *, now_ms: int) -> facts.StaticClockSet:
+    return facts.StaticClockSet(
         group_id=group_id, noted_ms=now_ms, lost_ms=clock.lost_ms, window_opened_ms=clock.window_opened_ms
     )
 
 
-def without_window(group_id: str, clock: StaticClock) -> StaticClockSet:
+def without_window(group_id: str, clock: StaticClock) -> facts.StaticClockSet:
     """Build the record of a clock after its expansion window has ended."""
     # The progress is not noted anew: while a group is loaded, the time since the last note is not known yet.
-    return StaticClockSet(group_id=group_id, noted_ms=clock.noted_ms, lost_ms=clock.lost_ms, window_opened_ms=NO_WINDOW)
+    return facts.StaticClockSet(
+        group_id=group_id, noted_ms=clock.noted_ms, lost_ms=clock.lost_ms, window_opened_ms=NO_WINDOW
+    )

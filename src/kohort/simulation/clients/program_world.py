@@ -22,7 +22,7 @@ from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
 from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Refusal, WatchMember
+from kohort.coordinator import commands
 from kohort.coordinator.decision import Reply
 from kohort.coordinator.delayed_heartbeats import find_member
 from kohort.errors import ErrorCode, InvariantViolation
@@ -255,23 +255,25 @@ class TellsAlike(MembershipUpdates):
         super().__init__(runtime, on_news)
         self._fail: Final = fail
 
-    def _translate(self, command: WatchMember) -> Callable[[Any, Any], MemberNews]:
+    def _translate(self, command: commands.WatchMember) -> Callable[[Any, Any], MemberNews]:
         translate = super()._translate(command)
 
-        def checked(asker: object, body: ConsumerGroupHeartbeatReply | Refusal) -> MemberNews:
+        def checked(asker: object, body: commands.ConsumerGroupHeartbeatReply | commands.Refusal) -> MemberNews:
             self._check(command, body)
             return translate(asker, body)
 
         return checked
 
-    def _check(self, command: WatchMember, body: ConsumerGroupHeartbeatReply | Refusal) -> None:
-        if isinstance(body, Refusal) and body.code is ErrorCode.NOT_COORDINATOR:
+    def _check(
+        self, command: commands.WatchMember, body: commands.ConsumerGroupHeartbeatReply | commands.Refusal
+    ) -> None:
+        if isinstance(body, commands.Refusal) and body.code is ErrorCode.NOT_COORDINATOR:
             return
         assert isinstance(self._runtime, NodeCoordination)
         runtime = self._runtime._runtime
         shard, now_ms = runtime._homes[runtime.index_of(command.group_id)].shard, runtime._clock.now_ms()
         member = find_member(shard.groups, command.group_id, command.member_id)
-        heartbeat = ConsumerGroupHeartbeat(
+        heartbeat = commands.ConsumerGroupHeartbeat(
             cause=command.cause,
             request=command.request,
             group_id=command.group_id,
@@ -283,12 +285,12 @@ class TellsAlike(MembershipUpdates):
         )
         replies = [each for each in shard.handle(heartbeat, now_ms=now_ms).effects if isinstance(each, Reply)]
         told = replies[0].body
-        if isinstance(body, Refusal):
-            is_alike = isinstance(told, Refusal) or body.code is ErrorCode.FENCED_MEMBER_EPOCH
+        if isinstance(body, commands.Refusal):
+            is_alike = isinstance(told, commands.Refusal) or body.code is ErrorCode.FENCED_MEMBER_EPOCH
         elif body.assignment is None:
             return
         else:
-            is_alike = isinstance(told, ConsumerGroupHeartbeatReply) and (
+            is_alike = isinstance(told, commands.ConsumerGroupHeartbeatReply) and (
                 (told.member_epoch, told.assignment) == (body.member_epoch, body.assignment)
             )
         if not is_alike:

@@ -45,23 +45,18 @@ class ReaderWatch(Protocol):
 
     def draw_topics(self, random: Random) -> tuple[str, ...]:
         """Draw the topics that a reader subscribes to."""
-        ...
 
     def on_handed_out(self, reader: Reader, record: Any) -> None:
         """Check a record that a reader was handed."""
-        ...
 
     def on_taken(self, reader: Reader, partitions: Sequence[TopicPartition]) -> None:
         """Check a reader that was assigned partitions."""
-        ...
 
     def on_subscribed(self, reader: Reader) -> None:
         """Check a reader that has changed its subscription."""
-        ...
 
     def on_killed(self, member_id: str) -> None:
         """Forget a member whose process is gone."""
-        ...
 
 
 class Reader:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 
 from kohort.coordinator import commands
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import Command, ConsumerGroupHeartbeatReply, GroupCommand, InstallAssignment
 from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
 from kohort.coordinator.decision import ComputeTarget, Decision, ReplyBody
 from kohort.coordinator.invariants import check_classic_group, check_generation_step
@@ -27,9 +26,9 @@ class ComputationLaws:
 
     def __init__(self) -> None:
         #: The target that a step is about to install, and the order that it was computed for.
-        self._installed: tuple[InstallAssignment, ComputeTarget] | None = None
+        self._installed: tuple[commands.InstallAssignment, ComputeTarget] | None = None
 
-    def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:
+    def before_step(self, groups: GroupsState, command: commands.Command | None, decision: Decision) -> None:
         """OneComputation: check the decision, and note the target that is about to be installed."""
         self._installed = None
         computing: dict[str, ComputeTarget | None] = {}
@@ -46,7 +45,7 @@ class ComputationLaws:
                     why = f"{asks} is asked to compute while {asked_of} does"
                     raise LawBroken("OneComputation", why, group_id=record.group_id)
                 computing[record.group_id] = record.computing
-        if isinstance(command, InstallAssignment) and is_target:
+        if isinstance(command, commands.InstallAssignment) and is_target:
             order = groups.consumer[command.group_id].computing
             assert order is not None, "nobody else may install"
             self._installed = command, order
@@ -69,9 +68,9 @@ class ComputationLaws:
                 why = f"{command.member_id} gave {member_id} {len(wanted.get(member_id, ()))} partitions, its target is"
                 raise LawBroken("TargetIsWhole", f"{why} {len(found)} others", group_id=command.group_id)
 
-    def on_decided(self, groups: GroupsState, command: GroupCommand, body: ReplyBody) -> None:
+    def on_decided(self, groups: GroupsState, command: commands.GroupCommand, body: ReplyBody) -> None:
         """OneComputation: check that only the chosen member is told to compute."""
-        if not isinstance(body, ConsumerGroupHeartbeatReply) or not body.should_compute:
+        if not isinstance(body, commands.ConsumerGroupHeartbeatReply) or not body.should_compute:
             return
         group = groups.consumer.get(command.group_id)
         order = None if group is None else group.computing
@@ -95,7 +94,7 @@ class GenerationLaws:
         #: group -> (generation, member id -> assignment) of the leader's word that was accepted last.
         self._planned: dict[str, tuple[int, dict[str, bytes]]] = {}
 
-    def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:
+    def before_step(self, groups: GroupsState, command: commands.Command | None, decision: Decision) -> None:
         """Note the leader's assignment, if it is the one that makes the group Stable."""
         if not isinstance(command, commands.SyncGroup):
             return
@@ -116,7 +115,7 @@ class GenerationLaws:
         if is_stored and group.state is ClassicGroupState.STABLE and group.protocol_type == "consumer":
             _check_one_owner(group)
 
-    def on_decided(self, groups: GroupsState, command: GroupCommand, body: ReplyBody) -> None:
+    def on_decided(self, groups: GroupsState, command: commands.GroupCommand, body: ReplyBody) -> None:
         """LegalAssignment: check that SyncGroup answers carry the assignment of that generation's leader."""
         if not isinstance(command, commands.SyncGroup) or not isinstance(body, commands.SyncGroupReply):
             return

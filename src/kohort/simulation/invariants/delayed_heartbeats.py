@@ -8,14 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kohort.coordinator import commands
-from kohort.coordinator.commands import (
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatReply,
-    Done,
-    GroupCommand,
-    Refusal,
-    WatchMember,
-)
 from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Decision, Reply, ReplyBody
 from kohort.coordinator.delayed_heartbeats import HeartbeatHeld, HeartbeatReleased, MemberWatched, find_member
@@ -63,11 +55,11 @@ class HoldLaws:
             if hold_of is not None:
                 _check_is_of_now(shard, hold_of.command, reply.body, now_ms=now_ms + clock_offset_ms)
 
-    def is_held(self, command: GroupCommand) -> bool:
+    def is_held(self, command: commands.GroupCommand) -> bool:
         """Whether an answer is for a held heartbeat."""
         return command.request in self._held
 
-    def on_decided(self, command: GroupCommand, body: ReplyBody, *, now_ms: int, tells_news: bool) -> None:
+    def on_decided(self, command: commands.GroupCommand, body: ReplyBody, *, now_ms: int, tells_news: bool) -> None:
         """Check that a held heartbeat is answered in time, and not without a reason."""
         hold = self._held.pop(command.request)
         if tells_news and _is_quiet(hold.command, body) and not hold.has_new_configs:
@@ -88,7 +80,7 @@ class HoldLaws:
 
 def _is_quiet(command: commands.AnyHeartbeat, body: ReplyBody) -> bool:
     if not isinstance(body, commands.ConsumerGroupHeartbeatReply) or isinstance(command, commands.Heartbeat):
-        return isinstance(body, Done)
+        return isinstance(body, commands.Done)
     if body.should_compute:
         return False
     if command.member_epoch == JOIN_EPOCH:
@@ -157,18 +149,18 @@ class WordLaws:
             if isinstance(record, MemberWatched):
                 self._told.pop((record.group_id, record.command.member_id), None)
 
-    def on_decided(self, shard: Shard, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
+    def on_decided(self, shard: Shard, command: commands.GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
         """Check an answer after the records that it needs are applied."""
-        if isinstance(command, WatchMember):
+        if isinstance(command, commands.WatchMember):
             _check_told_alike(shard, command, body, now_ms=now_ms)
-            if isinstance(body, ConsumerGroupHeartbeatReply):
+            if isinstance(body, commands.ConsumerGroupHeartbeatReply):
                 self._told.pop((command.group_id, command.member_id), None)
                 if body.assignment is not None:
                     self._told[command.group_id, command.member_id] = command.member_epoch
-        elif isinstance(command, ConsumerGroupHeartbeat):
+        elif isinstance(command, commands.ConsumerGroupHeartbeat):
             self._check_told_again(shard, command, body)
 
-    def _check_told_again(self, shard: Shard, command: ConsumerGroupHeartbeat, body: ReplyBody) -> None:
+    def _check_told_again(self, shard: Shard, command: commands.ConsumerGroupHeartbeat, body: ReplyBody) -> None:
         key = (command.group_id, command.member_id)
         known_epoch = self._told.get(key)
         member = find_member(shard.groups, *key)
@@ -176,19 +168,19 @@ class WordLaws:
             return
         if member is None or member.classic is not None or member.member_epoch < 0:
             del self._told[key]
-        elif isinstance(body, ConsumerGroupHeartbeatReply):
+        elif isinstance(body, commands.ConsumerGroupHeartbeatReply):
             del self._told[key]
             if body.assignment is None and not _says_what_it_has(command, member):
                 why = f"{command.member_id} was told something by a fetch, and its heartbeat is told {body}"
                 raise LawBroken("ToldAgain", why, group_id=command.group_id)
-        elif isinstance(body, Refusal) and body.code is ErrorCode.FENCED_MEMBER_EPOCH:
+        elif isinstance(body, commands.Refusal) and body.code is ErrorCode.FENCED_MEMBER_EPOCH:
             is_fair = command.topic_partitions is not None or command.member_epoch > member.member_epoch
             if not is_fair and command.member_epoch >= known_epoch:
                 why = f"{command.member_id} was told something by a fetch, and is fenced since it does not know that"
                 raise LawBroken("ToldAgain", why, group_id=command.group_id)
 
 
-def _says_what_it_has(command: ConsumerGroupHeartbeat, member: ConsumerMember) -> bool:
+def _says_what_it_has(command: commands.ConsumerGroupHeartbeat, member: ConsumerMember) -> bool:
     """Whether a member lists exactly its assignment, and so shows that it knows every update."""
     if command.topic_partitions is None:
         return False
@@ -196,9 +188,9 @@ def _says_what_it_has(command: ConsumerGroupHeartbeat, member: ConsumerMember) -
     return said == {topic_id: set(partitions) for topic_id, partitions in member.assigned.items() if partitions}
 
 
-def _check_told_alike(shard: Shard, command: WatchMember, body: ReplyBody, *, now_ms: int) -> None:
+def _check_told_alike(shard: Shard, command: commands.WatchMember, body: ReplyBody, *, now_ms: int) -> None:
     member = find_member(shard.groups, command.group_id, command.member_id)
-    heartbeat = ConsumerGroupHeartbeat(
+    heartbeat = commands.ConsumerGroupHeartbeat(
         cause=command.cause,
         request=command.request,
         group_id=command.group_id,
@@ -211,13 +203,13 @@ def _check_told_alike(shard: Shard, command: WatchMember, body: ReplyBody, *, no
     )
     effects = shard.handle(heartbeat, now_ms=now_ms).effects
     told = next(each.body for each in effects if isinstance(each, Reply) and each.request == command.request)
-    if isinstance(body, Refusal):
+    if isinstance(body, commands.Refusal):
         # A member that claims a future epoch is refused for that.
-        is_alike = isinstance(told, Refusal) or body.code is ErrorCode.FENCED_MEMBER_EPOCH
+        is_alike = isinstance(told, commands.Refusal) or body.code is ErrorCode.FENCED_MEMBER_EPOCH
     else:
-        assert isinstance(body, ConsumerGroupHeartbeatReply), body
+        assert isinstance(body, commands.ConsumerGroupHeartbeatReply), body
         is_alike = body.assignment is None or (
-            isinstance(told, ConsumerGroupHeartbeatReply)
+            isinstance(told, commands.ConsumerGroupHeartbeatReply)
             and (told.member_epoch, told.assignment) == (body.member_epoch, body.assignment)
         )
     if not is_alike:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kohort.coordinator import commands
-from kohort.coordinator.commands import Command, GroupCommand
 from kohort.coordinator.decision import Decision, ReplyBody
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import types as facts
@@ -58,7 +57,7 @@ class OffsetLaws:
         #: (group, label of the topic, partition) -> the offset below which the group has processed everything.
         self._processed: dict[Place, int] = {}
 
-    def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:
+    def before_step(self, groups: GroupsState, command: commands.Command | None, decision: Decision) -> None:
         """Check the commits that a decision is about to store or delete."""
         for record in decision.records:
             if isinstance(record, facts.OffsetCommitted):
@@ -68,7 +67,7 @@ class OffsetLaws:
                 self._committed.pop(place, None)
                 self._acknowledged.pop(place, None)
 
-    def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
+    def on_answer(self, command: commands.GroupCommand, body: ReplyBody) -> None:
         """Check that the committed offsets in a reply stay true."""
         if isinstance(command, commands.CommitOffsets) and isinstance(body, commands.CommitOffsetsReply):
             self._on_commit_answered(command, body)
@@ -108,7 +107,9 @@ class OffsetLaws:
         if offset > self._processed.get(place, 0):
             self._processed[place] = offset
 
-    def _on_committed(self, groups: GroupsState, record: facts.OffsetCommitted, command: Command | None) -> None:
+    def _on_committed(
+        self, groups: GroupsState, record: facts.OffsetCommitted, command: commands.Command | None
+    ) -> None:
         place = (record.group_id, record.topic, record.partition)
         before = self._committed.get(place)
         self._committed[place] = (record.topic_id, record.offset)

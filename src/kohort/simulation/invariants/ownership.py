@@ -11,7 +11,6 @@ from typing import Final
 from kohort.assign.assignors import External
 from kohort.coordinator import commands
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import Command, GroupCommand, InstallAssignment, Refusal, TargetComputed
 from kohort.coordinator.commands.admin import SubmitMoves
 from kohort.coordinator.consumer.assignment.assignor_input import chosen_assignor
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun
@@ -47,7 +46,7 @@ class OwnerLaws:
         #: (group, member) -> what it had before the step.
         self._kept: dict[tuple[str, str], set[tuple[TopicId, int]]] = {}
 
-    def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:
+    def before_step(self, groups: GroupsState, command: commands.Command | None, decision: Decision) -> None:
         """Note the partitions that the step may not take from a member."""
         self._kept = {}
         for group_id in dict.fromkeys(record.group_id for record in decision.records):
@@ -75,9 +74,9 @@ class OwnerLaws:
                 why = f"{member.member_id} loses {lost}, which its target gives it"
                 raise LawBroken("NoChangeWithoutMove", why, group_id=group_id)
 
-    def check_release(self, groups: GroupsState, command: GroupCommand, body: ReplyBody) -> None:
+    def check_release(self, groups: GroupsState, command: commands.GroupCommand, body: ReplyBody) -> None:
         """ReleaseIsHeard: check that a list of owned partitions acknowledges the absence of the others."""
-        if not isinstance(command, commands.ConsumerGroupHeartbeat) or isinstance(body, Refusal):
+        if not isinstance(command, commands.ConsumerGroupHeartbeat) or isinstance(body, commands.Refusal):
             return
         group, owned = groups.consumer.get(command.group_id), command.topic_partitions
         member = None if group is None else group.members.get(command.member_id)
@@ -147,7 +146,7 @@ def _was_left_behind(member: ConsumerMember, process: MemberProcess) -> bool:
     )
 
 
-def _starts_anew(command: Command | None, member: ConsumerMember) -> bool:
+def _starts_anew(command: commands.Command | None, member: ConsumerMember) -> bool:
     """Whether a command tells that its member owns nothing, or only a part."""
     if isinstance(command, commands.JoinGroup):
         return member.classic is not None or member.instance_id == command.instance_id
@@ -184,10 +183,10 @@ class MoveLaws:
         self.lost = 0
         self.needed = 0
 
-    def before_step(self, shard: Shard, command: Command | None, decision: Decision) -> None:
+    def before_step(self, shard: Shard, command: commands.Command | None, decision: Decision) -> None:
         """Note the targets that the step replaces."""
         self._before = {}
-        if isinstance(command, TargetComputed | InstallAssignment | SubmitMoves):
+        if isinstance(command, commands.TargetComputed | commands.InstallAssignment | SubmitMoves):
             # Targets of the user's own assignors and of an administrator are not judged.
             return
         for record in decision.records:

@@ -12,16 +12,6 @@ from typing import Final
 
 from kohort.coordinator import commands
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, MemberPut, MemberRemoved
-from kohort.coordinator.commands import (
-    CommitOffsets,
-    Done,
-    GroupCommand,
-    Heartbeat,
-    InstallAssignment,
-    JoinGroup,
-    Refusal,
-    SyncGroup,
-)
 from kohort.coordinator.commands.admin import AlterGroupConfigs, SubmitMoves
 from kohort.coordinator.decision import Arm, Decision, Reply, ReplyBody, TimerKey
 from kohort.coordinator.delayed_heartbeats import HeartbeatReleased
@@ -38,10 +28,10 @@ _JOINING: Final = (ClassicGroupState.EMPTY, ClassicGroupState.PREPARING_REBALANC
 #: Requests that prolong a session; a commit does so in classic groups only.
 _SIGNS: Final = (
     commands.ConsumerGroupHeartbeat,
-    JoinGroup,
-    SyncGroup,
-    Heartbeat,
-    CommitOffsets,
+    commands.JoinGroup,
+    commands.SyncGroup,
+    commands.Heartbeat,
+    commands.CommitOffsets,
 )
 
 
@@ -105,16 +95,16 @@ class SessionLaws:
     def on_released(self, command: commands.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
         """Note whether the answer to a held heartbeat tells a classic member to rejoin."""
         who = command.group_id, command.member_id
-        if isinstance(body, Done):
+        if isinstance(body, commands.Done):
             self._to_rejoin.pop(who, None)
-        elif isinstance(body, Refusal) and body.code == ErrorCode.REBALANCE_IN_PROGRESS:
+        elif isinstance(body, commands.Refusal) and body.code == ErrorCode.REBALANCE_IN_PROGRESS:
             self._to_rejoin.setdefault(who, now_ms)
 
-    def on_decided(self, shard: Shard, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
+    def on_decided(self, shard: Shard, command: commands.GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
         """Note that a member is alive, if its request was accepted."""
         groups = shard.groups
         if not isinstance(command, _SIGNS) or (
-            isinstance(command, CommitOffsets) and command.group_id in groups.consumer
+            isinstance(command, commands.CommitOffsets) and command.group_id in groups.consumer
         ):
             return
         if isinstance(command, commands.ConsumerGroupHeartbeat) and command.member_epoch < 0:
@@ -123,21 +113,21 @@ class SessionLaws:
         member_id = getattr(command, "member_id", "")
         if isinstance(body, commands.JoinGroupReply):
             member_id = body.member_id
-        code = body.code if isinstance(body, Refusal) else getattr(body, "error", ErrorCode.NONE)
+        code = body.code if isinstance(body, commands.Refusal) else getattr(body, "error", ErrorCode.NONE)
         who = (command.group_id, member_id)
-        is_sent_back = isinstance(command, Heartbeat) or isinstance(body, commands.SyncGroupReply)
+        is_sent_back = isinstance(command, commands.Heartbeat) or isinstance(body, commands.SyncGroupReply)
         is_to_rejoin = is_sent_back and code == ErrorCode.REBALANCE_IN_PROGRESS
         if not member_id or not (code == ErrorCode.NONE or is_to_rejoin):
             return
         self._note(shard, who, now_ms=now_ms)
-        if isinstance(command, JoinGroup):
+        if isinstance(command, commands.JoinGroup):
             self._to_rejoin.pop(who, None)
             self._to_sync[who] = now_ms
         elif is_to_rejoin:
             self._to_rejoin.setdefault(who, now_ms)
-        elif isinstance(command, Heartbeat):
+        elif isinstance(command, commands.Heartbeat):
             self._to_rejoin.pop(who, None)
-        elif isinstance(command, SyncGroup):
+        elif isinstance(command, commands.SyncGroup):
             self._to_sync.pop(who, None)
 
     def _note(self, shard: Shard, who: tuple[str, str], *, now_ms: int) -> None:
@@ -266,7 +256,7 @@ class SessionLaws:
 def _is_good(held: commands.AnyHeartbeat, decision: Decision) -> bool:
     """Whether a held heartbeat was answered without a refusal."""
     bodies = (each.body for each in decision.effects if isinstance(each, Reply) and each.request == held.request)
-    return not any(isinstance(body, Refusal) for body in bodies)
+    return not any(isinstance(body, commands.Refusal) for body in bodies)
 
 
 def session_timeout_ms(shard: Shard, group_id: str) -> int:
@@ -420,7 +410,7 @@ class CauseLaws:
                 return _DEADLINES.get(stimulus.kind, frozenset())
             case commands.TopicsChanged():
                 return frozenset({"topics changed"})
-            case commands.TargetComputed() | InstallAssignment():
+            case commands.TargetComputed() | commands.InstallAssignment():
                 return _STEPS
             case SubmitMoves():
                 return frozenset({"administrator moved partitions"})

@@ -14,18 +14,8 @@ from collections.abc import MutableMapping
 from typing import Final, TypeVar
 
 from kohort.coordinator import commands
-from kohort.coordinator.classic.state import (
-    ClassicGroup,
-    ClassicGroupState,
-    ClassicMember,
-    MemberPut,
-    MemberRemoved,
-    NewcomerHosted,
-    RebalanceBegun,
-    StaticMemberReplaced,
-)
+from kohort.coordinator.classic import state as classic
 from kohort.coordinator.classic.subscriptions import read_assignment, read_subscription
-from kohort.coordinator.commands import Command, GroupCommand, Refusal
 from kohort.coordinator.commands.admin import DeleteGroup, SubmitMoves
 from kohort.coordinator.decision import Decision, ReplyBody
 from kohort.coordinator.model import ConsumerGroup, GroupsState
@@ -50,7 +40,7 @@ class StaticLaws:
         #: group -> when the first of those came that wait.
         self._waiting: dict[str, int] = {}
 
-    def on_decided(self, shard: Shard, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
+    def on_decided(self, shard: Shard, command: commands.GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
         """Note that a member is alive, if its request was accepted, or was until it sent epoch -2."""
         if not isinstance(
             command, commands.ConsumerGroupHeartbeat | commands.JoinGroup | commands.SyncGroup | commands.Heartbeat
@@ -59,7 +49,7 @@ class StaticLaws:
         if getattr(command, "member_epoch", 0) < 0 and not shard.settings_for(command.group_id).is_static:
             # A member that leaves for a while keeps the rest of its session, by which it is known to be offline.
             return
-        if not isinstance(body, Refusal):
+        if not isinstance(body, commands.Refusal):
             self._heard[command.group_id, command.member_id or getattr(body, "member_id", "")] = now_ms
 
     def on_held(self, command: commands.AnyHeartbeat, *, now_ms: int) -> None:
@@ -99,7 +89,7 @@ class StaticLaws:
         stored = [record for record in own if isinstance(record, facts.ClassicGroupStored)]
         kept = {member.member_id for record in stored for member in record.members}
         taken = {record.instance_id for record in own if isinstance(record, facts.ConsumerMemberSubscribed)}
-        taken |= {record.member.instance_id for record in own if isinstance(record, MemberPut)}
+        taken |= {record.member.instance_id for record in own if isinstance(record, classic.MemberPut)}
         for record in own:
             if not isinstance(record, facts.ConsumerMemberForgotten) or record.member_id in kept:
                 continue
@@ -182,7 +172,7 @@ class ClassicStaticLaws:
             if clock.has_window and group_id in self._closed:
                 self._window.setdefault(group_id, self._closed[group_id])
 
-    def before_step(self, shard: Shard, command: Command | None, decision: Decision, *, now_ms: int) -> None:
+    def before_step(self, shard: Shard, command: commands.Command | None, decision: Decision, *, now_ms: int) -> None:
         """Check a decision about static groups before it is applied."""
         for group_id in dict.fromkeys(record.group_id for record in decision.records):
             group = shard.groups.classic.get(group_id)
@@ -193,12 +183,12 @@ class ClassicStaticLaws:
             if command is None:
                 self._check_removals(shard, group, own, decision, now_ms=now_ms)
             self._check_beginning(shard, group, own, command, decision, now_ms=now_ms)
-            if any(isinstance(record, NewcomerHosted) for record in own):
+            if any(isinstance(record, classic.NewcomerHosted) for record in own):
                 self._window.setdefault(group_id, now_ms)
 
-    def on_decided(self, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
+    def on_decided(self, command: commands.GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
         """Note an accepted request of a member."""
-        code = body.code if isinstance(body, Refusal) else getattr(body, "error", ErrorCode.NONE)
+        code = body.code if isinstance(body, commands.Refusal) else getattr(body, "error", ErrorCode.NONE)
         if isinstance(command, _SIGNS) and code == ErrorCode.NONE:
             member_id = body.member_id if isinstance(body, commands.JoinGroupReply) else command.member_id
             self._decided[command.request] = (command.group_id, member_id), now_ms
@@ -207,7 +197,7 @@ class ClassicStaticLaws:
         """Note an accepted heartbeat that is answered later."""
         self._heard[command.group_id, command.member_id] = now_ms
 
-    def on_answer(self, command: GroupCommand) -> None:
+    def on_answer(self, command: commands.GroupCommand) -> None:
         """Count a member as heard of once its answer has left."""
         # Records that led to an answer that has left are on disk.
         found = self._decided.pop(command.request, None)
@@ -217,7 +207,7 @@ class ClassicStaticLaws:
     def after_step(self, groups: GroupsState, group_id: str) -> None:
         """NobodyWaitsForTheOffline: check that a join phase ends once every online member has joined."""
         group, clock = groups.classic.get(group_id), groups.clocks.get(group_id)
-        if group is None or clock is None or group.state is not ClassicGroupState.PREPARING_REBALANCE:
+        if group is None or clock is None or group.state is not classic.ClassicGroupState.PREPARING_REBALANCE:
             return
         missing = group.members.keys() - group.awaiting_join.keys()
         is_over = group.awaiting_join and not group.pending and group.initial_remaining_ms is None
@@ -226,12 +216,12 @@ class ClassicStaticLaws:
             raise LawBroken("NobodyWaitsForTheOffline", why, group_id=group_id)
 
     def _check_removals(
-        self, shard: Shard, group: ClassicGroup, own: list[facts.Record], decision: Decision, *, now_ms: int
+        self, shard: Shard, group: classic.ClassicGroup, own: list[facts.Record], decision: Decision, *, now_ms: int
     ) -> None:
         """RegistrationIsKept: check that a named member is removed only after its timeout."""
         allowed_ms = shard.settings_for(group.group_id).group_registration_timeout_ms
         for record in own:
-            member = group.members.get(record.member_id) if isinstance(record, MemberRemoved) else None
+            member = group.members.get(record.member_id) if isinstance(record, classic.MemberRemoved) else None
             if member is None or member.instance_id is None or member.member_id in group.new_members:
                 continue
             heard_ms = self._heard.get((group.group_id, member.member_id))
@@ -244,36 +234,36 @@ class ClassicStaticLaws:
     def _check_beginning(
         self,
         shard: Shard,
-        group: ClassicGroup,
+        group: classic.ClassicGroup,
         own: list[facts.Record],
-        command: Command | None,
+        command: commands.Command | None,
         decision: Decision,
         *,
         now_ms: int,
     ) -> None:
         """Check the reason for which a rebalance begins, if one does."""
-        if not any(isinstance(record, RebalanceBegun) for record in own):
+        if not any(isinstance(record, classic.RebalanceBegun) for record in own):
             return
         group_id, opened_ms = group.group_id, self._window.pop(group.group_id, None)
         if opened_ms is not None:
             self._closed[group_id] = opened_ms
-        if isinstance(command, commands.JoinGroup) and group.state is ClassicGroupState.STABLE:
+        if isinstance(command, commands.JoinGroup) and group.state is classic.ClassicGroupState.STABLE:
             self._check_join(group, own, command)
         is_due = decision.due is not None and decision.due.kind == "clock"
-        if is_due and not any(isinstance(record, MemberRemoved) for record in own):
+        if is_due and not any(isinstance(record, classic.MemberRemoved) for record in own):
             waited_ms = None if opened_ms is None else now_ms - opened_ms
             least_ms = shard.settings_for(group_id).group_expansion_timeout_ms
             if waited_ms is None or waited_ms < least_ms:
                 why = f"new members were gathered for {waited_ms} ms, and not for {least_ms} ms"
                 raise LawBroken("OneRebalancePerWindow", why, group_id=group_id)
 
-    def _check_join(self, group: ClassicGroup, own: list[facts.Record], command: commands.JoinGroup) -> None:
+    def _check_join(self, group: classic.ClassicGroup, own: list[facts.Record], command: commands.JoinGroup) -> None:
         """OneRebalancePerWindow, ReturnsMoveNothing: check that a join makes no other member rebalance."""
         if command.instance_id is not None and command.instance_id not in group.instance_ids:
             why = f"{command.instance_id} is new, and does not wait for the window"
             raise LawBroken("OneRebalancePerWindow", why, group_id=group.group_id)
         for record in own:
-            if not isinstance(record, StaticMemberReplaced) or record.replaced_id == group.leader:
+            if not isinstance(record, classic.StaticMemberReplaced) or record.replaced_id == group.leader:
                 continue
             former = group.members[record.replaced_id]
             if _wants_the_same(group, former, record.member):
@@ -281,7 +271,7 @@ class ClassicStaticLaws:
                 raise LawBroken("ReturnsMoveNothing", why, group_id=group.group_id)
 
 
-def _wants_the_same(group: ClassicGroup, former: ClassicMember, member: ClassicMember) -> bool:
+def _wants_the_same(group: classic.ClassicGroup, former: classic.ClassicMember, member: classic.ClassicMember) -> bool:
     """Whether a returning member's former assignment still fits it.
 
     It does if the member subscribes to the same topics and owns nothing that it has to give up.

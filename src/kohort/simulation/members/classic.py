@@ -12,18 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kohort.coordinator import commands
-from kohort.coordinator.commands import CommitOffsets, FetchOffsets, GroupCommand, OffsetToCommit, Refusal
 from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberWorld, Owned, Wire
 from kohort.simulation.scenario import MemberSettings
-from kohort.wire.embedded import (
-    Subscription,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
+from kohort.wire import embedded
 
 #: The answer of a heartbeat is waited for at least so long, as a part of the session: longer than a broker holds it (a
 #: quarter), and short enough for another one. Java's waits 30 s, librdkafka's for the whole session.
@@ -130,13 +123,13 @@ class ClassicMember(MemberProcess):
         """Whether the member has a generation."""
         return self.generation >= 0
 
-    def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> FetchOffsets:
+    def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> commands.FetchOffsets:
         """Build an OffsetFetch, which names no member before version 9."""
-        return FetchOffsets(cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, partitions=partitions)
+        return commands.FetchOffsets(cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, partitions=partitions)
 
-    def build_commit(self, offsets: tuple[OffsetToCommit, ...]) -> CommitOffsets:
+    def build_commit(self, offsets: tuple[commands.OffsetToCommit, ...]) -> commands.CommitOffsets:
         """Build an OffsetCommit with the generation."""
-        return CommitOffsets(
+        return commands.CommitOffsets(
             cause=NO_CAUSE,
             request=NO_REQUEST,
             group_id=self.group_id,
@@ -159,7 +152,7 @@ class ClassicMember(MemberProcess):
         # Answers come in the order of the requests: while JoinGroup is parked, so are those behind it.
         return usual_ms + self.settings.rebalance_timeout_ms if self.is_rejoining else usual_ms
 
-    def may_send_again(self, command: GroupCommand) -> bool:
+    def may_send_again(self, command: commands.GroupCommand) -> bool:
         """Whether a request may be sent again; of JoinGroup only the latest."""
         if isinstance(command, commands.JoinGroup):
             # A static member without an id would take its own place.
@@ -173,7 +166,7 @@ class ClassicMember(MemberProcess):
         owned: dict[str, list[int]] = {}
         for topic, partition in sorted(self.owned):
             owned.setdefault(topic, []).append(partition)
-        metadata = encode_subscription(self.topics, owned_partitions=owned, generation_id=self.generation)
+        metadata = embedded.encode_subscription(self.topics, owned_partitions=owned, generation_id=self.generation)
         names = ("cooperative-sticky",) if self.is_cooperative else ("range", "roundrobin")
         command = commands.JoinGroup(
             cause=NO_CAUSE,
@@ -206,7 +199,7 @@ class ClassicMember(MemberProcess):
     def _on_joined(self, number: int, body: ReplyBody) -> None:
         if self._round != number:
             return
-        if isinstance(body, Refusal):
+        if isinstance(body, commands.Refusal):
             self._on_error(body.code)
             return
         assert isinstance(body, commands.JoinGroupReply), body
@@ -236,7 +229,7 @@ class ClassicMember(MemberProcess):
         self.later(delay_ms, send)
 
     def _plan(self, reply: commands.JoinGroupReply) -> dict[str, bytes]:
-        subscriptions = {member.member_id: decode_subscription(member.metadata) for member in reply.members}
+        subscriptions = {member.member_id: embedded.decode_subscription(member.metadata) for member in reply.members}
         self._planned_topics = tuple({topic for found in subscriptions.values() for topic in found.topics})
         self._planned_with = self.world.topics.partitions_of(self._planned_topics)
         build = plan_cooperative if self.is_cooperative else plan_eager
@@ -247,7 +240,7 @@ class ClassicMember(MemberProcess):
             by_topic: dict[str, list[int]] = {}
             for topic, partition in partitions:
                 by_topic.setdefault(topic, []).append(partition)
-            blobs[member_id] = encode_assignment(by_topic)
+            blobs[member_id] = embedded.encode_assignment(by_topic)
         return blobs
 
     # Sync.
@@ -273,14 +266,14 @@ class ClassicMember(MemberProcess):
     def _on_synced(self, number: int, body: ReplyBody) -> None:
         if self._round != number:
             return
-        if isinstance(body, Refusal):
+        if isinstance(body, commands.Refusal):
             self._on_error(body.code)
             return
         assert isinstance(body, commands.SyncGroupReply), body
         if body.error != ErrorCode.NONE:
             self._on_error(body.error)
             return
-        found = decode_assignment(body.assignment).partitions
+        found = embedded.decode_assignment(body.assignment).partitions
         assigned = {(topic, partition) for topic, partitions in found.items() for partition in partitions}
         revoked = self.owned - assigned
         if self.instance_id is not None and self.generation > self.synced_generation + 1:
@@ -334,7 +327,7 @@ class ClassicMember(MemberProcess):
         def on_reply(body: ReplyBody) -> None:
             if self._chain != chain:
                 return
-            code = body.code if isinstance(body, Refusal) else ErrorCode.NONE
+            code = body.code if isinstance(body, commands.Refusal) else ErrorCode.NONE
             # While the application gives partitions up the member stays alive, and knows already.
             is_known = code == ErrorCode.REBALANCE_IN_PROGRESS and self.is_rejoining
             if code == ErrorCode.NONE or is_known:
@@ -387,7 +380,7 @@ Partition = tuple[str, int]
 
 
 def plan_eager(
-    subscriptions: Mapping[str, Subscription], partitions: Sequence[Partition]
+    subscriptions: Mapping[str, embedded.Subscription], partitions: Sequence[Partition]
 ) -> dict[str, list[Partition]]:
     """Assign each partition to the next member that subscribes to its topic."""
     plan: dict[str, list[Partition]] = {member_id: [] for member_id in sorted(subscriptions)}
@@ -401,7 +394,7 @@ def plan_eager(
 
 
 def plan_cooperative(
-    subscriptions: Mapping[str, Subscription], partitions: Sequence[Partition]
+    subscriptions: Mapping[str, embedded.Subscription], partitions: Sequence[Partition]
 ) -> dict[str, list[Partition]]:
     """Balance the partitions with few moves; a partition that moves gets no owner in this round."""
     claims = _claims(subscriptions)
@@ -427,7 +420,7 @@ def plan_cooperative(
     }
 
 
-def _claims(subscriptions: Mapping[str, Subscription]) -> dict[Partition, str]:
+def _claims(subscriptions: Mapping[str, embedded.Subscription]) -> dict[Partition, str]:
     """Return the owner that claims each partition; of two, the one of the younger generation."""
     claims: dict[Partition, str] = {}
     for member_id, subscription in sorted(subscriptions.items(), key=lambda item: (item[1].generation_id, item[0])):
@@ -437,7 +430,7 @@ def _claims(subscriptions: Mapping[str, Subscription]) -> dict[Partition, str]:
     return claims
 
 
-def _even_out(plan: dict[str, list[Partition]], subscriptions: Mapping[str, Subscription]) -> None:
+def _even_out(plan: dict[str, list[Partition]], subscriptions: Mapping[str, embedded.Subscription]) -> None:
     """Move single partitions from the fullest member to the emptiest, while that helps."""
     for _ in range(sum(map(len, plan.values()))):
         emptiest = min(plan, key=lambda member_id: len(plan[member_id]))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.assign.assignors import built_in
 from kohort.assign.interface import Assignable
 from kohort.coordinator import commands
-from kohort.coordinator.commands import ClientAssignor, Refusal
 from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST
@@ -56,11 +55,14 @@ class Computation:
         self._metadata = 0
         self._reason = 0
 
-    def assignors(self) -> tuple[ClientAssignor, ...]:
+    def assignors(self) -> tuple[commands.ClientAssignor, ...]:
         """Return the assignors that the member names in its heartbeat."""
         reason, self._reason = self._reason, 0
         metadata = str(self._metadata).encode()
-        return (ClientAssignor("own", 0, 3, reason, 2, metadata), ClientAssignor("other", 1, 1, 0, 1, b""))
+        return (
+            commands.ClientAssignor("own", 0, 3, reason, 2, metadata),
+            commands.ClientAssignor("other", 1, 1, 0, 1, b""),
+        )
 
     def change(self) -> None:
         """Change the assignor's metadata, or give a reason to compute again."""
@@ -95,7 +97,7 @@ class Computation:
             self._prepare()
 
     def _on_prepared(self, body: ReplyBody) -> None:
-        if isinstance(body, Refusal):
+        if isinstance(body, commands.Refusal):
             self._on_refused(body)
             return
         assert isinstance(body, commands.PrepareAssignmentReply), body
@@ -108,7 +110,7 @@ class Computation:
         act: Callable[[commands.PrepareAssignmentReply], None] = getattr(self, how)
         self._member.later(self._random.randint(0, _USUAL_MS), partial(act, body))
 
-    def _on_refused(self, body: Refusal) -> None:
+    def _on_refused(self, body: commands.Refusal) -> None:
         if body.code == ErrorCode.STALE_MEMBER_EPOCH and self._is_busy:
             # An answer to a heartbeat that tells the epoch is on its way.
             self._member.later(_AGAIN_MS, self._on_failure)
@@ -131,7 +133,7 @@ class Computation:
         member.ask(replace(command, **fields), self._on_installed, self._on_failure)
 
     def _on_installed(self, body: ReplyBody) -> None:
-        if isinstance(body, Refusal) and body.code == ErrorCode.STALE_MEMBER_EPOCH:
+        if isinstance(body, commands.Refusal) and body.code == ErrorCode.STALE_MEMBER_EPOCH:
             self._on_refused(body)
         else:
             self._is_busy = False

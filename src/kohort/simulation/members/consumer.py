@@ -16,13 +16,6 @@ from re import fullmatch
 from typing import Final
 
 from kohort.coordinator import commands
-from kohort.coordinator.commands import (
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatReply,
-    GroupCommand,
-    Partitions,
-    Refusal,
-)
 from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
@@ -203,9 +196,9 @@ class ConsumerMember(MemberProcess):
             offsets=offsets,
         )
 
-    def may_send_again(self, command: GroupCommand) -> bool:
+    def may_send_again(self, command: commands.GroupCommand) -> bool:
         """Whether a request may be sent again; a heartbeat only if it is complete."""
-        if isinstance(command, ConsumerGroupHeartbeat):
+        if isinstance(command, commands.ConsumerGroupHeartbeat):
             # KIP-848 has no other way to learn of an assignment that was lost.
             return command.member_epoch >= 0 and command.rebalance_timeout_ms >= 0
         return super().may_send_again(command)
@@ -240,7 +233,7 @@ class ConsumerMember(MemberProcess):
 
         self.later(delay_ms, act)
 
-    def _build(self, epoch: int) -> ConsumerGroupHeartbeat:
+    def _build(self, epoch: int) -> commands.ConsumerGroupHeartbeat:
         is_full = epoch == 0 or (self._says_everything and epoch > 0)
         says_topics = is_full or self._has_new_topics
         says_owned = self._is_listing = is_full or self._acknowledges
@@ -254,7 +247,7 @@ class ConsumerMember(MemberProcess):
         if says_topics and (self.pattern or self._said_pattern):
             # A member that has dropped its pattern says so until it joins anew; one that never had one says nothing.
             self._said_pattern, pattern = self.pattern or self._said_pattern, self.pattern or ""
-        return ConsumerGroupHeartbeat(
+        return commands.ConsumerGroupHeartbeat(
             cause=NO_CAUSE,
             request=NO_REQUEST,
             group_id=self.group_id,
@@ -277,7 +270,7 @@ class ConsumerMember(MemberProcess):
     #: The next heartbeat lists what is owned.
     _acknowledges = False
 
-    def by_id(self, partitions: set[Owned]) -> Partitions:
+    def by_id(self, partitions: set[Owned]) -> commands.Partitions:
         """Return partitions by topic id, as requests name them."""
         found: dict[TopicId, list[int]] = {}
         for label, number in sorted(partitions):
@@ -311,7 +304,7 @@ class ConsumerMember(MemberProcess):
         self._says_everything = True
         self._heartbeat_at_once()
 
-    def take_news(self, body: ConsumerGroupHeartbeatReply) -> None:
+    def take_news(self, body: commands.ConsumerGroupHeartbeatReply) -> None:
         """Take an assignment of the coordinator, from a heartbeat or an update."""
         self.member_epoch = max(body.member_epoch, self.member_epoch)
         assert body.assignment is not None
@@ -323,7 +316,7 @@ class ConsumerMember(MemberProcess):
         self._is_asking = self._is_listing = False
         if self.is_leaving:
             return
-        if isinstance(body, Refusal):
+        if isinstance(body, commands.Refusal):
             self._on_refused(body.code)
             return
         assert isinstance(body, NumberedReply), body
@@ -507,7 +500,7 @@ class Words:
         member = self._member
         if era != self._era or member.is_leaving:
             return
-        if isinstance(body, Refusal):
+        if isinstance(body, commands.Refusal):
             is_asked_about = body.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
             if is_asked_about and epoch == member.member_epoch:
                 member.say_everything()
@@ -578,7 +571,7 @@ class Publisher:
         is_said = self.wanted is not None and (is_full or self.wanted != self._taken)
         return self.wanted if is_said else None, self._version if self.watches else -1
 
-    def on_answer(self, body: ConsumerGroupHeartbeatReply) -> None:
+    def on_answer(self, body: commands.ConsumerGroupHeartbeatReply) -> None:
         """Note that the sent metadata is taken, and take the others' metadata from the answer."""
         self._taken = self._said
         news = body.metadata_news

@@ -15,7 +15,6 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kohort.coordinator import commands
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, GroupCommand, Refusal
 from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
@@ -59,27 +58,21 @@ class MemberWorld(Protocol):
 
     def has_younger_process(self, process: MemberProcess) -> bool:
         """Whether a later process bears the same name."""
-        ...
 
     def has_older_process(self, process: MemberProcess) -> bool:
         """Whether an earlier process of the same name is still alive."""
-        ...
 
     def draw_pattern(self) -> str | None:
         """Draw the pattern of a subscription; `None` for one by names."""
-        ...
 
     def on_ownership_changed(self, process: MemberProcess) -> None:
         """Check the owners after a member's ownership has changed."""
-        ...
 
     def on_begun(self, group_id: str, topic: str, partition: int, offset: int) -> None:
         """Check the offset from which a member begins to process."""
-        ...
 
     def on_processed(self, group_id: str, topic: str, partition: int, offset: int) -> None:
         """Check the next offset of a member that has processed records."""
-        ...
 
 
 class MemberProcess:
@@ -223,7 +216,7 @@ class MemberProcess:
 
     def ask(
         self,
-        command: GroupCommand,
+        command: commands.GroupCommand,
         on_reply: Callable[[ReplyBody], None],
         on_failure: Callable[[], None],
         *,
@@ -234,7 +227,7 @@ class MemberProcess:
 
     def _send(
         self,
-        command: GroupCommand,
+        command: commands.GroupCommand,
         on_reply: Callable[[ReplyBody], None],
         on_failure: Callable[[], None],
         timeout_ms: int,
@@ -270,10 +263,10 @@ class MemberProcess:
         else:
             self.later(self.settings.retry_backoff_ms, on_failure)
 
-    def on_timeout(self, command: GroupCommand) -> None:
+    def on_timeout(self, command: commands.GroupCommand) -> None:
         """Handle a request without an answer in time."""
         self.tell("waits no longer for an answer")
-        if self.world.is_at_peace and isinstance(command, ConsumerGroupHeartbeat):
+        if self.world.is_at_peace and isinstance(command, commands.ConsumerGroupHeartbeat):
             why = f"{self.name} gives its connection up, since a heartbeat is not answered in the time that it has"
             raise LawBroken("HoldsEndInTime", why, group_id=self.group_id)
 
@@ -281,7 +274,7 @@ class MemberProcess:
         """Subscribe to other topics."""
         raise NotImplementedError
 
-    def may_send_again(self, command: GroupCommand) -> bool:
+    def may_send_again(self, command: commands.GroupCommand) -> bool:
         """Whether a client may repeat this request unchanged, so that the coordinator sees it twice.
 
         Not a commit: by then there may be a newer one.
@@ -384,7 +377,7 @@ class MemberProcess:
             return
 
         def on_reply(body: ReplyBody) -> None:
-            if isinstance(body, Refusal):
+            if isinstance(body, commands.Refusal):
                 self.on_commit_refused(body.code)
 
         self.ask(self.build_commit(offsets), on_reply, lambda: None, timeout_ms=self.patience_ms())

@@ -66,19 +66,15 @@ class QueryWatch(Protocol):
     @property
     def queries(self) -> QueryPlan:
         """The plan of the queries."""
-        ...
 
     def names(self) -> set[str]:
         """Return the names of the group's present members, as a coordinator describes them."""
-        ...
 
     def on_reader_ends(self, query: StreamingQuery, reader: ReaderProcess) -> None:
         """Note the batch of an ended reader."""
-        ...
 
     def on_fenced(self, reader: ReaderProcess) -> None:
         """Excuse the open batch of a fenced query."""
-        ...
 
 
 @dataclass

@@ -19,6 +19,7 @@ from kohort.spark.driver_channel import BatchDone, Drain, fingerprint, is_open, 
 from kohort.spark.offsets import SourceState, read_sources
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -127,11 +128,15 @@ def _name(query: Any) -> str:
 def _report(query: StreamingQuery, drained: tuple[str, ...]) -> Stopped:
     progress = query.lastProgress
     ends: dict[TopicPartition, int] = {}
-    batch_id = -1
-    if progress is not None:
-        # Progress without records has the number of the batch to come.
-        batch_id = progress.batchId if "addBatch" in progress.durationMs else progress.batchId - 1
-        for state in read_sources(progress):
-            for partition, end in state.ends.items():
-                ends[partition] = min(end, ends.get(partition, end))
-    return Stopped(query=_name(query), batch_id=batch_id, ends=ends, drained=drained)
+    for state in read_sources(progress) if progress is not None else ():
+        for partition, end in state.ends.items():
+            ends[partition] = min(end, ends.get(partition, end))
+    return Stopped(query=_name(query), batch_id=last_batch_id(progress), ends=ends, drained=drained)
+
+
+def last_batch_id(progress: StreamingQueryProgress | None) -> int:
+    """Return the number of the last batch that a query's run has finished, -1 before that."""
+    if progress is None:
+        return -1
+    # Progress without records has the number of the batch to come.
+    return progress.batchId if "addBatch" in progress.durationMs else progress.batchId - 1

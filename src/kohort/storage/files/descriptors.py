@@ -14,7 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from typing import Final, Protocol
+from typing import Final
 from weakref import ref
 
 from kohort.records.row_kernels import blank as blank_bytes
@@ -201,6 +201,7 @@ class ReopenableFile:
         #: Device and number of the file; known once it had to let go.
         self._identity: tuple[int, int] | None = None
         self._is_nowait_known = _NOWAIT != 0
+        #: Whether it was used since the last look of `OpenFiles`, which resets it.
         self.is_used = True
         #: Counts the writes, and those that a sync has covered; each is raised by one thread only.
         self._written = self._synced = 0
@@ -276,31 +277,14 @@ def open_descriptor(path: str, flags: int, files: OpenFiles, mode: int = 0o644) 
 
 # The bound on open files: those that were not used for long give their descriptors back.
 #
-# Laws: a file that is told to let its descriptor go opens itself again when somebody uses it, so nobody but the clock
-# of the system notices. Files with bytes that no sync has covered keep theirs while others can give one: the system
-# reports what it could not write to descriptors that are open then (and, from Linux 4.16 on, once to the next that is
-# opened, so that a sync by a new descriptor covers the bytes and tells of their errors as well). Safe in every thread:
-# each step is one operation on a dictionary.
+# Laws: a file that was told to let its descriptor go opens itself again at its next use. Files with bytes that no sync
+# has covered keep theirs while others can give one: the system reports what it could not write to descriptors that are
+# open then (and, from Linux 4.16 on, once to the next that is opened, so that a sync by a new descriptor covers the
+# bytes and tells of their errors as well). Safe in every thread: each step is one operation on a dictionary.
 # Source: Corbató's clock algorithm; errseq(9) in the kernel's documentation; fsync(2).
 
 #: Of the files that may be open, so many are closed at once when another one is opened.
 _SHARE_CLOSED: Final = 16
-
-
-class Evictable(Protocol):
-    """A file that can do without its descriptor for a while."""
-
-    #: Whether it was used since the cache's last look; the cache resets it.
-    is_used: bool
-
-    @property
-    def is_unsynced(self) -> bool:
-        """Whether the file has bytes that no sync has covered."""
-        ...
-
-    def let_go(self) -> None:
-        """Close the descriptor, as soon as no other thread is using it."""
-        ...
 
 
 class OpenFiles:
@@ -315,18 +299,18 @@ class OpenFiles:
         #: How they are opened, of the flags of open(2).
         self.access: Final = os.O_RDONLY if reads_only else os.O_RDWR
         #: By identity, the one that was opened first in front.
-        self._files: Final[dict[int, ref[Evictable]]] = {}
+        self._files: Final[dict[int, ref[ReopenableFile]]] = {}
 
     def __len__(self) -> int:
         return len(self._files)
 
-    def opened(self, file: Evictable) -> None:
+    def opened(self, file: ReopenableFile) -> None:
         """Add a file that was just opened."""
         self._files[id(file)] = ref(file)
         if len(self._files) > self.limit:
             self.close_some()
 
-    def closed(self, file: Evictable) -> None:
+    def closed(self, file: ReopenableFile) -> None:
         """Remove a file that is closed or gone."""
         self._files.pop(id(file), None)
 
@@ -341,10 +325,10 @@ class OpenFiles:
                 break
         return wanted < max(1, self.limit // _SHARE_CLOSED)
 
-    def _least_used(self) -> Iterator[Evictable]:
+    def _least_used(self) -> Iterator[ReopenableFile]:
         """Yield the files in the order in which they should be closed."""
-        unsynced: list[Evictable] = []
-        used: list[Evictable] = []
+        unsynced: list[ReopenableFile] = []
+        used: list[ReopenableFile] = []
         for key, known in list(self._files.items()):
             file = known()
             if file is None:

@@ -33,23 +33,18 @@ class LogFile(Protocol):
 
     def size(self) -> int:
         """Return the size of the file in bytes."""
-        ...
 
     def write(self, position: int, data: Buffer) -> None:
         """Write all of `data` at `position`, or nothing and raise `StorageError`."""
-        ...
 
     def read(self, position: int, size: int, *, wait: bool = True) -> bytes:
         """Read up to `size` bytes; fewer at the end of the file. `NotResidentError` unless `wait`."""
-        ...
 
     def view(self, position: int, size: int, *, wait: bool = True) -> memoryview:
         """Read for clients: a read-only view, counted while it is in use; for the owner's thread."""
-        ...
 
     def truncate(self, size: int) -> None:
         """Truncate the file to `size` bytes."""
-        ...
 
     def sync(self) -> None:
         """Make everything written so far durable; safe beside writes of another thread.
@@ -57,7 +52,6 @@ class LogFile(Protocol):
         Raises:
             SyncFailedError: the bytes may be lost.
         """
-        ...
 
 
 class Directory(Protocol):
@@ -65,7 +59,6 @@ class Directory(Protocol):
 
     def sync(self) -> None:
         """Make creations, renames and removals in it durable; `SyncFailedError` if that fails."""
-        ...
 
 
 class FileLock(Protocol):
@@ -73,11 +66,9 @@ class FileLock(Protocol):
 
     def release(self) -> None:
         """Release the lock; a second call does nothing."""
-        ...
 
     def find_loss(self) -> str:
         """Describe the loss of the lock's file or directory as a sentence; empty if both are in place."""
-        ...
 
 
 class FileSystem(Protocol):
@@ -92,51 +83,39 @@ class FileSystem(Protocol):
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents where they are missing."""
-        ...
 
     def list_directory(self, path: str) -> list[str]:
         """Return the names in a directory, sorted; none if it does not exist."""
-        ...
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory exists."""
-        ...
 
     def stamp(self, path: str) -> tuple[int, int, int] | None:
         """Return inode, size and last change of a file or directory; `None` if it cannot be looked at."""
-        ...
 
     def open(self, path: str, *, create: bool = False) -> LogFile:
         """Open a file for reading and writing; create an empty one if asked and missing."""
-        ...
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file or directory; an existing file is replaced in one step."""
-        ...
 
     def remove(self, path: str) -> None:
         """Remove a file, or a directory with its content; a missing one is ignored."""
-        ...
 
     def open_directory(self, path: str) -> Directory:
         """Open a directory that is to be synced, before anything in it is changed."""
-        ...
 
     def sync_directory(self, path: str) -> None:
         """Open and sync a directory; `SyncFailedError`, or another `StorageError` if no sync began."""
-        ...
 
     def lock(self, path: str, owner: str) -> FileLock | None:
         """Lock a file that is created for it with the text `owner`; `None` if another process holds it."""
-        ...
 
     def random_bytes(self, count: int) -> bytes:
         """Return random bytes for new identities."""
-        ...
 
     def space(self, path: str) -> tuple[int, int]:
         """Return a volume's total and usable bytes; -1 where they are unknown."""
-        ...
 
 
 def read_bounded(fs: FileSystem, path: str, *, limit_bytes: int) -> bytes:

@@ -98,14 +98,8 @@ def _load(fs: FileSystem, path: str) -> Hole | None:
 
 def keep_damage(fs: FileSystem, directory: str, hole: Hole, damaged: LogFile | None) -> None:
     """Write a hole's file durably; `damaged` is the file with the bytes, `None` if there are none."""
-    temporary = f"{directory}/{hole.name}{UNFINISHED_SUFFIX}"
-    fs.remove(temporary)
-    file = fs.open(temporary, create=True)
-    head = _head(hole)
-    file.write(0, head)
-    if damaged is not None:
-        _copy(damaged, hole.position, hole.size_bytes, file, len(head))
-    _put(fs, directory, file, temporary, hole.name)
+    size = 0 if damaged is None else hole.size_bytes
+    copy_range(fs, directory, hole.name, damaged, start=hole.position, size=size, head=_head(hole))
 
 
 def settle(fs: FileSystem, directory: str, hole: Hole) -> Hole:
@@ -113,36 +107,27 @@ def settle(fs: FileSystem, directory: str, hole: Hole) -> Hole:
     old = fs.open(f"{directory}/{hole.name}")
     start = old.read(0, _HEAD_LIMIT_BYTES).find(b"\n") + 1
     settled = replace(hole, is_settled=True)
-    temporary = f"{directory}/{hole.name}{UNFINISHED_SUFFIX}"
-    fs.remove(temporary)
-    file = fs.open(temporary, create=True)
-    head = _head(settled)
-    file.write(0, head)
-    _copy(old, start, old.size() - start, file, len(head))
-    _put(fs, directory, file, temporary, hole.name)
+    copy_range(fs, directory, hole.name, old, start=start, size=old.size() - start, head=_head(settled))
     return settled
 
 
-def copy_range(fs: FileSystem, directory: str, name: str, source: LogFile, *, start: int, size: int) -> None:
-    """Copy a part of a file into a new one, durably."""
+def copy_range(
+    fs: FileSystem, directory: str, name: str, source: LogFile | None, *, start: int, size: int, head: bytes = b""
+) -> None:
+    """Copy a part of a file into a new one behind `head`, durably; `source` may be `None` if `size` is 0."""
     temporary = f"{directory}/{name}{UNFINISHED_SUFFIX}"
     fs.remove(temporary)
     file = fs.open(temporary, create=True)
-    _copy(source, start, size, file, 0)
-    _put(fs, directory, file, temporary, name)
+    if head:
+        file.write(0, head)
+    for at in range(0, size, _COPY_BYTES):
+        assert source is not None, "there are bytes to copy"
+        file.write(len(head) + at, source.read(start + at, min(_COPY_BYTES, size - at)))
+    file.sync()
+    fs.rename(temporary, f"{directory}/{name}")
+    fs.sync_directory(directory)
 
 
 def _head(hole: Hole) -> bytes:
     text = json.dumps(asdict(replace(hole, reason=hole.reason[:_REASON_LIMIT]))).encode()
     return b"%08x %s\n" % (crc32c(text), text)
-
-
-def _copy(source: LogFile, start: int, size: int, target: LogFile, position: int) -> None:
-    for at in range(0, size, _COPY_BYTES):
-        target.write(position + at, source.read(start + at, min(_COPY_BYTES, size - at)))
-
-
-def _put(fs: FileSystem, directory: str, file: LogFile, temporary: str, name: str) -> None:
-    file.sync()
-    fs.rename(temporary, f"{directory}/{name}")
-    fs.sync_directory(directory)

@@ -14,7 +14,6 @@ import json
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from dataclasses import asdict, dataclass
 from operator import itemgetter
 from struct import Struct
 from typing import Final, NamedTuple
@@ -33,6 +32,8 @@ SUFFIXES: Final = (INDEX_SUFFIX, TIME_SUFFIX, FACTS_SUFFIX)
 #: The suffix of an empty file: everything before its offset was durable before later records were acknowledged.
 SYNCED_SUFFIX: Final = ".synced"
 _FACTS_LIMIT_BYTES: Final = 4096
+#: Facts -> their names in the file, where these differ.
+_NAMES: Final = {"offset_index": "index", "time_index": "timeindex"}
 #: Entries that are read at a time.
 _CHUNK: Final = 512
 _OFFSET_ENTRY: Final = Struct(">II")
@@ -43,8 +44,7 @@ class IndexDamagedError(StorageError):
     """An index file that is not as it was written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentFacts:
+class SegmentFacts(NamedTuple):
     """The facts about the first `size` bytes of a segment, known without reading them."""
 
     #: Behind the last offset in them.
@@ -55,8 +55,8 @@ class SegmentFacts:
     max_timestamp_position: int
     has_gaps: bool
     #: (bytes, CRC-32C) of the two files.
-    index: tuple[int, int]
-    timeindex: tuple[int, int]
+    offset_index: tuple[int, int] = (0, 0)
+    time_index: tuple[int, int] = (0, 0)
     #: CRC-32C of these bytes; `None` until they were scrubbed.
     checksum: int | None = None
 
@@ -79,7 +79,7 @@ def sum_of(content: bytes) -> tuple[int, int]:
 
 def save_facts(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts) -> None:
     """Write the facts of a segment."""
-    text = json.dumps(asdict(facts)).encode()
+    text = json.dumps({_NAMES.get(name, name): fact for name, fact in facts._asdict().items()}).encode()
     _write(fs, index_path(directory, base_offset, FACTS_SUFFIX), b"%08x %s\n" % (crc32c(text), text))
 
 
@@ -93,13 +93,15 @@ def load_facts(fs: FileSystem, directory: str, base_offset: int) -> SegmentFacts
         text = text.removesuffix(b"\n")
         if int(checksum, 16) != crc32c(text):
             return None
-        rows = parse_json(text)
-        rows["index"], rows["timeindex"] = _pair(rows["index"]), _pair(rows["timeindex"])
+        rows = {**parse_json(text)}
+        rows |= {fact: _pair(rows.pop(name)) for fact, name in _NAMES.items()}
         facts = SegmentFacts(**rows)
     except (StorageError, ValueError, TypeError, KeyError):
         return None
     numbers = (facts.end_offset, facts.size, facts.first_timestamp, facts.max_timestamp, facts.max_timestamp_position)
-    return facts if all(isinstance(number, int) for number in (*numbers, *facts.index, *facts.timeindex)) else None
+    return (
+        facts if all(isinstance(number, int) for number in (*numbers, *facts.offset_index, *facts.time_index)) else None
+    )
 
 
 def _pair(found: list[int]) -> tuple[int, int]:
@@ -114,8 +116,8 @@ def load_index(
     """Load a whole index into memory, to extend it; `None` if it is damaged or unreadable."""
     found = []
     for suffix, (size, checksum), width in (
-        (INDEX_SUFFIX, facts.index, OFFSET_ENTRY_BYTES),
-        (TIME_SUFFIX, facts.timeindex, TIME_ENTRY_BYTES),
+        (INDEX_SUFFIX, facts.offset_index, OFFSET_ENTRY_BYTES),
+        (TIME_SUFFIX, facts.time_index, TIME_ENTRY_BYTES),
     ):
         path = index_path(directory, base_offset, suffix)
         try:
@@ -130,7 +132,7 @@ def load_index(
 
 def has_index(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts) -> bool:
     """Whether both index files exist with the size that was written."""
-    for suffix, (size, _) in ((INDEX_SUFFIX, facts.index), (TIME_SUFFIX, facts.timeindex)):
+    for suffix, (size, _) in ((INDEX_SUFFIX, facts.offset_index), (TIME_SUFFIX, facts.time_index)):
         path = index_path(directory, base_offset, suffix)
         if not fs.exists(path) or fs.open(path).size() != size:
             return False
@@ -165,9 +167,11 @@ class FiledIndex:
     def __init__(self, fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts) -> None:
         self._base = base_offset
         self._offsets = _Entries(
-            fs, index_path(directory, base_offset, INDEX_SUFFIX), facts.index, layout=_OFFSET_ENTRY
+            fs, index_path(directory, base_offset, INDEX_SUFFIX), facts.offset_index, layout=_OFFSET_ENTRY
         )
-        self._times = _Entries(fs, index_path(directory, base_offset, TIME_SUFFIX), facts.timeindex, layout=_TIME_ENTRY)
+        self._times = _Entries(
+            fs, index_path(directory, base_offset, TIME_SUFFIX), facts.time_index, layout=_TIME_ENTRY
+        )
         assert (_OFFSET_ENTRY.size, _TIME_ENTRY.size) == (OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES)
         #: Whether the checksums were verified since the broker started.
         self.is_checked = False

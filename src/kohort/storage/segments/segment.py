@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from struct import Struct
 from typing import Final, Literal, NamedTuple
@@ -21,18 +20,8 @@ from kohort.records.header import HEADER_SIZE, BatchHeader, parse_header
 from kohort.records.timesearch import LIMIT_BYTES, first_record_since
 from kohort.storage.files.descriptors import WorkNeededError
 from kohort.storage.files.fs import Buffer, FileSystem, LogFile
-from kohort.storage.segments.indexes import (
-    INDEX_INTERVAL_BYTES,
-    SUFFIXES,
-    SYNCED_SUFFIX,
-    FiledIndex,
-    IndexDamagedError,
-    SegmentFacts,
-    SegmentIndex,
-    index_path,
-    load_index,
-    mark_synced,
-)
+from kohort.storage.segments import indexes
+from kohort.storage.segments.indexes import INDEX_INTERVAL_BYTES, FiledIndex, IndexDamagedError, SegmentIndex
 
 #: The suffix of a segment file, as Kafka's.
 SUFFIX: Final = ".log"
@@ -165,23 +154,23 @@ class Segment:
         self.size = position + header.batch_length + _LENGTH_OVERHEAD
 
     @classmethod
-    def known(cls, fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts) -> Segment:
+    def known(cls, fs: FileSystem, directory: str, base_offset: int, facts: indexes.SegmentFacts) -> Segment:
         """Open a segment from its index files, without reading it."""
         segment = cls(fs, directory, base_offset, is_entry_durable=True)
         segment.use_filed(facts)
         return segment
 
-    def use_filed(self, facts: SegmentFacts) -> None:
+    def use_filed(self, facts: indexes.SegmentFacts) -> None:
         """Take over the facts about all batches of the file."""
         self._take(facts)
         self._index = FiledIndex(self._fs, self._directory, self.base_offset, facts)
 
-    def go_on(self, index: SegmentIndex, facts: SegmentFacts) -> None:
+    def go_on(self, index: SegmentIndex, facts: indexes.SegmentFacts) -> None:
         """Continue behind the batches that `facts` and `index` cover."""
         self._take(facts)
         self._index = index
 
-    def _take(self, facts: SegmentFacts) -> None:
+    def _take(self, facts: indexes.SegmentFacts) -> None:
         self.next_offset, self.size, self.has_gaps = facts.end_offset, facts.size, facts.has_gaps
         self.first_timestamp = facts.first_timestamp
         self.max_timestamp, self.max_timestamp_position = facts.max_timestamp, facts.max_timestamp_position
@@ -208,25 +197,23 @@ class Segment:
         return self.index is not None and not self._borders
 
     @property
-    def facts(self) -> SegmentFacts:
+    def facts(self) -> indexes.SegmentFacts:
         """The facts about the segment as it is now, without those of its index files."""
-        return SegmentFacts(
+        return indexes.SegmentFacts(
             end_offset=self.next_offset,
             size=self.size,
             first_timestamp=self.first_timestamp,
             max_timestamp=self.max_timestamp,
             max_timestamp_position=self.max_timestamp_position,
             has_gaps=self.has_gaps,
-            index=(0, 0),
-            timeindex=(0, 0),
         )
 
     @property
-    def filed_facts(self) -> SegmentFacts:
+    def filed_facts(self) -> indexes.SegmentFacts:
         """The facts about the segment, with its index files if there are any."""
         facts, index = self.facts, self._index
         if isinstance(index, FiledIndex):
-            facts = replace(facts, index=index.sums[0], timeindex=index.sums[1])
+            facts = facts._replace(offset_index=index.sums[0], time_index=index.sums[1])
         return facts
 
     @property
@@ -237,9 +224,12 @@ class Segment:
     @property
     def index_files(self) -> list[str]:
         """The paths of the segment's index files, which may exist even if the index is in memory."""
-        return [index_path(self._directory, self.base_offset, suffix) for suffix in (*SUFFIXES, SYNCED_SUFFIX)]
+        return [
+            indexes.index_path(self._directory, self.base_offset, suffix)
+            for suffix in (*indexes.SUFFIXES, indexes.SYNCED_SUFFIX)
+        ]
 
-    def use_files(self, facts: SegmentFacts) -> None:
+    def use_files(self, facts: indexes.SegmentFacts) -> None:
         """Switch to the index files of a segment that grows no more, and release memory."""
         if facts.size == self.size and self.index is not None:
             self._index = FiledIndex(self._fs, self._directory, self.base_offset, facts)
@@ -247,7 +237,9 @@ class Segment:
     def _take_index_back(self) -> None:
         """Load the index into memory again, because the segment grows after all."""
         facts = self.filed_facts
-        index = load_index(self._fs, self._directory, self.base_offset, facts, interval_bytes=self._interval_bytes)
+        index = indexes.load_index(
+            self._fs, self._directory, self.base_offset, facts, interval_bytes=self._interval_bytes
+        )
         if index is None:
             self._rebuild_index()
         else:
@@ -255,22 +247,14 @@ class Segment:
 
     def _look_up(self, way: _Way, value: int, wait: bool) -> int:
         try:
-            return self._ask(way, value, wait)
+            found: int = getattr(self._index, way)(value, wait=wait)
         except IndexDamagedError as why:
             if not wait:
                 # Rebuilding reads the whole segment: the loop does not wait for that.
                 raise WorkNeededError(f"{why}; it is made anew", self._rebuild_index) from why
             self._rebuild_index()
-            return self._ask(way, value, wait)
-
-    def _ask(self, way: _Way, value: int, wait: bool) -> int:
-        match way:
-            case "position_before_offset":
-                return self._index.position_before_offset(value, wait=wait)
-            case "position_before":
-                return self._index.position_before(value, wait=wait)
-            case "position_before_timestamp":
-                return self._index.position_before_timestamp(value, wait=wait)
+            found = getattr(self._index, way)(value, wait=wait)
+        return found
 
     def _rebuild_index(self) -> None:
         """Rebuild an index with damaged files from the whole segment."""
@@ -370,7 +354,7 @@ class Segment:
         file.sync()
         if not self.is_entry_durable:
             # A sync of a log begins with its oldest file. One sync of the directory makes both names durable.
-            mark_synced(self._fs, directory, self.base_offset)
+            indexes.mark_synced(self._fs, directory, self.base_offset)
             self._fs.sync_directory(directory)
             self.is_entry_durable = True
 

@@ -13,40 +13,16 @@ from typing import NamedTuple
 
 from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.header import BatchHeader
+from kohort.storage import data_directory, log_state
 from kohort.storage.catalog import Catalog, TopicEntry, load_catalog, split_folder_name
-from kohort.storage.data_directory import (
-    EPOCHS_NAME,
-    META_NAME,
-    PartitionEnd,
-    load_epochs,
-    load_identity,
-    load_last_sum,
-    load_marker,
-    read_partition_metadata,
-    take_directory,
-)
+from kohort.storage.data_directory import META_NAME, PartitionEnd
 from kohort.storage.files.fs import FileLock, FileSystem, UnreadableError
-from kohort.storage.log_state import (
-    SNAPSHOT_SUFFIX,
-    STATE_NAME,
-    LogState,
-    latest_state,
-    load_last_stop,
-    load_state,
-    snapshot_of,
-)
+from kohort.storage.log_state import LogState
 from kohort.storage.partitions.leader_epoch_runs import EpochRuns
 from kohort.storage.partitions.quarantine import QUARANTINE_SUFFIX, Hole, load_holes
 from kohort.storage.recovery import load_sparse
-from kohort.storage.segments.indexes import (
-    FACTS_SUFFIX,
-    INDEX_SUFFIX,
-    TIME_SUFFIX,
-    SegmentFacts,
-    index_path,
-    load_facts,
-    sum_of,
-)
+from kohort.storage.segments import indexes
+from kohort.storage.segments.indexes import SegmentFacts
 from kohort.storage.segments.scan import NO_LIMIT, BatchReader, ends_before, find_batch, valid_batch
 from kohort.storage.segments.segment import SUFFIX, segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
@@ -133,9 +109,9 @@ def hold_offline(fs: FileSystem, directory: str) -> FileLock:
     """
     if not fs.exists(f"{directory}/{META_NAME}"):
         raise StorageError(f"{directory} is no data directory of kohort: it has no {META_NAME}")
-    lock = take_directory(fs, directory)
+    lock = data_directory.take_directory(fs, directory)
     try:
-        load_identity(fs, directory)
+        data_directory.load_identity(fs, directory)
     except BaseException:
         lock.release()
         raise
@@ -149,9 +125,9 @@ def inspect_directory(fs: FileSystem, directory: str) -> Iterator[PartitionConte
         StorageError: there is no catalog, or it cannot be read.
     """
     catalog = load_catalog(fs, directory)
-    marker = load_marker(fs, directory)
+    marker = data_directory.load_marker(fs, directory)
     ends = marker or {}
-    last_stop = load_last_stop(fs, directory, load_last_sum(fs, directory, marker))
+    last_stop = log_state.load_last_stop(fs, directory, data_directory.load_last_sum(fs, directory, marker))
     for entry in catalog.topics.values():
         for partition, folder in enumerate(entry.folders()):
             earlier = last_stop.state_of(folder, entry.topic_id)
@@ -171,7 +147,7 @@ def _inspect_known(
     is_compacted = LogConfig.of_stored(entry.configs, {}).is_compacted
     content = inspect_partition(fs, path, entry.name, partition, is_compacted=is_compacted, earlier=earlier)
     try:
-        named = read_partition_metadata(fs, path)
+        named = data_directory.read_partition_metadata(fs, path)
     except UnreadableError as why:
         content.damages.append(_unreadable(path, why))
         return content
@@ -185,7 +161,7 @@ def _hold_to_promise(
 ) -> None:
     """Note records that are missing at either end: `left` by a clean stop, or durable by the state."""
     names = fs.list_directory(path)
-    state = latest_state(fs, path, names, earlier)
+    state = log_state.latest_state(fs, path, names, earlier)
     promised = max(left.end_offset if left else 0, state.offset if state else 0)
     last = content.concerned[-1] if content.is_damaged else None
     if content.end < promised:
@@ -268,7 +244,7 @@ def _read_files(
     content: PartitionContent, fs: FileSystem, path: str, *, is_compacted: bool, earlier: LogState | None
 ) -> None:
     names = fs.list_directory(path)
-    state = latest_state(fs, path, names, earlier)
+    state = log_state.latest_state(fs, path, names, earlier)
     runs = EpochRuns(state.epochs, state.offset) if state is not None else EpochRuns()
     holes = load_holes(fs, path, names)
     sparse_before = load_sparse(fs, path, names)
@@ -411,43 +387,43 @@ def _is_out_of_place(reader: BatchReader, position: int, header: BatchHeader, ne
 
 def wrong_files(fs: FileSystem, folder: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield (path, error) of each file that is not as it was written."""
-    state = load_state(fs, folder, names)
-    if state is None and STATE_NAME in names:
-        yield f"{folder}/{STATE_NAME}", "it is damaged"
+    state = log_state.load_state(fs, folder, names)
+    if state is None and log_state.STATE_NAME in names:
+        yield f"{folder}/{log_state.STATE_NAME}", "it is damaged"
     if state is not None:
         yield from _wrong_checkpoints(fs, folder, names, state)
     bases = sorted(base for name in names if (base := segment_base(name)) is not None)
     for base in bases:
-        if index_path("", base, FACTS_SUFFIX)[1:] not in names:
+        if indexes.index_path("", base, indexes.FACTS_SUFFIX)[1:] not in names:
             continue
-        facts = load_facts(fs, folder, base)
+        facts = indexes.load_facts(fs, folder, base)
         if facts is None:
-            yield index_path(folder, base, FACTS_SUFFIX), "it is damaged"
+            yield indexes.index_path(folder, base, indexes.FACTS_SUFFIX), "it is damaged"
         # The newest segment may have been cut below its facts since.
         elif base != bases[-1] or facts.size <= fs.open(f"{folder}/{segment_name(base)}").size():
             yield from _wrong_indexes(fs, folder, base, facts)
 
 
 def _wrong_checkpoints(fs: FileSystem, folder: str, names: Sequence[str], state: LogState) -> Iterator[tuple[str, str]]:
-    starts = tuple(load_epochs(fs, folder)) if EPOCHS_NAME in names else state.epochs
+    starts = tuple(data_directory.load_epochs(fs, folder)) if data_directory.EPOCHS_NAME in names else state.epochs
     # It is written before the state: a broker that was killed between the two has left more.
     if starts[: len(state.epochs)] != state.epochs:
-        yield f"{folder}/{EPOCHS_NAME}", "its leader epochs are not those of the log"
-    name = f"{state.offset:020d}{SNAPSHOT_SUFFIX}"
+        yield f"{folder}/{data_directory.EPOCHS_NAME}", "its leader epochs are not those of the log"
+    name = f"{state.offset:020d}{log_state.SNAPSHOT_SUFFIX}"
     if state.producers and name in names:
-        content = snapshot_of(state.producers)
+        content = log_state.snapshot_of(state.producers)
         file = fs.open(f"{folder}/{name}")
         if file.size() != len(content) or file.read(0, len(content)) != content:
             yield f"{folder}/{name}", "its producers are not those of the log"
 
 
 def _wrong_indexes(fs: FileSystem, folder: str, base: int, facts: SegmentFacts) -> Iterator[tuple[str, str]]:
-    for suffix, expected in ((INDEX_SUFFIX, facts.index), (TIME_SUFFIX, facts.timeindex)):
-        path = index_path(folder, base, suffix)
+    for suffix, expected in ((indexes.INDEX_SUFFIX, facts.offset_index), (indexes.TIME_SUFFIX, facts.time_index)):
+        path = indexes.index_path(folder, base, suffix)
         if not fs.exists(path):
             continue
         try:
-            if sum_of(fs.open(path).read(0, expected[0])) != expected:
+            if indexes.sum_of(fs.open(path).read(0, expected[0])) != expected:
                 yield path, "its checksum is another one"
         except UnreadableError as why:
             yield path, str(why)

@@ -18,6 +18,7 @@ from kohort.errors import CorruptRecordError, StorageError
 from kohort.ids import OFFSETS_TOPIC, TopicId
 from kohort.records.batch import build_marker, is_commit_marker, iterate_records
 from kohort.records.header import BatchHeader, rebase
+from kohort.storage import data_directory
 from kohort.storage.catalog import (
     PRODUCER_ID_BLOCK,
     CatalogChange,
@@ -27,17 +28,7 @@ from kohort.storage.catalog import (
     first_missing,
     split_folder_name,
 )
-from kohort.storage.data_directory import (
-    FORMAT_KEY,
-    LOG_START_NAME,
-    META_NAME,
-    load_identity,
-    load_offsets,
-    read_partition_metadata,
-    read_properties,
-    take_directory,
-    write_partition_metadata,
-)
+from kohort.storage.data_directory import META_NAME
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.recovery import keep_log_start, mark_sparse
 from kohort.storage.segments.segment import segment_base, segment_name
@@ -295,8 +286,10 @@ def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
     """
     survey: Survey | None = None
     for source in sources:
-        properties = read_properties(fs, f"{source}/{META_NAME}") if fs.exists(f"{source}/{META_NAME}") else {}
-        if FORMAT_KEY in properties:
+        properties = (
+            data_directory.read_properties(fs, f"{source}/{META_NAME}") if fs.exists(f"{source}/{META_NAME}") else {}
+        )
+        if data_directory.FORMAT_KEY in properties:
             raise StorageError(f"{source} is a data directory of kohort already: start on it, or copy it as it is")
         if "cluster.id" not in properties:
             raise StorageError(f"{source} is no log directory of Apache Kafka: it has no {META_NAME} with a cluster.id")
@@ -317,7 +310,7 @@ def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
 
 
 def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
-    starts = load_offsets(fs, source, LOG_START_NAME)
+    starts = data_directory.load_offsets(fs, source, data_directory.LOG_START_NAME)
     for folder in fs.list_directory(source):
         parts = split_folder_name(folder)
         if parts is None:
@@ -330,7 +323,7 @@ def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
                 survey.decisions.append(f"{source}/{folder}")
             continue
         check_topic_name(name)
-        topic_id = read_partition_metadata(fs, f"{source}/{folder}")
+        topic_id = data_directory.read_partition_metadata(fs, f"{source}/{folder}")
         if topic_id is None:
             raise StorageError(f"{source}/{folder} does not say which topic it belongs to: its partition.metadata")
         topic = survey.topics.setdefault(name, FoundTopic(name=name, topic_id=topic_id))
@@ -397,9 +390,9 @@ def take_over(
         LogConfig.of(own, {})
     if fs.exists(f"{directory}/{META_NAME}"):
         raise StorageError(f"{directory} is a data directory already; choose a new one")
-    lock = take_directory(fs, directory)
+    lock = data_directory.take_directory(fs, directory)
     try:
-        load_identity(fs, directory, cluster_id=survey.cluster_id)
+        data_directory.load_identity(fs, directory, cluster_id=survey.cluster_id)
         entries = []
         for topic in survey.topics.values():
             for partition in topic.folders:
@@ -443,7 +436,7 @@ def _copy_partition(
 ) -> None:
     source = topic.folders[partition]
     fs.make_directory(target)
-    write_partition_metadata(fs, target, topic.topic_id)
+    data_directory.write_partition_metadata(fs, target, topic.topic_id)
     names = [name for name in source_fs.list_directory(source) if segment_base(name) is not None]
     end, transactions = topic.ends.get(partition, 0), topic.transactions.get(partition)
     sieve: BatchFilter | None = None

@@ -15,6 +15,7 @@ from typing import Final
 
 from kohort.errors import Refused, StorageError
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC, TopicId
+from kohort.storage import data_directory
 from kohort.storage.catalog import (
     PRODUCER_ID_BLOCK,
     Catalog,
@@ -23,15 +24,6 @@ from kohort.storage.catalog import (
     check_topic_name,
     first_missing,
     split_folder_name,
-)
-from kohort.storage.data_directory import (
-    CLEANED_NAME,
-    NO_SUM,
-    PartitionEnd,
-    load_marker,
-    load_offsets,
-    read_partition_metadata,
-    save_marker,
 )
 from kohort.storage.files.fs import FileSystem, UnreadableError
 from kohort.storage.partitions.quarantine import QUARANTINE_SUFFIX, settle
@@ -107,15 +99,19 @@ def repair(fs: FileSystem, directory: str, contents: Iterable[PartitionContent],
     Raises:
         StorageError: something needs a backup, or the disk refuses; what was done until then is no loss.
     """
-    if load_marker(fs, directory) is None:
+    if data_directory.load_marker(fs, directory) is None:
         # Recover as any start does after a kill; records that this does not read are read below.
         Store.open(directory, fs=fs).close()
-    ends = load_marker(fs, directory) or {}
+    ends = data_directory.load_marker(fs, directory) or {}
     damaged = {f"{content.topic}-{content.partition}" for content in contents if content.damages}
     # A clean stop is believed; here is damage all the same, so these are read byte by byte.
-    mistrusted = {folder: PartitionEnd(end.end_offset, _NO_SIZE) for folder, end in ends.items() if folder in damaged}
+    mistrusted = {
+        folder: data_directory.PartitionEnd(end.end_offset, _NO_SIZE)
+        for folder, end in ends.items()
+        if folder in damaged
+    }
     # With a wrong size in the marker, the next open reads the damaged logs whole.
-    save_marker(fs, directory, {**ends, **mistrusted}, last_stop=NO_SUM)
+    data_directory.save_marker(fs, directory, {**ends, **mistrusted}, last_stop=data_directory.NO_SUM)
     store = Store.open(directory, fs=fs)
     logs = [log for topic in store.topics.values() for log in topic.partitions]
     store.close()
@@ -137,7 +133,7 @@ def plan_catalog(fs: FileSystem, directory: str) -> Catalog:
         parts = split_folder_name(folder)
         if parts is not None and _is_partition(fs, f"{directory}/{folder}", parts[0]):
             folders.setdefault(parts[0], {})[parts[1]] = f"{directory}/{folder}"
-    compacted = {name for name, _ in load_offsets(fs, directory, CLEANED_NAME)}
+    compacted = {name for name, _ in data_directory.load_offsets(fs, directory, data_directory.CLEANED_NAME)}
     topics, largest = {}, -1
     for name, partitions in folders.items():
         missing = first_missing(partitions)
@@ -179,7 +175,7 @@ def _topic_id(fs: FileSystem, name: str, folders: Iterable[str]) -> TopicId:
     found: dict[TopicId, str] = {}
     for path in folders:
         try:
-            topic_id = read_partition_metadata(fs, path)
+            topic_id = data_directory.read_partition_metadata(fs, path)
         except UnreadableError:
             continue
         if topic_id is not None:

@@ -12,7 +12,7 @@ import pytest
 
 import kohort
 from kohort import TopicPartition
-from kohort.client.admin.admin_machine import AdminCloseAsked, AdminEvent, AdminMachine, RequestAsked
+from kohort.client.admin.admin_machine import AdminCloseAsked, AdminEvent, AdminMachine, Question, RequestAsked
 from kohort.client.core.host import Host
 from kohort.client.core.in_loop import InLoop
 from kohort.client.options import ADMIN_OPTIONS, PRODUCER_OPTIONS, client_settings
@@ -50,10 +50,7 @@ async def ask(host: InLoop[AdminEvent], timeout: float = HOUR_S) -> MetadataResp
         lambda ticket: RequestAsked(
             ticket=ticket,
             deadline_ms=deadline_ms,
-            request=MetadataRequest(topics=[]),
-            target=None,
-            codes=lambda _: [],
-            during="asking",
+            question=Question(MetadataRequest(topics=[]), MetadataResponse, during="asking", codes=lambda _: []),
         ),
         timeout,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.classic.join import NEW_MEMBER_TIMEOUT_MS
 from kohort.coordinator.classic.sessions import decide_expiry
+from kohort.coordinator.classic.validation import NEW_MEMBER_TIMEOUT_MS
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.errors import ErrorCode
 

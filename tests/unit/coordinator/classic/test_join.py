@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.classic.join import NEW_MEMBER_TIMEOUT_MS
 from kohort.coordinator.classic.validation import (
     GROUP_METADATA_LIMIT_BYTES,
     MEMBER_METADATA_LIMIT_BYTES,
+    NEW_MEMBER_TIMEOUT_MS,
     PENDING_LIMIT,
     PROTOCOLS_LIMIT,
 )

@@ -1,7 +1,7 @@
-"""The admin client's calls about a cluster: brokers, features, the metadata's quorum, log directories.
+"""The admin client's calls about a cluster: brokers, features, the metadata's quorum, log directories, replicas.
 
 Source: Kafka's Admin (describeCluster, describeFeatures, updateFeatures, describeMetadataQuorum, describeLogDirs,
-describeReplicaLogDirs, alterReplicaLogDirs).
+describeReplicaLogDirs, alterReplicaLogDirs, electLeaders, alterPartitionReassignments, listPartitionReassignments).
 """
 
 from __future__ import annotations
@@ -10,80 +10,71 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 from kohort.base import VERSION
-from kohort.client.admin.admin_machine import MovedError
-from kohort.client.admin.questions import Calls, Outcome, carry_out, check, error_of
-from kohort.client.admin.results import cluster as shapes
-from kohort.client.admin.results.cluster import (
-    ClusterDescription,
-    FeaturesDescription,
-    LeaderElection,
-    LogDirDescription,
-    PartitionReassignment,
-    QuorumDescription,
-    ReplicaLogDir,
-    TopicPartitionReplica,
-)
+from kohort.client.admin.admin_machine import MovedError, Question
+from kohort.client.admin.questions import Calls, Outcome, check, error_of
+from kohort.client.admin.results import cluster as results
+from kohort.client.admin.results.cluster import TopicPartitionReplica
 from kohort.client.arguments import to_partitions
 from kohort.client.core.actions import Endpoint
 from kohort.errors import BrokerError, ErrorCode, KohortError, UnsupportedFeatureError
 from kohort.ids import TopicPartition
-from kohort.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
-from kohort.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsResponse
-from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kohort.wire.messages.describe_broker import DescribeBrokerRequest, DescribeBrokerResponse
-from kohort.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from kohort.wire.messages.describe_log_dirs import DescribeLogDirsResponse
-from kohort.wire.messages.describe_quorum import DescribeQuorumResponse
-from kohort.wire.messages.elect_leaders import ElectLeadersResponse
-from kohort.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
-from kohort.wire.messages.update_features import UpdateFeaturesResponse
+from kohort.wire.messages import (
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
+    api_versions,
+    describe_broker,
+    describe_cluster,
+    describe_log_dirs,
+    describe_quorum,
+    elect_leaders,
+    list_partition_reassignments,
+    update_features,
+)
 from kohort.wire.private import SOFTWARE_NAME
 
 #: How long a broker may take for one request, milliseconds.
 _TIMEOUT_MS: Final = 30_000
+#: Part of a request that a partition takes: Apache Kafka's controller takes 10,000 records at once at most.
+_PART: Final = 1 / 5_000
 
 
 class ClusterCalls(Calls):
-    """What a cluster is made of."""
+    """The calls about a cluster."""
 
     async def describe_cluster(
         self, *, include_fenced: bool = False, include_authorized_operations: bool = False
-    ) -> ClusterDescription:
-        """The cluster's id and brokers.
+    ) -> results.ClusterDescription:
+        """Describe the cluster: its id and brokers.
 
         Args:
             include_fenced: also brokers that are registered, but not up to date: those that are stopped.
-            include_authorized_operations: also what the caller may do with the cluster.
+            include_authorized_operations: also the operations on the cluster that the caller may do.
 
         Raises:
             UnsupportedFeatureError: the broker knows nothing of fenced ones.
         """
-        response = await self._questions.ask_checked(
-            DescribeClusterRequest(
-                include_cluster_authorized_operations=include_authorized_operations,
-                include_fenced_brokers=include_fenced,
-            ),
-            DescribeClusterResponse,
-            during="describing the cluster",
-            min_version=2 if include_fenced else None,
+        request = describe_cluster.DescribeClusterRequest(
+            include_cluster_authorized_operations=include_authorized_operations, include_fenced_brokers=include_fenced
         )
-        return shapes.cluster(response)
+        lowest, during = 2 if include_fenced else None, "describing the cluster"
+        response = await self._questions.ask_checked(
+            Question(request, describe_cluster.DescribeClusterResponse, during=during, min_version=lowest)
+        )
+        return results.ClusterDescription.of(response)
 
-    async def describe_features(self) -> FeaturesDescription:
-        """The features of the cluster, and the levels of them that the broker which was asked could run.
+    async def describe_features(self) -> results.FeaturesDescription:
+        """Describe the features of the cluster, with the levels that the asked broker could run.
 
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         ...     [(each.name, each.version_level) for each in admin.describe_features().features]
         [('group.version', 1)]
         """
+        request = api_versions.ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
         response = await self._questions.ask_checked(
-            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION),
-            ApiVersionsResponse,
-            during="describing features",
-            min_version=3,
+            Question(request, api_versions.ApiVersionsResponse, during="describing features", min_version=3)
         )
-        return shapes.features(response)
+        return results.FeaturesDescription.of(response)
 
     async def update_features(
         self,
@@ -105,17 +96,21 @@ class ClusterCalls(Calls):
         """
         during = "trying new levels of features" if validate_only else "updating features"
         response = await self._questions.ask_checked(
-            shapes.features_request(levels, downgrade=downgrade, validate_only=validate_only, timeout_ms=_TIMEOUT_MS),
-            UpdateFeaturesResponse,
-            during=during,
-            # Before, a trial could not be told from the change, nor one kind of lower level from the other.
-            min_version=1,
+            Question(
+                results.features_request(
+                    levels, downgrade=downgrade, validate_only=validate_only, timeout_ms=_TIMEOUT_MS
+                ),
+                update_features.UpdateFeaturesResponse,
+                during=during,
+                # Before, a trial could not be told from the change, nor one kind of lower level from the other.
+                min_version=1,
+            )
         )
         for row in response.results:
-            check(row.error_code, row.error_message, f"{during}: {row.feature}")
+            check(row, f"{during}: {row.feature}")
 
     async def describe_broker(self) -> dict[str, str]:
-        """How a broker of kohort's is doing: what it has, and the longest time for which it answered nobody.
+        """Describe a broker of kohort's: what it has, and the longest time for which it answered no client.
 
         Returns:
             Facts by name, in an order to be read; docs/reference/cli.md says what they are.
@@ -129,42 +124,44 @@ class ClusterCalls(Calls):
         '1'
         """
         response = await self._questions.ask_checked(
-            DescribeBrokerRequest(), DescribeBrokerResponse, during="describing a broker"
+            Question(
+                describe_broker.DescribeBrokerRequest(),
+                describe_broker.DescribeBrokerResponse,
+                during="describing a broker",
+            )
         )
         return {fact.name: fact.value for fact in response.facts}
 
-    async def describe_quorum(self) -> QuorumDescription:
-        """Who keeps the cluster's metadata, and how far each has come.
+    async def describe_quorum(self) -> results.QuorumDescription:
+        """Describe the quorum that keeps the cluster's metadata, and how far each replica has come.
 
         Raises:
             UnsupportedFeatureError: the cluster's metadata is kept in another way.
         """
         during = "describing the quorum of the metadata"
-        response = await self._questions.ask(
-            shapes.quorum_request(),
-            DescribeQuorumResponse,
-            during=during,
-            codes=lambda response: [
-                response.error_code,
-                *(row.error_code for topic in response.topics for row in topic.partitions),
-            ],
+        response = await self._ask(
+            Question(
+                results.quorum_request(),
+                describe_quorum.DescribeQuorumResponse,
+                during=during,
+                codes=lambda response: [
+                    response.error_code,
+                    *(row.error_code for topic in response.topics for row in topic.partitions),
+                ],
+            )
         )
-        check(response.error_code, response.error_message, during)
+        check(response, during)
         rows = [row for topic in response.topics for row in topic.partitions]
         if not rows:
             raise KohortError(f"{during}: the broker has said nothing of it")
         row = rows[0]
-        check(row.error_code, row.error_message, during)
-        listeners = {
-            node.node_id: tuple(f"{each.name}://{each.host}:{each.port}" for each in node.listeners)
-            for node in response.nodes
-        }
-        return shapes.quorum(row, listeners)
+        check(row, during)
+        return results.QuorumDescription.of(row, response.nodes)
 
     async def describe_log_dirs(
         self, brokers: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None
-    ) -> list[LogDirDescription]:
-        """The log directories of brokers, by broker and path, with what is in them.
+    ) -> list[results.LogDirDescription]:
+        """Describe the log directories of brokers and the logs in them, by broker and path.
 
         Args:
             brokers: ids; `None`: all that are there.
@@ -178,37 +175,36 @@ class ClusterCalls(Calls):
         chosen = None if partitions is None else to_partitions(partitions)
         wanted = await self._addresses() if brokers is None else _ids(brokers)
 
-        async def ask(part: Sequence[int]) -> dict[int, list[LogDirDescription] | KohortError]:
+        async def ask(part: Sequence[int]) -> dict[int, list[results.LogDirDescription] | KohortError]:
             there = await self._addresses()
-            said: dict[int, list[LogDirDescription] | KohortError] = {}
-            for broker in part:
-                said[broker] = await self._log_dirs_of(broker, there, chosen)
-            return said
+            return {broker: await self._log_dirs_of(broker, there, chosen) for broker in part}
 
         done = await self._questions.do_all(sorted(wanted), ask, during="describing log directories")
         return [row for rows in done.values() for row in rows]
 
     async def _log_dirs_of(
         self, broker: int, there: Mapping[int, Endpoint], partitions: Sequence[TopicPartition] | None
-    ) -> list[LogDirDescription] | KohortError:
+    ) -> list[results.LogDirDescription] | KohortError:
         if broker not in there:
             return _absent(broker, there)
         during = f"describing the log directories of broker {broker}"
         try:
-            response = await self._questions.ask(
-                shapes.log_dirs_request(partitions),
-                DescribeLogDirsResponse,
-                target=there[broker],
-                during=during,
+            response = await self._ask(
+                Question(
+                    results.log_dirs_request(partitions),
+                    describe_log_dirs.DescribeLogDirsResponse,
+                    target=there[broker],
+                    during=during,
+                )
             )
         except KohortError as why:
             return _of_broker(why, during)
-        return error_of(response.error_code, None, during) or shapes.log_dirs(broker, response)
+        return error_of(response, during) or results.log_dirs(broker, response)
 
     async def describe_replica_log_dirs(
         self, replicas: Iterable[tuple[str, int, int] | TopicPartitionReplica]
-    ) -> list[ReplicaLogDir]:
-        """In which directories copies of partitions are, and where they are on their way to, in the order asked.
+    ) -> list[results.ReplicaLogDir]:
+        """Describe the directories of copies of partitions, and those that they move to, in the order asked.
 
         Args:
             replicas: each a topic, a partition and the id of a broker: `("orders", 0, 1)`.
@@ -221,7 +217,7 @@ class ClusterCalls(Calls):
             return []
         partitions = {TopicPartition(each.topic, each.partition) for each in chosen}
         found = await self.describe_log_dirs({each.broker_id for each in chosen}, partitions=partitions)
-        return shapes.replica_log_dirs(chosen, found)
+        return results.replica_log_dirs(chosen, found)
 
     async def alter_replica_log_dirs(self, paths: Mapping[tuple[str, int, int] | TopicPartitionReplica, str]) -> None:
         """Have brokers move copies of partitions to other directories; `describe_replica_log_dirs` says how far it is.
@@ -235,7 +231,7 @@ class ClusterCalls(Calls):
         """
         if not isinstance(paths, Mapping) or not all(isinstance(path, str) for path in paths.values()):
             raise TypeError(f"paths cannot be {paths!r}: a mapping is expected, like {{('orders', 0, 1): '/data2'}}")
-        wanted = {shapes.to_replica(each): path for each, path in paths.items()}
+        wanted = {results.to_replica(each): path for each, path in paths.items()}
 
         async def ask(part: Sequence[TopicPartitionReplica]) -> dict[TopicPartitionReplica, KohortError | None]:
             there = await self._addresses()
@@ -245,11 +241,7 @@ class ClusterCalls(Calls):
                 said.update(await self._move_at(broker, there, mine))
             return said
 
-        await self._questions.do_all(
-            wanted,
-            ask,
-            during="moving copies to other directories",
-        )
+        await self._questions.do_all(wanted, ask, during="moving copies to other directories")
 
     async def _move_at(
         self, broker: int, there: Mapping[int, Endpoint], wanted: Mapping[TopicPartitionReplica, str]
@@ -258,23 +250,25 @@ class ClusterCalls(Calls):
             return dict.fromkeys(wanted, _absent(broker, there))
         during = f"moving copies to other directories of broker {broker}"
         try:
-            response = await self._questions.ask(
-                shapes.move_request(wanted),
-                AlterReplicaLogDirsResponse,
-                target=there[broker],
-                during=during,
+            response = await self._ask(
+                Question(
+                    results.move_request(wanted),
+                    alter_replica_log_dirs.AlterReplicaLogDirsResponse,
+                    target=there[broker],
+                    during=during,
+                )
             )
         except KohortError as why:
             return dict.fromkeys(wanted, _of_broker(why, during))
         return {
-            each: error_of(row.error_code, f"{each}: {wanted[each]}", during)
+            each: error_of(row, during, text=f"{each}: {wanted[each]}")
             for topic in response.results
             for row in topic.partitions
             if (each := TopicPartitionReplica(topic.topic_name, row.partition_index, broker)) in wanted
         }
 
     async def _addresses(self) -> dict[int, Endpoint]:
-        """Where the brokers listen that are there now."""
+        """Look up the addresses of the brokers that are there now."""
         metadata = await self._questions.metadata(())
         return {row.node_id: Endpoint(row.host, row.port) for row in metadata.brokers}
 
@@ -287,41 +281,32 @@ def _absent(broker: int, there: Iterable[int]) -> BrokerError:
 
 
 def _of_broker(why: KohortError, during: str) -> KohortError:
-    """What one broker's error is for what was asked of it; that it can never be asked so is an error of the call."""
+    """Return the error of one broker; raise one that says that it can never be asked so."""
     if isinstance(why, UnsupportedFeatureError):
         raise why
-    # Whoever is not at its address any more is looked up again.
+    # A broker that is not at its address any more is looked up again.
     return BrokerError(ErrorCode.NETWORK_EXCEPTION, str(why.why), during=during) if isinstance(why, MovedError) else why
 
 
 def _ids(brokers: object) -> set[int]:
     if isinstance(brokers, str | bytes) or not isinstance(brokers, Iterable):
         raise TypeError(f"brokers cannot be {brokers!r}: a list of ids is expected, like [1, 2]")
-    return {shapes.to_broker(each) for each in brokers}
+    return {results.to_broker(each) for each in brokers}
 
 
 def _replicas(replicas: object) -> list[TopicPartitionReplica]:
     if isinstance(replicas, str | bytes | tuple) or not isinstance(replicas, Iterable):
         raise TypeError(f"replicas cannot be {replicas!r}: a list is expected, like [('orders', 0, 1)]")
-    return [shapes.to_replica(each) for each in replicas]
-
-
-# The admin client's calls about the leaders and the copies of partitions.
-#
-# Source: Kafka's Admin (electLeaders, alterPartitionReassignments, listPartitionReassignments).
-
-#: How long a broker may take for one request, milliseconds.
-#: What one request may ask for: Apache Kafka takes 10,000 records of its controller at most.
-_PARTITIONS_PER_REQUEST: Final = 5_000
+    return [results.to_replica(each) for each in replicas]
 
 
 class ReplicaCalls(Calls):
-    """Which brokers have partitions, and who of them leads."""
+    """The calls about the leaders and the copies of partitions."""
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
-    ) -> list[LeaderElection]:
-        """Let partitions be led by the first of their brokers, or by any that is alive.
+    ) -> list[results.LeaderElection]:
+        """Elect the first broker of each partition as its leader, or any that is alive.
 
         Args:
             partitions: `None`: all that are not led so already.
@@ -336,44 +321,40 @@ class ReplicaCalls(Calls):
                 BrokerError with PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, ...
             UnsupportedFeatureError: the broker holds no elections when it is asked to.
         """
+        during = "electing leaders"
         if partitions is None:
-            outcome = Outcome[TopicPartition, LeaderElection]("electing leaders")
-            for each, said in (await self._elect(None, unclean=unclean)).items():
-                if isinstance(said, KohortError):
-                    outcome.failed[each] = said
-                else:
-                    outcome.done[each] = said
+            done = Outcome.of(during, await self._elect(None, unclean=unclean)).settle()
         else:
             chosen = sorted(set(to_partitions(partitions)))
             if not chosen:
                 return []
             await self._questions.metadata_of(chosen)
-            outcome = await carry_out(
-                chosen,
-                lambda part: self._elect(part, unclean=unclean),
-                during="electing leaders",
-                within_s=self._questions.timeout_s,
-                per_request=lambda _: 1 / _PARTITIONS_PER_REQUEST,
-            )
-        return [row for _, row in sorted(outcome.settle().items())]
+
+            async def ask(part: Sequence[TopicPartition]) -> dict[TopicPartition, results.LeaderElection | KohortError]:
+                return await self._elect(part, unclean=unclean)
+
+            done = await self._questions.do_all(chosen, ask, during=during, per_request=lambda _: _PART)
+        return [row for _, row in sorted(done.items())]
 
     async def _elect(
         self, partitions: Sequence[TopicPartition] | None, *, unclean: bool
-    ) -> dict[TopicPartition, LeaderElection | KohortError]:
+    ) -> dict[TopicPartition, results.LeaderElection | KohortError]:
         during = "electing leaders"
         response = await self._questions.ask_checked(
-            shapes.elect_request(partitions, unclean=unclean, timeout_ms=_TIMEOUT_MS),
-            ElectLeadersResponse,
-            during=during,
-            # Before, there was one kind of election only.
-            min_version=1 if unclean else None,
+            Question(
+                results.elect_request(partitions, unclean=unclean, timeout_ms=_TIMEOUT_MS),
+                elect_leaders.ElectLeadersResponse,
+                during=during,
+                # Before, there was one kind of election only.
+                min_version=1 if unclean else None,
+            )
         )
-        found: dict[TopicPartition, LeaderElection | KohortError] = {}
+        found: dict[TopicPartition, results.LeaderElection | KohortError] = {}
         for topic in response.replica_election_results:
             for row in topic.partition_result:
                 is_needed = row.error_code != ErrorCode.ELECTION_NOT_NEEDED
-                error = error_of(row.error_code, row.error_message, during) if is_needed else None
-                found[TopicPartition(topic.topic, row.partition_id)] = error or LeaderElection(
+                error = error_of(row, during) if is_needed else None
+                found[TopicPartition(topic.topic, row.partition_id)] = error or results.LeaderElection(
                     topic=topic.topic, partition=row.partition_id, is_elected=is_needed
                 )
         return found
@@ -384,7 +365,7 @@ class ReplicaCalls(Calls):
         *,
         allow_replication_factor_change: bool = True,
     ) -> None:
-        """Give partitions to other brokers; `list_partition_reassignments` says what is on its way still.
+        """Give partitions to other brokers; `list_partition_reassignments` lists those on their way.
 
         Args:
             replicas: of each partition the ids of its brokers, the preferred leader first; `None`: it stays where it
@@ -397,41 +378,36 @@ class ReplicaCalls(Calls):
                 error: BrokerError with INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS, ...
             UnsupportedFeatureError: the broker moves no partitions between brokers.
         """
-        wanted = shapes.to_reassignments(replicas)
+        wanted = results.to_reassignments(replicas)
         if not wanted:
             return
         await self._questions.metadata_of(wanted)
 
         async def ask(chosen: Sequence[TopicPartition]) -> dict[TopicPartition, KohortError | None]:
             response = await self._questions.ask_checked(
-                shapes.reassign_request(
-                    {each: wanted[each] for each in chosen},
-                    allow_replication_factor_change=allow_replication_factor_change,
-                    timeout_ms=_TIMEOUT_MS,
-                ),
-                AlterPartitionReassignmentsResponse,
-                during="reassigning partitions",
-                min_version=None if allow_replication_factor_change else 1,
+                Question(
+                    results.reassign_request(
+                        {each: wanted[each] for each in chosen},
+                        allow_replication_factor_change=allow_replication_factor_change,
+                        timeout_ms=_TIMEOUT_MS,
+                    ),
+                    alter_partition_reassignments.AlterPartitionReassignmentsResponse,
+                    during="reassigning partitions",
+                    min_version=None if allow_replication_factor_change else 1,
+                )
             )
             return {
-                (each := TopicPartition(topic.name, row.partition_index)): error_of(
-                    row.error_code, row.error_message, f"reassigning {each}"
-                )
+                (each := TopicPartition(topic.name, row.partition_index)): error_of(row, f"reassigning {each}")
                 for topic in response.responses
                 for row in topic.partitions
             }
 
-        await self._questions.do_all(
-            wanted,
-            ask,
-            during="reassigning partitions",
-            per_request=lambda _: 1 / _PARTITIONS_PER_REQUEST,
-        )
+        await self._questions.do_all(wanted, ask, during="reassigning partitions", per_request=lambda _: _PART)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
-    ) -> list[PartitionReassignment]:
-        """The partitions that are on their way to other brokers, by topic and partition.
+    ) -> list[results.PartitionReassignment]:
+        """List the partitions that are on their way to other brokers, by topic and partition.
 
         Args:
             partitions: `None`: all; those that are not on their way are left out.
@@ -440,8 +416,10 @@ class ReplicaCalls(Calls):
         if chosen == ():
             return []
         response = await self._questions.ask_checked(
-            shapes.list_request(chosen, timeout_ms=_TIMEOUT_MS),
-            ListPartitionReassignmentsResponse,
-            during="listing reassignments",
+            Question(
+                results.list_request(chosen, timeout_ms=_TIMEOUT_MS),
+                list_partition_reassignments.ListPartitionReassignmentsResponse,
+                during="listing reassignments",
+            )
         )
-        return shapes.reassignments(response)
+        return results.reassignments(response)

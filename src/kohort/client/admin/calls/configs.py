@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from kohort.client.admin.admin_machine import MovedError
-from kohort.client.admin.questions import Calls, error_of
-from kohort.client.admin.results import configs as shapes
+from kohort.client.admin.admin_machine import MovedError, Question
+from kohort.client.admin.questions import Calls, Coded, error_of
+from kohort.client.admin.results import configs as results
 from kohort.client.admin.results.configs import ConfigEntry, ConfigResource
 from kohort.client.admin.results.groups import GroupConfig
 from kohort.client.arguments import to_names
@@ -23,21 +23,21 @@ V = TypeVar("V")
 _Said = dict[ConfigResource, V | KohortError]
 Resources = tuple[str, str | int] | Iterable[tuple[str, str | int]]
 
-#: How many things one request asks for.
+#: Number of things that one request asks for.
 _PER_REQUEST: Final = 200
 
 
 class ConfigCalls(Calls):
-    """What topics, brokers and groups are set to."""
+    """The calls about configs."""
 
     async def describe_configs(
         self, resources: Resources, names: Sequence[str] | None = None
     ) -> dict[ConfigResource, list[ConfigEntry]]:
-        """What topics, brokers, groups, ... are set to, by themselves or by default.
+        """Describe the configs of topics, brokers, groups, ..., their own and the defaults.
 
         Args:
             resources: `("topic", "orders")`, `("broker", 1)`, `("group", "billing")`, `("client-metrics", ...)`,
-                `("broker-logger", 1)`, or several of them. `("broker", "")`: what all brokers are set to together.
+                `("broker-logger", 1)`, or several of them. `("broker", "")`: the configs that all brokers share.
             names: only these configs.
 
         Returns:
@@ -58,20 +58,19 @@ class ConfigCalls(Calls):
         chosen = None if names is None else to_names(names, "names")
 
         async def ask(part: Sequence[ConfigResource], target: Endpoint | None) -> _Said[list[ConfigEntry]]:
-            response = await self._questions.ask(
-                shapes.describe_request(part, chosen, include_synonyms=True),
-                DescribeConfigsResponse,
-                during=_during("describing the configs of", part),
-                target=target,
+            response = await self._ask(
+                Question(
+                    results.describe_request(part, chosen, include_synonyms=True),
+                    DescribeConfigsResponse,
+                    during=_during("describing the configs of", part),
+                    target=target,
+                )
             )
-            return {
-                each: _error(row.error_code, row.error_message, "describing the configs of", each)
-                or shapes.entries(row.configs)
-                for row in response.results
-                for each in [shapes.resource_of(row.resource_type, row.resource_name)]
-            }
+            named = {results.resource_of(row.resource_type, row.resource_name): row for row in response.results}
+            doing = "describing the configs of"
+            return {each: _error(row, doing, each) or results.entries(row.configs) for each, row in named.items()}
 
-        return await self._of_each(shapes.to_resources(resources), ask, during="describing configs")
+        return await self._of_each(results.to_resources(resources), ask, during="describing configs")
 
     async def alter_configs(
         self,
@@ -98,27 +97,26 @@ class ConfigCalls(Calls):
             UnknownTopicError: there is no such topic.
             PartlyDoneError: of several things some were not changed; `done` and `failed` say which.
         """
-        rows = shapes.to_changes(changes, delete=delete, append=append, subtract=subtract)
+        rows = results.to_changes(changes, delete=delete, append=append, subtract=subtract)
         if not rows:
             return
 
         async def ask(part: Sequence[ConfigResource], target: Endpoint | None) -> _Said[None]:
-            response = await self._questions.ask(
-                shapes.alter_request(part, rows, validate_only=validate_only),
-                IncrementalAlterConfigsResponse,
-                during=_during("altering the configs of", part),
-                target=target,
+            response = await self._ask(
+                Question(
+                    results.alter_request(part, rows, validate_only=validate_only),
+                    IncrementalAlterConfigsResponse,
+                    during=_during("altering the configs of", part),
+                    target=target,
+                )
             )
-            return {
-                each: _error(row.error_code, row.error_message, "altering the configs of", each)
-                for row in response.responses
-                for each in [shapes.resource_of(row.resource_type, row.resource_name)]
-            }
+            named = {results.resource_of(row.resource_type, row.resource_name): row for row in response.responses}
+            return {each: _error(row, "altering the configs of", each) for each, row in named.items()}
 
-        await self._of_each(shapes.to_resources(resources), ask, during="altering configs")
+        await self._of_each(results.to_resources(resources), ask, during="altering configs")
 
     async def describe_group_configs(self, group: str) -> list[GroupConfig]:
-        """What a group is set to, by itself or by the broker, by name; the group need not exist."""
+        """Describe the configs of a group, its own and the broker's, by name; the group need not exist."""
         (rows,) = (await self.describe_configs(("group", group))).values()
         return [
             GroupConfig(name=row.name, value=row.value, is_own=row.source == "DYNAMIC_GROUP_CONFIG", doc=row.doc)
@@ -142,7 +140,7 @@ class ConfigCalls(Calls):
         *,
         during: str,
     ) -> dict[ConfigResource, V]:
-        """Ask any broker, but the one that is meant for the configs of a broker."""
+        """Ask any broker, except for the configs of a broker, which that one tells."""
         brokers: dict[str, Endpoint] | None = None
 
         async def ask_part(part: Sequence[ConfigResource]) -> _Said[V]:
@@ -161,7 +159,7 @@ class ConfigCalls(Calls):
             try:
                 return await ask(part, brokers[one.name])
             except MovedError as moved:
-                # It is gone; what the others say is worth having all the same.
+                # It is gone; the answers of the others count all the same.
                 return {one: moved.why}
 
         return await self._questions.do_all(
@@ -180,6 +178,5 @@ def _during(doing: str, part: Sequence[ConfigResource]) -> str:
     return f"{doing} {part[0]}" if len(part) == 1 else f"{doing} {len(part)} resources"
 
 
-def _error(code: int, message: str | None, doing: str, resource: ConfigResource) -> KohortError | None:
-    topic = resource.name if resource.kind == "topic" else None
-    return error_of(code, message, f"{doing} {resource}", topic=topic)
+def _error(said: Coded, doing: str, resource: ConfigResource) -> KohortError | None:
+    return error_of(said, f"{doing} {resource}", topic=resource.name if resource.kind == "topic" else None)

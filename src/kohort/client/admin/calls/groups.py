@@ -1,4 +1,12 @@
-"""The admin client's calls about groups."""
+"""The admin client's calls about groups.
+
+A question about many groups is one request for those of a coordinator, and another for those whose coordinator has
+moved.
+
+Laws: every group ends once, with an answer or the reason for which it has none. An error of one group leaves the others
+alone. A group that is named twice is asked for once.
+Source: Kafka's Admin (describeConsumerGroups and its like); KIP-699, KIP-709.
+"""
 
 from __future__ import annotations
 
@@ -8,61 +16,41 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from kohort.client.admin.admin_machine import CoordinatorAt, CoordinatorsAsked, MovedError, may_pass
-from kohort.client.admin.questions import GRACE_S, Outcome, Question, Questions, answered, check
-from kohort.client.admin.results import groups as shapes
-from kohort.client.admin.results import topics as topic_shapes
-from kohort.client.admin.results.groups import (
-    GroupDescription,
-    GroupHistory,
-    GroupListing,
-    GroupOffset,
-    GroupSummary,
-    HistoryEvent,
-    MemberDescription,
-    Row,
-    check_group_id,
-)
+from kohort.client.admin.admin_machine import CoordinatorAt, CoordinatorsAsked, MovedError, Question, may_pass
+from kohort.client.admin.questions import GRACE_S, Calls, Outcome, Questions, answered, check
+from kohort.client.admin.results import groups as results
+from kohort.client.admin.results import topics as topic_results
+from kohort.client.admin.results.groups import GroupDescription, GroupHistory, Row, check_group_id
 from kohort.client.arguments import to_names
 from kohort.client.core.actions import Endpoint
 from kohort.client.core.coordinator_lookup import MOVED
 from kohort.client.steps import Pause
 from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, KohortError, KohortTimeoutError
 from kohort.ids import TopicPartition
-from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from kohort.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kohort.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.messages import consumer_group_describe, delete_groups, describe_groups, offset_fetch
 from kohort.wire.messages.group_history import GroupHistoryRequest, GroupHistoryResponse
 from kohort.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kohort.wire.messages.metadata import MetadataResponse
-from kohort.wire.messages.offset_fetch import OffsetFetchResponse
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
     from kohort.journal.explain.explanation import GroupExplanation
-
-
-# Questions about many groups: one request for those of a coordinator, again for those whose coordinator has moved.
-#
-# Laws: every group ends once, with an answer or the reason why it has none; what goes wrong with one leaves the others
-# alone. A group that is named twice is asked about once.
-# Source: Kafka's Admin (describeConsumerGroups and its like); KIP-699, KIP-709.
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 #: Groups in one request: a coordinator answers the first while it reads the next.
 _AT_A_TIME: Final = 100
-#: Before those are asked about again whose coordinator has moved or is not ready, seconds.
+#: Pause before the groups are asked for again whose coordinator has moved or is not ready, seconds.
 _PAUSE_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inquiry(Generic[R, T]):
-    """What is asked about groups.
+    """A question about groups.
 
-    `build` makes the request about some of them and `read` takes the response about them apart, group -> row; `doing`
-    says what is done, as in "describing group orders". Of several groups at once versions from `several_since` know.
+    `build` makes the request for some of them, and `read` finds group -> row in the response; `doing` is as in
+    "describing group orders". Versions from `several_since` on take several groups at once.
     """
 
     doing: str
@@ -70,18 +58,18 @@ class Inquiry(Generic[R, T]):
     expected: type[R]
     read: Callable[[R, list[str]], Mapping[str, Row[T]]]
     several_since: int | None = None
-    #: It takes groups away: one that is not there when it is asked for again is away.
+    #: Whether it deletes groups: one that is not there when it is asked for again is deleted.
     removes: bool = False
     max_version: int | None = None
 
     def question(self, groups: list[str], coordinator: Endpoint) -> Question[R]:
-        """About groups that this broker coordinates."""
+        """Build the question for groups that this broker coordinates."""
         several = len(groups) > 1
         return Question(
-            request=self.build(groups),
-            expected=self.expected,
+            self.build(groups),
+            self.expected,
             during=f"{self.doing} {len(groups)} groups" if several else f"{self.doing} group {groups[0]}",
-            # What a row says is that group's alone.
+            # The code of a row concerns that group alone.
             codes=lambda _: (),
             target=CoordinatorAt(endpoint=coordinator),
             min_version=self.several_since if several else None,
@@ -91,23 +79,23 @@ class Inquiry(Generic[R, T]):
 
 @dataclass(slots=True)
 class _Answers(Generic[T]):
-    """What is known so far; every group is in `found` or in `left`."""
+    """The answers so far; every group is in `found` or in `left`."""
 
     found: dict[str, T | KohortError]
     #: group -> why it has to be asked about again; `None` where it has not been.
     left: dict[str, KohortError | None]
     #: Coordinators that turned out not to be it.
     lost: dict[str, Endpoint]
-    #: Those that know of one group at a time only.
+    #: Coordinators that take one group at a time only.
     single: set[Endpoint]
 
     def put(self, group: str, value: T | KohortError) -> None:
-        """The end for one group."""
+        """End one group with its answer."""
         self.found[group] = value
         del self.left[group]
 
     def put_off(self, group: str, why: KohortError) -> None:
-        """It has to be asked about again; what has failed first says more than that time is up."""
+        """Ask for a group again; the first failure says more than a timeout."""
         if not (isinstance(why, KohortTimeoutError) and isinstance(self.left[group], KohortTimeoutError)):
             self.left[group] = why
 
@@ -120,10 +108,10 @@ class CoordinatorQuestions:
         self._host = questions.host
 
     async def ask_about(self, groups: Iterable[str], inquiry: Inquiry[R, T]) -> dict[str, T | KohortError]:
-        """What is said of each group, or why nothing is.
+        """Return the answer for each group, or the error in its place.
 
         Raises:
-            BrokersUnreachableError: nobody answers.
+            BrokersUnreachableError: no broker answers.
         """
         names = to_groups(groups)
         answers: _Answers[T] = _Answers({}, dict.fromkeys(names), {}, set())
@@ -139,7 +127,7 @@ class CoordinatorQuestions:
                 await Pause(_PAUSE_S)
 
     async def _ask_coordinators(self, answers: _Answers[T], inquiry: Inquiry[R, T], deadline_ms: int) -> None:
-        """One round: everybody who is left."""
+        """Ask for all groups that are left, once."""
         asked: list[tuple[Endpoint, list[str]]] = []
         for endpoint, groups in (await self._find_coordinators(answers, deadline_ms)).items():
             size = 1 if endpoint in answers.single else _AT_A_TIME
@@ -166,7 +154,7 @@ class CoordinatorQuestions:
                     _note_rows(answers, inquiry, endpoint, groups, inquiry.read(response, groups))
 
     async def _find_coordinators(self, answers: _Answers[T], deadline_ms: int) -> dict[Endpoint, list[str]]:
-        """Coordinator -> groups; what is no group's id, or may not be looked up, ends here."""
+        """Find coordinator -> groups; end an id that is no group's, or that may not be looked up."""
         places = await self._coordinators(tuple(answers.left), answers.lost, deadline_ms)
         answers.lost = {}
         by_coordinator: dict[Endpoint, list[str]] = {}
@@ -192,7 +180,7 @@ class CoordinatorQuestions:
 
 
 def to_groups(groups: object) -> list[str]:
-    """Ids of groups, each once.
+    """Check ids of groups, and keep each once.
 
     Raises:
         TypeError: these are none, or one text.
@@ -241,62 +229,59 @@ def _texts(group: str) -> dict[ErrorCode, str]:
 
 _OFFSETS: Final = Inquiry(
     doing="looking up the offsets of",
-    build=shapes.offsets_request,
-    expected=OffsetFetchResponse,
-    read=shapes.read_offsets,
+    build=results.offsets_request,
+    expected=offset_fetch.OffsetFetchResponse,
+    read=results.read_offsets,
     several_since=8,
     # Later versions know topics by id only.
     max_version=9,
 )
 _DELETE: Final = Inquiry(
     doing="deleting",
-    build=lambda groups: DeleteGroupsRequest(groups_names=groups),
-    expected=DeleteGroupsResponse,
-    read=shapes.read_deletions,
+    build=lambda groups: delete_groups.DeleteGroupsRequest(groups_names=groups),
+    expected=delete_groups.DeleteGroupsResponse,
+    read=results.read_deletions,
     removes=True,
 )
 
-#: Pages of the topic that are read unless all of them are: a thousand rows of all groups each.
+#: Pages of the topic that are read unless all are asked for: a thousand rows of all groups each.
 _USUAL_PAGES: Final = 20
-#: Rows that tell of the broker: in front of a group's first row they tell nothing of it.
+#: Rows about the broker: in front of a group's first row they say nothing of the group.
 _OF_BROKER: Final = frozenset({"broker_started", "broker_stopped", "journal_gap"})
 
 
-class GroupCalls:
-    """Groups of both protocols: list, describe, offsets, delete."""
+class GroupCalls(Calls):
+    """The calls about groups of both protocols: list, describe, offsets, delete."""
 
     def __init__(self, questions: Questions) -> None:
-        self._questions = questions
+        super().__init__(questions)
         self._coordinators = CoordinatorQuestions(questions)
 
     async def list_groups(
         self, states: Collection[str] | None = None, types: Collection[str] | None = None
-    ) -> list[GroupListing]:
-        """Every group, by name; `states` and `types` ("classic", "consumer") narrow that down."""
+    ) -> list[results.GroupListing]:
+        """List the groups by name; `states` and `types` ("classic", "consumer") narrow that down."""
         request = ListGroupsRequest(states_filter=list(states or ()), types_filter=list(types or ()))
         found = await self._questions.of_brokers(
             lambda metadata: self._groups_of_all(metadata, request), await self._questions.metadata(())
         )
         return [found[name] for name in sorted(found)]
 
-    async def _groups_of_all(self, metadata: MetadataResponse, request: ListGroupsRequest) -> dict[str, GroupListing]:
+    async def _groups_of_all(
+        self, metadata: MetadataResponse, request: ListGroupsRequest
+    ) -> dict[str, results.GroupListing]:
         questions = [
-            Question(
-                request=request,
-                expected=ListGroupsResponse,
-                target=Endpoint(broker.host, broker.port),
-                during="listing groups",
-            )
-            for broker in metadata.brokers
+            Question(request, ListGroupsResponse, target=Endpoint(row.host, row.port), during="listing groups")
+            for row in metadata.brokers
         ]
-        found: dict[str, GroupListing] = {}
+        found: dict[str, results.GroupListing] = {}
         for response in await self._questions.ask_each(questions):
-            check(response.error_code, None, "listing groups")
-            found.update((group.group_id, shapes.listing(group)) for group in response.groups)
+            check(response, "listing groups")
+            found.update((row.group_id, results.GroupListing.of(row)) for row in response.groups)
         return found
 
-    async def summarize_groups(self) -> list[GroupSummary]:
-        """Every group with members and lag, by name; a few requests to each broker, however many groups there are.
+    async def summarize_groups(self) -> list[results.GroupSummary]:
+        """Count members and lag of every group, by name; a few requests to each broker for any number of groups.
 
         A group that goes meanwhile is left out.
         """
@@ -305,15 +290,15 @@ class GroupCalls:
         committed = await self.list_group_offsets(described)
         ends = await self._ends({partition for each in committed.values() for partition in answered(each)})
         return [
-            shapes.summary(listed[name], len(answered(each).members), answered(committed[name]), ends)
+            results.summary(listed[name], len(answered(each).members), answered(committed[name]), ends)
             for name, each in described.items()
         ]
 
     async def describe_group(self, group: str, *, include_authorized_operations: bool = False) -> GroupDescription:
-        """One group of either protocol.
+        """Describe one group of either protocol.
 
         Args:
-            include_authorized_operations: also what the caller may do with it.
+            include_authorized_operations: also the operations on it that the caller may do.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND.
@@ -325,13 +310,13 @@ class GroupCalls:
     async def describe_groups(
         self, groups: Iterable[str], *, include_authorized_operations: bool = False
     ) -> dict[str, GroupDescription | KohortError]:
-        """Groups of either protocol, in the order asked: of each its description, or why there is none.
+        """Describe groups of either protocol, in the order asked; an error takes the place of a description.
 
         A few requests to each coordinator, however many groups there are.
 
         Args:
             groups: ids.
-            include_authorized_operations: also what the caller may do with them.
+            include_authorized_operations: also the operations on them that the caller may do.
 
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -343,7 +328,7 @@ class GroupCalls:
         biling there is no group biling
 
         Raises:
-            BrokersUnreachableError: nobody answers.
+            BrokersUnreachableError: no broker answers.
             TypeError: `groups` is one text, or no ids.
         """
         names = to_groups(groups)
@@ -354,23 +339,23 @@ class GroupCalls:
         )
         return {**found, **classic}
 
-    async def group_offsets(self, group: str) -> list[GroupOffset]:
-        """Where a group stands: every partition that it has committed or that a member owns, by topic and partition."""
+    async def group_offsets(self, group: str) -> list[results.GroupOffset]:
+        """Look up a group's offset and lag in every partition that it has committed or owns, by topic and partition."""
         check_group_id(group)
         return answered((await self.groups_offsets([group]))[group])
 
-    async def groups_offsets(self, groups: Iterable[str]) -> dict[str, list[GroupOffset] | KohortError]:
-        """Where groups stand, in the order asked: of each what `group_offsets` tells, or why that is not known.
+    async def groups_offsets(self, groups: Iterable[str]) -> dict[str, list[results.GroupOffset] | KohortError]:
+        """Look up groups' offsets as `group_offsets` does, in the order asked; an error takes the place of unknown.
 
         Raises:
-            BrokersUnreachableError: nobody answers.
+            BrokersUnreachableError: no broker answers.
             TypeError: `groups` is one text, or no ids.
         """
         described = await self.describe_groups(groups)
         committed = await self.list_group_offsets(described)
         partitions: set[TopicPartition] = set()
-        members: dict[str, tuple[MemberDescription, ...]] = {}
-        found: dict[str, list[GroupOffset] | KohortError] = {}
+        members: dict[str, tuple[results.MemberDescription, ...]] = {}
+        found: dict[str, list[results.GroupOffset] | KohortError] = {}
         for name, each in described.items():
             offsets = committed[name]
             found[name] = []
@@ -383,11 +368,11 @@ class GroupCalls:
                 partitions.update(offsets, *(member.assignment for member in members[name]))
         ends = await self._ends(partitions)
         for name, those in members.items():
-            found[name] = shapes.group_offsets(those, answered(committed[name]), ends)
+            found[name] = results.group_offsets(those, answered(committed[name]), ends)
         return found
 
-    async def list_group_offsets(self, groups: Iterable[str]) -> dict[str, shapes.Committed | KohortError]:
-        """What groups have committed, in the order asked: of each its offsets by partition, or why they are not known.
+    async def list_group_offsets(self, groups: Iterable[str]) -> dict[str, results.Committed | KohortError]:
+        """Look up groups' committed offsets by partition, in the order asked; an error takes the place of unknown.
 
         A few requests to each coordinator, however many groups there are; a group that is not there has none.
 
@@ -400,13 +385,13 @@ class GroupCalls:
         'by hand'
 
         Raises:
-            BrokersUnreachableError: nobody answers.
+            BrokersUnreachableError: no broker answers.
             TypeError: `groups` is one text, or no ids.
         """
         return await self._coordinators.ask_about(groups, _OFFSETS)
 
     async def group_history(self, group: str, *, after: int | None = None, whole: bool = False) -> GroupHistory:
-        """Why the group is as it is: what came in, what its coordinator decided and what that changed.
+        """Read a group's history: the inputs, its coordinator's decisions, and the changes by them.
 
         Args:
             group: its id.
@@ -423,15 +408,15 @@ class GroupCalls:
             page = await self._questions.ask_own(
                 request, GroupHistoryResponse, group=group, feature="keeps a history of groups", during=during
             )
-            check(page.error_code, page.error_message, during)
+            check(page, during)
             return page
 
         return await _read_history(ask, group, after=after, whole=whole)
 
     async def explain_group(self, group: str, *, whole: bool = False, member: str | None = None) -> GroupExplanation:
-        """Why the group is as it is, in sentences: what set each rebalance off, who gave and took what, who was slow.
+        """Explain a group in sentences: the cause of each rebalance, the moves between members, and slow members.
 
-        Everything is told from the broker's history of the group; where its beginning is missing, so it is here.
+        Everything is told from the broker's history of the group; if its beginning is missing, it is missing here.
         `whole`: of all its history, as for `group_history`. `member`: of `members` only this one, by the name that
         sentences have or by its id.
 
@@ -468,19 +453,14 @@ class GroupCalls:
             PartlyDoneError: of several groups some were not deleted; `done` and `failed` say which.
             TypeError: `names` is one text, or no ids.
         """
-        outcome: Outcome[str, None] = Outcome("deleting groups")
-        for name, end in (await self._coordinators.ask_about(names, _DELETE)).items():
-            if isinstance(end, KohortError):
-                outcome.failed[name] = end
-            else:
-                outcome.done[name] = end
-        outcome.settle()
+        ends = await self._coordinators.ask_about(names, _DELETE)
+        Outcome.of("deleting groups", ends).settle()
 
     async def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         if not partitions:
             return {}
         metadata = await self._questions.metadata({partition.topic for partition in partitions})
-        return await self._questions.offsets(partitions, topic_shapes.LATEST, metadata)
+        return await self._questions.offsets(partitions, topic_results.LATEST, metadata)
 
 
 async def _read_history(
@@ -490,17 +470,17 @@ async def _read_history(
     after: int | None,
     whole: bool,
 ) -> GroupHistory:
-    """All pages of a group's history as one: those in the broker's memory, and older ones of `__group_journal`.
+    """Read all pages of a group's history as one: those in the broker's memory, and older ones of `__group_journal`.
 
-    Laws: a row is there once, as it was told last. What the broker has in memory is newer than what it is asked for of
-    the topic, wherever they meet.
+    Laws: a row is there once, as it was told last. Where they meet, a row in the broker's memory is newer than one of
+    the topic.
     """
-    events: list[HistoryEvent] = []
+    events: list[results.HistoryEvent] = []
     while True:
         page = await ask(
             GroupHistoryRequest(group_id=group, after_sequence=events[-1].sequence if events else after or 0)
         )
-        events += map(shapes.history_event, page.rows)
+        events += map(results.history_event, page.rows)
         if not page.has_more:
             break
     is_complete, older_offset = page.is_complete, page.older_offset
@@ -510,7 +490,7 @@ async def _read_history(
         while older_offset >= 0 and (whole or pages < _USUAL_PAGES):
             older = await ask(GroupHistoryRequest(group_id=group, before_offset=older_offset))
             for row in older.rows:
-                known.setdefault(row.sequence, shapes.history_event(row))
+                known.setdefault(row.sequence, results.history_event(row))
             is_complete, older_offset = older.is_complete, older.older_offset
             pages += 1
         events = [known[number] for number in sorted(known)]
@@ -530,26 +510,31 @@ def _is_gone(found: object) -> bool:
 
 
 def _is_classic(found: object) -> bool:
-    """Whether it may be a classic group, or the broker knows no others."""
+    """Return whether it may be a classic group, or the broker knows no others."""
     return _is_gone(found) or (isinstance(found, BrokerError) and found.code is ErrorCode.UNSUPPORTED_VERSION)
 
 
 def _describing(
     include_authorized_operations: bool,
-) -> tuple[Inquiry[ConsumerGroupDescribeResponse, GroupDescription], Inquiry[DescribeGroupsResponse, GroupDescription]]:
-    """How groups of the new protocol are described, and classic ones."""
+) -> tuple[
+    Inquiry[consumer_group_describe.ConsumerGroupDescribeResponse, GroupDescription],
+    Inquiry[describe_groups.DescribeGroupsResponse, GroupDescription],
+]:
+    """Build the questions that describe groups of the consumer protocol, and classic ones."""
     with_operations = {"include_authorized_operations": include_authorized_operations}
     return (
         Inquiry(
             doing="describing",
-            build=lambda groups: ConsumerGroupDescribeRequest(group_ids=groups, **with_operations),
-            expected=ConsumerGroupDescribeResponse,
-            read=shapes.read_consumer_groups,
+            build=lambda groups: consumer_group_describe.ConsumerGroupDescribeRequest(
+                group_ids=groups, **with_operations
+            ),
+            expected=consumer_group_describe.ConsumerGroupDescribeResponse,
+            read=results.read_consumer_groups,
         ),
         Inquiry(
             doing="describing",
-            build=lambda groups: DescribeGroupsRequest(groups=groups, **with_operations),
-            expected=DescribeGroupsResponse,
-            read=shapes.read_classic_groups,
+            build=lambda groups: describe_groups.DescribeGroupsRequest(groups=groups, **with_operations),
+            expected=describe_groups.DescribeGroupsResponse,
+            read=results.read_classic_groups,
         ),
     )

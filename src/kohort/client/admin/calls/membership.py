@@ -12,25 +12,25 @@ from datetime import timedelta
 from typing import Final
 
 from kohort.base import VERSION
-from kohort.client.admin.admin_machine import Coordinator
+from kohort.client.admin.admin_machine import Coordinator, Question
 from kohort.client.admin.calls.configs import ConfigCalls
 from kohort.client.admin.calls.groups import GroupCalls
-from kohort.client.admin.questions import Questions
+from kohort.client.admin.questions import Calls, Questions
 from kohort.client.admin.results.groups import DYNAMIC, MODE, STATIC, TOKEN, check_group_id, static_changes
 from kohort.client.core.broker_version import software_of
 from kohort.errors import BrokerError, ErrorCode, UnsupportedFeatureError
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.private import SOFTWARE_NAME
 
-#: How Apache Kafka refuses to tell configs of groups: before 3.8 it knows no such resource, later some brokers may not.
+#: Apache Kafka's refusals to tell configs of groups: before 3.8 it knows no such resource, later some brokers may not.
 _NO_CONFIGS: Final = (ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION)
 
 
-class MembershipCalls:
-    """Groups as K345 drafted them, and the way there and back."""
+class MembershipCalls(Calls):
+    """The calls about static groups, as KIP-345 drafted them."""
 
     def __init__(self, questions: Questions) -> None:
-        self._questions = questions
+        super().__init__(questions)
         self._groups = GroupCalls(questions)
         self._configs = ConfigCalls(questions)
 
@@ -40,7 +40,7 @@ class MembershipCalls:
         registration_timeout: int | timedelta | None = None,
         expansion_timeout: int | timedelta | None = None,
     ) -> None:
-        """Keep what the group's members have while they are away, and take in new ones together.
+        """Make a group static: it keeps the partitions of offline members, and takes new ones in together.
 
         Every member needs a name (`group.instance.id`, `member.name`) from now on. Of a group that is static already
         the timeouts are changed. A group that is yet to come can be made static by `alter_group_configs`.
@@ -48,7 +48,7 @@ class MembershipCalls:
         Args:
             group: its id, of either protocol.
             registration_timeout: how long an offline member keeps its partitions; milliseconds, or a `timedelta`.
-                `None`: what the group, else the broker is set to, 30 minutes by default.
+                `None`: the config of the group, else the broker's, 30 minutes by default.
             expansion_timeout: how long new members wait, from the first on, until one rebalance gives something to all
                 of them; likewise, 5 minutes by default.
 
@@ -71,7 +71,7 @@ class MembershipCalls:
         await self._configs.alter_group_configs(group, changes)
 
     async def enable_dynamic_membership(self, group: str) -> None:
-        """Let a static group go by sessions again; no client has to be changed, names stay, sessions begin anew.
+        """Let sessions decide again in a static group; no client is changed, names stay, sessions begin anew.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND; INVALID_REQUEST: it is dynamic already.
@@ -81,7 +81,7 @@ class MembershipCalls:
         await self._configs.alter_group_configs(group, {MODE: DYNAMIC})
 
     async def force_rebalance(self, group: str) -> None:
-        """Have a static group share its partitions out now, among all that are online or waiting to be let in.
+        """Have a static group assign its partitions anew, to all members that are online or wait to be let in.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND; INVALID_REQUEST: it is dynamic.
@@ -97,7 +97,7 @@ class MembershipCalls:
             raise BrokerError(ErrorCode.INVALID_REQUEST, text, during=doing.format(group))
 
     async def _mode_of(self, group: str, doing: str) -> str:
-        """Static or dynamic, of a group that is there."""
+        """Return static or dynamic, for a group that is there."""
         during = doing.format(group)
         check_group_id(group)
         try:
@@ -116,11 +116,8 @@ class MembershipCalls:
         return mode
 
     async def _software(self, group: str, during: str) -> str:
-        response = await self._questions.ask(
-            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION),
-            ApiVersionsResponse,
-            target=Coordinator(group_id=group),
-            during=during,
-            min_version=3,
+        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
+        target = Coordinator(group_id=group)
+        return software_of(
+            await self._ask(Question(request, ApiVersionsResponse, target=target, during=during, min_version=3))
         )
-        return software_of(response)

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kohort.client.admin.calls.groups import GroupCalls
-from kohort.client.admin.questions import Questions, check
-from kohort.client.admin.results import moves as shapes
+from kohort.client.admin.questions import Calls, Questions, check
+from kohort.client.admin.results import moves as results
 from kohort.client.admin.results.moves import GroupMove, SubmittedMove
+from kohort.client.core.refusals import refused
 from kohort.client.steps import Pause
 from kohort.errors import ErrorCode, KohortError, KohortTimeoutError
 from kohort.ids import TopicPartition
@@ -20,20 +21,20 @@ from kohort.wire.messages.describe_moves import DescribeMovesRequest, DescribeMo
 from kohort.wire.messages.submit_moves import SubmitMovesRequest, SubmitMovesResponse
 
 _FEATURE: Final = "moves partitions on request"
-#: Between two questions, seconds: at first, and at most.
+#: Pause between two questions, seconds: at first, and at most.
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 1.0
 
 
-class MoveCalls:
-    """Groups, and who of one of the consumer protocol shall have which partitions."""
+class MoveCalls(Calls):
+    """The calls about moves of partitions in groups of the consumer protocol."""
 
     def __init__(self, questions: Questions) -> None:
-        self._questions = questions
+        super().__init__(questions)
         self._groups = GroupCalls(questions)
 
     async def switch_partition(self, group: str, partition: TopicPartition, to_member: str) -> SubmittedMove:
-        """Give a partition to a member, whoever has it; the coordinator has it on record when this returns.
+        """Give a partition to a member, from any owner; the coordinator has it on record when this returns.
 
         The owner commits and acknowledges before the member gets it, at the group's pace (`group.moves.per.second`):
         `wait_for_moves` waits for that. It stays so until members or topics of the group change and its assignor
@@ -58,21 +59,22 @@ class MoveCalls:
             UnsupportedFeatureError: the broker is not one of kohort's.
         """
         (move,) = await self.submit_moves(group, {partition: to_member})
-        check(move.code, move.message, f"moving {move.topic}-{move.partition} of group {group}")
+        if not move.is_taken:
+            raise refused(move.code, move.message, during=f"moving {move.topic}-{move.partition} of group {group}")
         return move
 
     async def submit_moves(
         self, group: str, moves: Mapping[TopicPartition, str], *, validate_only: bool = False
     ) -> list[SubmittedMove]:
-        """Give partitions to members, all at once and each by itself: what is refused leaves the others alone.
+        """Give partitions to members, all at once and each by itself: a refused one leaves the others alone.
 
         Args:
             group: of the consumer protocol; while its coordinator computes an assignment, this waits.
             moves: at most 10,000, partition -> id of the member that shall have it.
-            validate_only: say what would be answered, and change nothing.
+            validate_only: return the same answers, and change nothing.
 
         Returns:
-            What became of each, in the order of `moves`.
+            The outcome of each, in the order of `moves`.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group), REBALANCE_IN_PROGRESS
@@ -80,7 +82,7 @@ class MoveCalls:
             ConfigError: more moves than that.
             UnsupportedFeatureError: the broker is not one of kohort's.
         """
-        asked = shapes.wanted_moves(moves)
+        asked = results.wanted_moves(moves)
         during = f"submitting moves of group {group}"
         request = SubmitMovesRequest(group_id=group, validate_only=validate_only, moves=asked)
         pauses = _Pauses(self._questions.timeout_s)
@@ -90,11 +92,11 @@ class MoveCalls:
             )
             is_changing = ErrorCode.of(response.error_code) is ErrorCode.REBALANCE_IN_PROGRESS
             if not is_changing or not await pauses.wait():
-                check(response.error_code, response.error_message, during)
-                return shapes.submitted_moves(asked, response)
+                check(response, during)
+                return results.submitted_moves(asked, response)
 
     async def moves(self, group: str) -> list[GroupMove]:
-        """The partitions on their way, by topic and partition, also those that the assignor moves.
+        """List the partitions on their way, by topic and partition, also those that the assignor moves.
 
         Behind them are those that were asked for and have come, of each partition the latest move, the latest first;
         they are known until the topic or the group goes, also beyond a restart. No more than 10,000 are told.
@@ -108,13 +110,13 @@ class MoveCalls:
         response = await self._questions.ask_own(
             request, DescribeMovesResponse, group=group, feature=_FEATURE, during=during
         )
-        check(response.error_code, response.error_message, during)
-        return [shapes.group_move(row) for row in response.moves]
+        check(response, during)
+        return [results.group_move(row) for row in response.moves]
 
     async def wait_for_moves(
         self, group: str, moves: Iterable[SubmittedMove], *, timeout_s: float | None = None
     ) -> None:
-        """Return when every member has what `moves`, those that were taken, give it.
+        """Return when every member has the partitions that `moves`, those that were taken, give it.
 
         Args:
             group: whose moves they are.
@@ -123,17 +125,17 @@ class MoveCalls:
 
         Raises:
             TypeError: these are no moves that were submitted, or no seconds.
-            KohortTimeoutError: who is waited for, and in which phase.
+            KohortTimeoutError: with the member that is waited for, and the phase.
             KohortError: the group has changed meanwhile, and a partition is not to go there any more.
         """
-        left: Mapping[TopicPartition, str] = shapes.awaited_moves(moves)
+        left: Mapping[TopicPartition, str] = results.awaited_moves(moves)
         if timeout_s is not None and (isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float)):
             raise TypeError(f"timeout_s is {timeout_s!r}; expected seconds")
         pauses = _Pauses(self._questions.timeout_s if timeout_s is None else timeout_s)
         while left:
             left = await self._still_on_their_way(group, left)
             if left and not await pauses.wait():
-                raise KohortTimeoutError(await self._say_who_is_waited_for(group, left))
+                raise KohortTimeoutError(await self._describe_wait(group, left))
 
     async def _still_on_their_way(self, group: str, wanted: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
         members = {row.member_id: row for row in (await self._groups.describe_group(group)).members}
@@ -152,7 +154,7 @@ class MoveCalls:
             left[partition] = member_id
         return left
 
-    async def _say_who_is_waited_for(self, group: str, wanted: Mapping[TopicPartition, str]) -> str:
+    async def _describe_wait(self, group: str, wanted: Mapping[TopicPartition, str]) -> str:
         partition, member_id = next(iter(wanted.items()))
         said = f"{len(wanted)} of the moves of group {group} took too long: {partition} is to go to {member_id}"
         on_its_way = next((move for move in await self.moves(group) if (move.topic, move.partition) == partition), None)

@@ -1,4 +1,4 @@
-"""The admin client's calls that change where a group stands, and who is in it.
+"""The admin client's calls that change the offsets and the members of a group.
 
 Source: Kafka's Admin (alterConsumerGroupOffsets, deleteConsumerGroupOffsets, removeMembersFromConsumerGroup) and
 kafka-consumer-groups (`--reset-offsets`).
@@ -9,37 +9,35 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping
 
-from kohort.client.admin.admin_machine import Coordinator
+from kohort.client.admin.admin_machine import Coordinator, Question
 from kohort.client.admin.calls.groups import GroupCalls
-from kohort.client.admin.questions import Questions, answered, check
-from kohort.client.admin.results import offsets as shapes
-from kohort.client.admin.results import topics as topic_shapes
+from kohort.client.admin.questions import Calls, Questions, answered, check
+from kohort.client.admin.results import offsets as results
+from kohort.client.admin.results import topics as topic_results
 from kohort.client.admin.results.groups import MemberDescription, OffsetReset
 from kohort.client.admin.results.offsets import ResetTo
 from kohort.client.arguments import to_offsets, to_partition, to_partitions
 from kohort.client.records import Committable
 from kohort.errors import BrokerError, ConfigError, ErrorCode, GroupNotEmptyError, UnknownTopicError
 from kohort.ids import TopicPartition
-from kohort.wire.messages.leave_group import LeaveGroupResponse
-from kohort.wire.messages.offset_commit import OffsetCommitResponse
-from kohort.wire.messages.offset_delete import OffsetDeleteResponse
+from kohort.wire.messages import leave_group, offset_commit, offset_delete
 
-#: What a coordinator says of a commit from outside into a group that has members.
+#: Refusals of a commit from outside into a group that has members.
 _HAS_MEMBERS = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH}
 )
 _REASON = "removed by an administrator"
 
 
-class OffsetCalls:
-    """Where groups stand, and members that have to go."""
+class OffsetCalls(Calls):
+    """The calls that change offsets and members of groups."""
 
     def __init__(self, questions: Questions) -> None:
-        self._questions = questions
+        super().__init__(questions)
         self._groups = GroupCalls(questions)
 
     async def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, Committable]) -> None:
-        """Set what a group has committed; a group that is not there is made by it.
+        """Set the committed offsets of a group; a group that is not there is created.
 
         Args:
             offsets: the next offset to read of each partition, with or without metadata.
@@ -53,23 +51,25 @@ class OffsetCalls:
         if not chosen:
             return
         during = f"setting the offsets of group {group}"
-        response = await self._questions.ask(
-            shapes.commit_request(group, chosen),
-            OffsetCommitResponse,
-            target=Coordinator(group_id=group),
-            during=during,
-            codes=lambda response: [row.error_code for topic in response.topics for row in topic.partitions],
-            # Later versions know topics by id only.
-            max_version=9,
+        response = await self._ask(
+            Question(
+                results.commit_request(group, chosen),
+                offset_commit.OffsetCommitResponse,
+                target=Coordinator(group_id=group),
+                during=during,
+                codes=lambda response: [row.error_code for topic in response.topics for row in topic.partitions],
+                # Later versions know topics by id only.
+                max_version=9,
+            )
         )
         for topic in response.topics:
             for row in topic.partitions:
                 if ErrorCode.of(row.error_code) in _HAS_MEMBERS:
                     raise await self._not_empty(group, during)
-                check(row.error_code, f"{topic.name}-{row.partition_index}", during, topic=topic.name)
+                check(row, during, text=f"{topic.name}-{row.partition_index}", topic=topic.name)
 
     async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what a group has committed of some partitions; where it has committed nothing nothing happens.
+        """Delete the committed offsets of a group for some partitions; one without an offset stays so.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND; GROUP_SUBSCRIBED_TO_TOPIC: members read it, the others are forgotten.
@@ -79,20 +79,16 @@ class OffsetCalls:
         if not chosen:
             return
         during = f"deleting offsets of group {group}"
-        response = await self._questions.ask(
-            shapes.delete_request(group, chosen),
-            OffsetDeleteResponse,
-            target=Coordinator(group_id=group),
-            during=during,
-        )
+        request, target = results.delete_request(group, chosen), Coordinator(group_id=group)
+        response = await self._ask(Question(request, offset_delete.OffsetDeleteResponse, target=target, during=during))
         if ErrorCode.of(response.error_code) is ErrorCode.NON_EMPTY_GROUP:
             raise await self._not_empty(group, during)
-        texts = {ErrorCode.GROUP_ID_NOT_FOUND: f"there is no group {group}"}
-        check(response.error_code, texts.get(ErrorCode.of(response.error_code)), during)
+        is_missing = response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        check(response, during, text=f"there is no group {group}" if is_missing else None)
         for topic in response.topics:
             for row in topic.partitions:
                 text = f"{topic.name}-{row.partition_index}; stop the members that read it first"
-                check(row.error_code, text, during, topic=topic.name)
+                check(row, during, text=text, topic=topic.name)
 
     async def remove_members(
         self, group: str, members: Collection[str] | None = None, *, reason: str | None = None
@@ -104,10 +100,10 @@ class OffsetCalls:
             reason: for the broker's log and the group's history.
 
         Returns:
-            The ids of those that are out.
+            The ids of the removed members.
 
         Raises:
-            BrokerError: GROUP_ID_NOT_FOUND; UNKNOWN_MEMBER_ID: one is not there; nobody is removed then.
+            BrokerError: GROUP_ID_NOT_FOUND; UNKNOWN_MEMBER_ID: one is not there; none is removed then.
         """
         if isinstance(members, str):
             raise TypeError(f"members cannot be {members!r}: a list of ids or names is expected, like [{members!r}]")
@@ -116,17 +112,16 @@ class OffsetCalls:
         chosen = list(there) if members is None else [_find(there, each, group, during) for each in members]
         if not chosen:
             return []
-        response = await self._questions.ask(
-            shapes.leave_request(group, [(each.member_id, each.instance_id) for each in chosen], reason or _REASON),
-            LeaveGroupResponse,
-            target=Coordinator(group_id=group),
-            during=during,
+        request = results.leave_request(
+            group, [(each.member_id, each.instance_id) for each in chosen], reason or _REASON
         )
-        check(response.error_code, None, during)
+        target = Coordinator(group_id=group)
+        response = await self._ask(Question(request, leave_group.LeaveGroupResponse, target=target, during=during))
+        check(response, during)
         for row in response.members:
-            # Who has left by itself meanwhile is out as well.
+            # A member that has left by itself meanwhile is out as well.
             if ErrorCode.of(row.error_code) is not ErrorCode.UNKNOWN_MEMBER_ID:
-                check(row.error_code, row.group_instance_id or row.member_id, during)
+                check(row, during, text=row.group_instance_id or row.member_id)
         return [each.member_id for each in chosen]
 
     async def reset_offsets(
@@ -138,7 +133,7 @@ class OffsetCalls:
         of: Iterable[str | TopicPartition] | None = None,
         execute: bool = False,
     ) -> list[OffsetReset]:
-        """Where a group would begin anew, and with `execute` does.
+        """Plan the offsets at which a group begins anew, and with `execute` set them.
 
         Args:
             to: "earliest", "latest" or "current"; an offset; a `datetime` with its time zone, or a `timedelta` for so
@@ -155,18 +150,18 @@ class OffsetCalls:
             UnknownTopicError: a topic or partition is not there.
             ConfigError: there is nothing to reset, or what is asked for contradicts itself.
         """
-        shapes.check_reset(to, shift_by)
+        results.check_reset(to, shift_by)
         if isinstance(to, Mapping):
             to = {to_partition(each): _whole(offset) for each, offset in to.items()}
         committed = await self._committed(group)
         partitions = await self._reset_partitions(group, to, of, committed)
         metadata = await self._questions.metadata({each.topic for each in partitions})
-        stamp = shapes.timestamp_of(to, now_ms=int(time.time() * 1000))
-        begins = await self._questions.offsets(partitions, topic_shapes.EARLIEST, metadata)
-        ends = await self._questions.offsets(partitions, topic_shapes.LATEST, metadata)
+        stamp = results.timestamp_of(to, now_ms=int(time.time() * 1000))
+        begins = await self._questions.offsets(partitions, topic_results.EARLIEST, metadata)
+        ends = await self._questions.offsets(partitions, topic_results.LATEST, metadata)
         for each in sorted(partitions - (begins.keys() & ends.keys())):
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{each} has no leader now", during=f"resetting {group}")
-        rows = shapes.plan(
+        rows = results.plan(
             partitions,
             to,
             shift_by,
@@ -206,7 +201,7 @@ class OffsetCalls:
             wanted = {to_partition(each) for each in given if not isinstance(each, str)}
         named = sorted(topics | {each.topic for each in wanted})
         for topic in (await self._questions.metadata(named)).topics:
-            topic_shapes.check_topic(topic)
+            topic_results.check_topic(topic)
             numbers = {row.partition_index for row in topic.partitions}
             asked = {each.partition for each in wanted if each.topic == topic.name}
             if asked - numbers:

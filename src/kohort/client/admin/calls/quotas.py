@@ -1,4 +1,4 @@
-"""The admin client's calls about how much clients may send, fetch and ask.
+"""The admin client's calls about quotas of clients.
 
 Source: Kafka's Admin (describeClientQuotas, alterClientQuotas); KIP-546.
 """
@@ -9,25 +9,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import EllipsisType
 from typing import Final
 
+from kohort.client.admin.admin_machine import Question
 from kohort.client.admin.questions import Calls, error_of
-from kohort.client.admin.results import quotas as shapes
+from kohort.client.admin.results import quotas as results
 from kohort.client.admin.results.quotas import ClientQuota, Entity
 from kohort.client.arguments import to_several
 from kohort.errors import ConfigError, KohortError
 from kohort.wire.messages.alter_client_quotas import AlterClientQuotasResponse
 from kohort.wire.messages.describe_client_quotas import DescribeClientQuotasResponse
 
-#: Which part of a request an entity takes; Apache Kafka changes no more than 10,000 things at once, five for each here.
+#: Part of a request that an entity takes; Apache Kafka changes no more than 10,000 things at once, five for each here.
 _PART: Final = 1 / 2_000
 
 
 class QuotaCalls(Calls):
-    """How much clients may."""
+    """The calls about quotas."""
 
     async def describe_client_quotas(
         self, of: Mapping[str, str | EllipsisType | None] | None = None, *, strict: bool = False
     ) -> list[ClientQuota]:
-        """The limits that are set, by entity.
+        """Look up the limits that are set, by entity.
 
         Args:
             of: "user", "client-id" or "ip" -> a name, `None` for the default, `...` for any name and the default;
@@ -39,15 +40,12 @@ class QuotaCalls(Calls):
             UnsupportedFeatureError: the broker keeps no limits, as kohort's own.
         """
         during = "looking up quotas"
-        response = await self._questions.ask(
-            shapes.describe_request(of, strict=strict),
-            DescribeClientQuotasResponse,
-            during=during,
-        )
-        error = error_of(response.error_code, response.error_message, during, operation="describe_configs")
+        request = results.describe_request(of, strict=strict)
+        response = await self._ask(Question(request, DescribeClientQuotasResponse, during=during))
+        error = error_of(response, during, operation="describe_configs")
         if error is not None:
             raise error
-        return shapes.described(response)
+        return results.described(response)
 
     async def alter_client_quotas(self, quotas: Iterable[ClientQuota], *, validate_only: bool = False) -> None:
         """Set limits, or take them back with `None`; those that are not named stay. Brokers heed it a little later.
@@ -65,21 +63,16 @@ class QuotaCalls(Calls):
         during = "changing quotas"
         wanted: dict[Entity, Mapping[str, float | None]] = {}
         for quota in to_several(quotas, "quotas", "[kohort.ClientQuota(...)]"):
-            entity, limits = shapes.to_quota(quota)
+            entity, limits = results.to_quota(quota)
             if entity in wanted:
                 raise ConfigError(f"{entity} is named twice in one call: name it once")
             wanted[entity] = limits
 
         async def ask(part: Sequence[Entity]) -> Mapping[Entity, KohortError | None]:
-            response = await self._questions.ask(
-                shapes.alter_request([(each, wanted[each]) for each in part], validate_only=validate_only),
-                AlterClientQuotasResponse,
-                during=during,
-            )
+            request = results.alter_request([(each, wanted[each]) for each in part], validate_only=validate_only)
+            response = await self._ask(Question(request, AlterClientQuotasResponse, during=during))
             return {
-                shapes.entity_of(row.entity): error_of(
-                    row.error_code, row.error_message, during, operation="alter_configs"
-                )
+                results.entity_of(row.entity): error_of(row, during, operation="alter_configs")
                 for row in response.entries
             }
 

@@ -1,4 +1,9 @@
-"""The admin client's calls about topics."""
+"""The admin client's calls about topics, and about the records of partitions, which their leaders answer.
+
+Laws: each leader is asked once for all that it leads, all of them at the same time. A partition that has moved is asked
+for again at its new leader, and the answers of the others stand.
+Source: Kafka's Admin (listOffsets, deleteRecords).
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from kohort.client.admin.admin_machine import MovedError
+from kohort.client.admin.admin_machine import MovedError, Question
 from kohort.client.admin.newtopic import NewTopic, to_assignments, to_new_topics
-from kohort.client.admin.questions import Calls, Outcome, Question, carry_out, error_of
-from kohort.client.admin.results import topics as shapes
+from kohort.client.admin.questions import Calls, Coded, Outcome, carry_out, error_of
+from kohort.client.admin.results import topics as results
 from kohort.client.admin.results.cluster import leaders_of
+from kohort.client.admin.results.configs import ConfigResource, describe_request
 from kohort.client.admin.results.topics import CreatedTopic, ListedOffset, OffsetAt, TopicDescription, TopicListing
 from kohort.client.arguments import INT32_MAX, to_names, to_topic, whole_number
 from kohort.client.core.actions import Endpoint
@@ -28,39 +34,43 @@ from kohort.errors import (
     UnsupportedFeatureError,
 )
 from kohort.ids import TopicPartition
-from kohort.wire.messages.create_partitions import CreatePartitionsResponse
-from kohort.wire.messages.create_topics import CreateTopicsResponse
-from kohort.wire.messages.delete_records import DeleteRecordsResponse
-from kohort.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from kohort.wire.messages.describe_configs import DescribeConfigsResponse
+from kohort.wire.messages import create_partitions, create_topics, delete_records, delete_topics
+from kohort.wire.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsResponse
 from kohort.wire.messages.list_offsets import ListOffsetsResponse
 from kohort.wire.schema import Message
 
+R = TypeVar("R", bound=Message)
+V = TypeVar("V")
+_Said = Mapping[TopicPartition, V | KohortError]
+
 #: How long a created topic may take until every partition has a leader, seconds.
 _LEADERS_WITHIN_S: Final = 20.0
+#: How long a partition without a leader may take to get one, seconds: that of a new topic has none for a moment.
+_LEADER_WITHIN_S: Final = 5.0
 #: How long a broker may take for one request, milliseconds.
 _TIMEOUT_MS: Final = 30_000
-#: What one request may ask for: Apache Kafka takes 10,000 records of its controller at most, and a broker whose disk is
-#: slow has to be done with it before the client takes it for lost, and asks again for what is there by then.
+#: Limits of one request: Apache Kafka takes 10,000 records of its controller at most, and a broker whose disk is slow
+#: has to be done with it before the client takes it for lost, and asks again for topics that are there by then.
 _RECORDS_PER_REQUEST: Final = 5_000
 _TOPICS_PER_REQUEST: Final = 200
 
 
 class TopicCalls(Calls):
-    """Topics: list, describe, create, grow, delete."""
+    """The calls about topics: list, describe, create, grow, delete."""
 
     async def list_topics(self) -> list[TopicListing]:
-        """Every topic, by name; the broker's own ones have `is_internal`."""
-        rows = [shapes.listing(topic) for topic in (await self._questions.metadata(None)).topics]
+        """List the topics by name; the broker's own ones have `is_internal`."""
+        rows = [TopicListing.of(topic) for topic in (await self._questions.metadata(None)).topics]
         return sorted(rows, key=lambda row: row.name)
 
     async def describe_topics(
         self, names: Sequence[str], *, include_authorized_operations: bool = False
     ) -> list[TopicDescription]:
-        """Partitions, offsets and own configs of topics, in the order asked.
+        """Describe partitions, offsets and own configs of topics, in the order asked.
 
         Args:
-            include_authorized_operations: also what the caller may do with them.
+            names: of the topics.
+            include_authorized_operations: also the operations on them that the caller may do.
 
         Raises:
             UnknownTopicError: one of them does not exist.
@@ -69,24 +79,12 @@ class TopicCalls(Calls):
         metadata = await self._questions.metadata(names, include_authorized_operations=include_authorized_operations)
         found = {topic.name: topic for topic in metadata.topics}
         for name in names:
-            shapes.check_topic(found[name])
+            results.check_topic(found[name])
         partitions = [TopicPartition(name, row.partition_index) for name in names for row in found[name].partitions]
-        begins = await self._questions.offsets(partitions, shapes.EARLIEST, metadata)
-        ends = await self._questions.offsets(partitions, shapes.LATEST, metadata)
-        described = await self._describe_topic_configs(names)
-        configs, idle = shapes.own_configs(described), shapes.idle_configs(described)
-        windows = shapes.loss_windows(described)
-        return [
-            shapes.describe(
-                found[name],
-                begins=begins,
-                ends=ends,
-                configs=configs.get(name, {}),
-                idle=idle.get(name, {}),
-                window=windows.get(name),
-            )
-            for name in names
-        ]
+        begins = await self._questions.offsets(partitions, results.EARLIEST, metadata)
+        ends = await self._questions.offsets(partitions, results.LATEST, metadata)
+        configs = await self._configs(names)
+        return [TopicDescription.of(found[name], configs.get(name, ()), begins=begins, ends=ends) for name in names]
 
     async def create_topic(
         self,
@@ -109,7 +107,7 @@ class TopicCalls(Calls):
 
         Returns:
             Those of `configs` that the broker takes but does not act on, each with the broker's words for it, such as
-            "not acted on yet"; empty if there is none, and from brokers that say nothing of the kind.
+            "not acted on yet"; empty if there is none, and from brokers that tell none.
 
         Raises:
             BrokerError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_REPLICATION_FACTOR, ...
@@ -143,14 +141,13 @@ class TopicCalls(Calls):
 
         async def ask(names: Sequence[str]) -> dict[str, CreatedTopic | KohortError]:
             chosen = [wanted[name] for name in names]
-            response = await self._questions.ask(
-                shapes.create_request(chosen, timeout_ms=_TIMEOUT_MS, validate_only=validate_only),
-                CreateTopicsResponse,
-                during=_during("creating", names),
+            request = results.create_request(chosen, timeout_ms=_TIMEOUT_MS, validate_only=validate_only)
+            response = await self._ask(
+                Question(request, create_topics.CreateTopicsResponse, during=_during("creating", names))
             )
             return {
-                row.name: error_of(row.error_code, row.error_message, f"creating topic {row.name}")
-                or shapes.created(row, validate_only=validate_only)
+                row.name: error_of(row, f"creating topic {row.name}")
+                or CreatedTopic.of(row, validate_only=validate_only)
                 for row in response.topics
             }
 
@@ -159,13 +156,14 @@ class TopicCalls(Calls):
             ask,
             during="creating topics",
             within_s=self._questions.timeout_s,
-            per_request=lambda name: _part(shapes.weight(wanted[name])),
+            per_request=lambda name: _part(results.weight(wanted[name])),
         )
         if not validate_only:
             counts = {name: row.partition_count or wanted[name].partitions or 1 for name, row in outcome.done.items()}
             await self._await_leaders(outcome, counts)
-            idle = await self._idle([name for name in outcome.done if wanted[name].configs])
-            outcome.done = {name: replace(row, idle=idle.get(name, {})) for name, row in outcome.done.items()}
+            chosen = [name for name in outcome.done if wanted[name].configs]
+            for name, rows in (await self._configs(chosen) if chosen else {}).items():
+                outcome.done[name] = replace(outcome.done[name], idle=results.idle_configs(rows))
         return list(outcome.settle().values())
 
     async def create_partitions(
@@ -192,16 +190,13 @@ class TopicCalls(Calls):
         totals, brokers = _growth(topics, total, assignments)
 
         async def ask(names: Sequence[str]) -> dict[str, int | KohortError]:
-            request = shapes.grow_request(
+            request = results.grow_request(
                 {name: totals[name] for name in names}, brokers, timeout_ms=_TIMEOUT_MS, validate_only=validate_only
             )
             during = _during("adding partitions to", names)
-            response = await self._questions.ask(request, CreatePartitionsResponse, during=during)
+            response = await self._ask(Question(request, create_partitions.CreatePartitionsResponse, during=during))
             return {
-                row.name: error_of(
-                    row.error_code, row.error_message, f"adding partitions to topic {row.name}", topic=row.name
-                )
-                or totals[row.name]
+                row.name: error_of(row, f"adding partitions to topic {row.name}", topic=row.name) or totals[row.name]
                 for row in response.results
             }
 
@@ -225,39 +220,36 @@ class TopicCalls(Calls):
         """
 
         async def ask(names: Sequence[str]) -> dict[str, KohortError | None]:
-            states = [DeleteTopicState(name=name) for name in names]
-            response = await self._questions.ask(
-                DeleteTopicsRequest(topics=states, topic_names=list(names), timeout_ms=_TIMEOUT_MS),
-                DeleteTopicsResponse,
-                during=_during("deleting", names),
+            request = delete_topics.DeleteTopicsRequest(
+                topics=[delete_topics.DeleteTopicState(name=name) for name in names],
+                topic_names=list(names),
+                timeout_ms=_TIMEOUT_MS,
+            )
+            response = await self._ask(
+                Question(request, delete_topics.DeleteTopicsResponse, during=_during("deleting", names))
             )
             return {
-                row.name or "": error_of(
-                    row.error_code, row.error_message, f"deleting topic {row.name}", topic=row.name
-                )
+                row.name or "": error_of(row, f"deleting topic {row.name}", topic=row.name)
                 for row in response.responses
             }
 
-        await self._questions.do_all(
-            to_names(names, "topics"),
-            ask,
-            during="deleting topics",
-            per_request=lambda _: _part(1),
-        )
+        wanted = to_names(names, "topics")
+        await self._questions.do_all(wanted, ask, during="deleting topics", per_request=lambda _: _part(1))
 
-    async def _idle(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
-        return shapes.idle_configs(await self._describe_topic_configs(names)) if names else {}
-
-    async def _describe_topic_configs(self, names: Sequence[str]) -> DescribeConfigsResponse:
-        return await self._questions.ask(
-            shapes.configs_request(names),
-            DescribeConfigsResponse,
-            during="describing topic configs",
-            codes=lambda response: [result.error_code for result in response.results],
+    async def _configs(self, names: Sequence[str]) -> dict[str, list[DescribeConfigsResourceResult]]:
+        """Look up topic -> its configs."""
+        response = await self._ask(
+            Question(
+                describe_request(ConfigResource("topic", name) for name in names),
+                DescribeConfigsResponse,
+                during="describing topic configs",
+                codes=lambda response: [result.error_code for result in response.results],
+            )
         )
+        return {result.resource_name: result.configs for result in response.results}
 
     async def _await_leaders(self, outcome: Outcome[str, Any], counts: Mapping[str, int]) -> None:
-        """Wait for the leaders of what was made; what was refused beside it is not forgotten if they do not come."""
+        """Wait for the leaders of new partitions; if they do not come, refused topics are still told."""
         try:
             await self._wait_for_leaders(counts)
         except KohortError as why:
@@ -275,8 +267,8 @@ class TopicCalls(Calls):
             there = {topic.name or "": [row.partition_index for row in topic.partitions] for topic in metadata.topics}
             wanted = [TopicPartition(name, number) for name in left for number in there.get(name, ())]
             try:
-                # A broker may hear that it leads a little after everybody else: one that tells an end has heard it.
-                ends = await self._questions.offsets(wanted, shapes.LATEST, metadata)
+                # A broker may hear that it leads a little after the others: one that tells an end has heard it.
+                ends = await self._questions.offsets(wanted, results.LATEST, metadata)
             except AdvertisedAddressError as why:
                 made = f"topic {next(iter(left))} was made, but "
                 raise AdvertisedAddressError(why.answered, why.attempts, made) from None
@@ -289,7 +281,7 @@ class TopicCalls(Calls):
 
 
 def _part(records: int) -> float:
-    """Which part of a request a topic takes for which a controller writes so many records."""
+    """Return the part of a request that a topic takes for which a controller writes so many records."""
     return max(records / _RECORDS_PER_REQUEST, 1 / _TOPICS_PER_REQUEST)
 
 
@@ -300,7 +292,7 @@ def _during(doing: str, names: Sequence[str]) -> str:
 def _growth(
     topics: str | Mapping[str, int], total: int | None, assignments: object
 ) -> tuple[dict[str, int], dict[str, tuple[tuple[int, ...], ...]]]:
-    """Topic -> how many partitions it shall have; topic -> the brokers of each new one."""
+    """Check topic -> the number of its partitions to be; topic -> the brokers of each new one."""
     if isinstance(topics, str):
         if total is None:
             raise TypeError("total is missing: how many partitions the topic shall have")
@@ -322,23 +314,8 @@ def _growth(
     )
 
 
-# The admin client's calls about the records of partitions, which their leaders answer.
-#
-# Laws: each leader is asked once for all that it leads, all of them at the same time; what has moved is asked for
-# again
-# where it is now, and what the others said stands.
-# Source: Kafka's Admin (listOffsets, deleteRecords).
-
-R = TypeVar("R", bound=Message)
-V = TypeVar("V")
-_Said = Mapping[TopicPartition, V | KohortError]
-
-#: How long a partition without a leader may take to get one, seconds: that of a new topic has none for a moment.
-_LEADER_WITHIN_S: Final = 5.0
-
-
 class RecordCalls(Calls):
-    """Where records stand, and records that are to go."""
+    """The calls about offsets and the deletion of records."""
 
     async def list_offsets(
         self,
@@ -347,14 +324,14 @@ class RecordCalls(Calls):
         *,
         isolation_level: str = "read_uncommitted",
     ) -> dict[TopicPartition, ListedOffset]:
-        """The offsets of partitions at a time or at one of their ends; one request per leader.
+        """Look up the offsets of partitions at a time or at one of their ends; one request per leader.
 
         Args:
             partitions: topics (all of their partitions) and partitions; or each partition with its own `at`.
             at: "earliest", "latest", "max-timestamp" (the record with the latest time), "earliest-local",
                 "latest-tiered"; a `datetime` with its zone, a `timedelta` for so long ago or milliseconds since 1970:
                 the first record that is as young.
-            isolation_level: with "read_committed" the latest is where the first open transaction begins.
+            isolation_level: with "read_committed" the latest is the beginning of the first open transaction.
 
         Returns:
             By topic and partition.
@@ -376,21 +353,21 @@ class RecordCalls(Calls):
         {TopicPartition(topic='orders', partition=1): ListedOffset(offset=0, timestamp=1700000000000, leader_epoch=0)}
         """
         now_ms = int(time.time() * 1000)
-        level = shapes.to_level(isolation_level)
-        topics, chosen = shapes.to_places(partitions)
-        own = shapes.to_own_times(partitions)
-        stamps = {each: shapes.to_timestamp(own.get(each, at), now_ms=now_ms) for each in chosen}
-        for_topics = shapes.to_timestamp(at, now_ms=now_ms)
+        level = results.to_level(isolation_level)
+        topics, chosen = results.to_places(partitions)
+        own = results.to_own_times(partitions)
+        stamps = {each: results.to_timestamp(own.get(each, at), now_ms=now_ms) for each in chosen}
+        for_topics = results.to_timestamp(at, now_ms=now_ms)
         stamps |= dict.fromkeys(await self._partitions_of(topics), for_topics)
 
         def question(part: Sequence[TopicPartition], leader: Endpoint) -> Question[ListOffsetsResponse]:
             wanted = {each: stamps[each] for each in part}
             return Question(
-                request=shapes.offsets_request(wanted, isolation_level=level),
-                expected=ListOffsetsResponse,
+                results.offsets_request(wanted, isolation_level=level),
+                ListOffsetsResponse,
                 during="listing offsets",
                 target=leader,
-                min_version=shapes.first_version(wanted.values()),
+                min_version=results.first_version(wanted.values()),
             )
 
         return await self._of_leaders(sorted(stamps), question, _listed, during="listing offsets")
@@ -402,7 +379,7 @@ class RecordCalls(Calls):
             offsets: partition -> the offset at which it is to begin; "latest": all that is there.
 
         Returns:
-            Where each partition begins now.
+            The first offset of each partition now.
 
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE: it does not go as far, or POLICY_VIOLATION: the topic is compacted only.
@@ -410,20 +387,21 @@ class RecordCalls(Calls):
             PartlyDoneError: of several partitions some were not cut; `done` and `failed` say which.
             UnsupportedFeatureError: the broker deletes no records: kohort's own does not yet.
         """
-        cuts = shapes.to_cuts(offsets)
+        cuts = results.to_cuts(offsets)
 
-        def question(part: Sequence[TopicPartition], leader: Endpoint) -> Question[DeleteRecordsResponse]:
+        def question(
+            part: Sequence[TopicPartition], leader: Endpoint
+        ) -> Question[delete_records.DeleteRecordsResponse]:
             return Question(
-                request=shapes.delete_request({each: cuts[each] for each in part}, timeout_ms=30_000),
-                expected=DeleteRecordsResponse,
+                results.delete_request({each: cuts[each] for each in part}, timeout_ms=30_000),
+                delete_records.DeleteRecordsResponse,
                 during="deleting records",
                 target=leader,
             )
 
-        def read(response: DeleteRecordsResponse) -> _Said[int]:
+        def read(response: delete_records.DeleteRecordsResponse) -> _Said[int]:
             return {
-                each: _error(row.error_code, f"deleting records before {_offset(cuts[each])} of", each)
-                or row.low_watermark
+                each: _error(row, f"deleting records before {_offset(cuts[each])} of", each) or row.low_watermark
                 for topic in response.topics
                 for row in topic.partitions
                 for each in [TopicPartition(topic.name, row.partition_index)]
@@ -434,7 +412,7 @@ class RecordCalls(Calls):
     async def _partitions_of(self, topics: Sequence[str]) -> list[TopicPartition]:
         metadata = await self._questions.metadata(topics) if topics else None
         for topic in [] if metadata is None else metadata.topics:
-            shapes.check_topic(topic)
+            results.check_topic(topic)
         return [] if metadata is None else list(leaders_of(metadata))
 
     async def _of_leaders(
@@ -473,7 +451,7 @@ class RecordCalls(Calls):
     async def _leaders(
         self, partitions: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, KohortError], dict[Endpoint, list[TopicPartition]]]:
-        """What is wrong with some of them, and the leaders of the others."""
+        """Find the errors of some partitions, and the leaders of the others."""
         metadata = await self._questions.metadata(dict.fromkeys(each.topic for each in partitions))
         leaders = leaders_of(metadata)
         topics = {topic.name: topic for topic in metadata.topics}
@@ -498,15 +476,15 @@ class RecordCalls(Calls):
 
 def _listed(response: ListOffsetsResponse) -> _Said[ListedOffset]:
     return {
-        each: _error(row.error_code, "listing the offset of", each) or shapes.listed(row)
+        each: _error(row, "listing the offset of", each) or ListedOffset.of(row)
         for topic in response.topics
         for row in topic.partitions
         for each in [TopicPartition(topic.name, row.partition_index)]
     }
 
 
-def _error(code: int, doing: str, partition: TopicPartition) -> KohortError | None:
-    return error_of(code, None, f"{doing} {partition}", topic=partition.topic)
+def _error(said: Coded, doing: str, partition: TopicPartition) -> KohortError | None:
+    return error_of(said, f"{doing} {partition}", topic=partition.topic)
 
 
 def _offset(cut: int) -> str:

@@ -1,4 +1,4 @@
-"""The admin client's calls about transactions, and about those who write to partitions.
+"""The admin client's calls about transactions and producers.
 
 Source: Kafka's Admin (describeProducers, listTransactions, describeTransactions, abortTransaction, fenceProducers) and
 kafka-transactions (`find-hanging`); KIP-664.
@@ -7,14 +7,14 @@ kafka-transactions (`find-hanging`); KIP-664.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
 
 from kohort.base.values import from_row
-from kohort.client.admin.admin_machine import MovedError
-from kohort.client.admin.questions import Calls, check, error_of
-from kohort.client.admin.results import cluster as replica_shapes
-from kohort.client.admin.results import transactions as shapes
+from kohort.client.admin.admin_machine import MovedError, Question
+from kohort.client.admin.questions import Calls, check, error_of, gone
+from kohort.client.admin.results import cluster as cluster_results
+from kohort.client.admin.results import transactions as results
 from kohort.client.admin.results.transactions import (
     FencedProducer,
     ProducerDescription,
@@ -25,13 +25,20 @@ from kohort.client.arguments import INT64_MAX, to_names, to_offset, to_partition
 from kohort.client.core.actions import Endpoint
 from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortError
 from kohort.ids import TopicPartition
-from kohort.wire.messages.describe_producers import DescribeProducersResponse
-from kohort.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from kohort.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kohort.wire.messages import (
+    describe_producers,
+    describe_transactions,
+    find_coordinator,
+    init_producer_id,
+    write_txn_markers,
+)
 from kohort.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kohort.wire.messages.metadata import MetadataResponse
-from kohort.wire.messages.write_txn_markers import WriteTxnMarkersResponse
+from kohort.wire.schema import Message
+
+R = TypeVar("R", bound=Message)
+V = TypeVar("V")
+_Said = dict[TopicPartition, V | KohortError]
 
 #: `key_type` of FindCoordinator for transactional ids.
 _TRANSACTION: Final = 1
@@ -40,7 +47,7 @@ _LONGEST_MS: Final = 15 * 60 * 1000
 
 
 class TransactionCalls(Calls):
-    """Transactions: list, describe, end."""
+    """The calls about transactions and producers."""
 
     async def list_transactions(
         self,
@@ -50,7 +57,7 @@ class TransactionCalls(Calls):
         running_longer_than_ms: int | None = None,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """The transactions that the cluster's brokers coordinate, by transactional id.
+        """List the transactions that the cluster's brokers coordinate, by transactional id.
 
         Args:
             states: only these: "Ongoing", "PrepareAbort", "CompleteCommit", ...
@@ -59,7 +66,7 @@ class TransactionCalls(Calls):
             pattern: only those whose transactional id matches, as a whole (RE2).
 
         Raises:
-            ConfigError: a broker knows one of the states not.
+            ConfigError: a broker does not know one of the states.
             UnsupportedFeatureError: the broker has no transactions, or cannot narrow the list so.
         """
         if not isinstance(pattern, str | None):
@@ -83,14 +90,16 @@ class TransactionCalls(Calls):
     ) -> dict[str, TransactionListing]:
         found: dict[str, TransactionListing] = {}
         for broker in metadata.brokers:
-            response = await self._questions.ask(
-                request,
-                ListTransactionsResponse,
-                target=Endpoint(broker.host, broker.port),
-                during="listing transactions",
-                min_version=lowest,
+            response = await self._ask(
+                Question(
+                    request,
+                    ListTransactionsResponse,
+                    target=Endpoint(broker.host, broker.port),
+                    during="listing transactions",
+                    min_version=lowest,
+                )
             )
-            check(response.error_code, None, "listing transactions")
+            check(response, "listing transactions")
             if response.unknown_state_filters:
                 raise ConfigError(
                     f"states cannot be {response.unknown_state_filters}: Ongoing, CompleteCommit, ... are"
@@ -100,7 +109,7 @@ class TransactionCalls(Calls):
         return found
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
-        """Transactions by their ids, in the order asked; of each coordinator they are asked together.
+        """Describe transactions by their ids, in the order asked; a coordinator is asked for all of its own together.
 
         Raises:
             PartlyDoneError: some are not known (TRANSACTIONAL_ID_NOT_FOUND) or not told; of a single id it is the
@@ -113,20 +122,20 @@ class TransactionCalls(Calls):
             found, lost = await self._transaction_coordinators(names, during)
             said: dict[str, TransactionDescription | KohortError] = {**lost}
             for address, mine in found.items():
-                try:
-                    response = await self._questions.ask(
-                        DescribeTransactionsRequest(transactional_ids=mine),
-                        DescribeTransactionsResponse,
-                        target=address,
-                        during=during,
-                    )
-                except MovedError as moved:
-                    said.update(dict.fromkeys(mine, _gone(moved, during)))
-                    continue
-                for row in response.transaction_states:
-                    error = error_of(row.error_code, _said(row.error_code, row.transactional_id), during)
-                    said[row.transactional_id] = error or shapes.transaction(row)
+                request = describe_transactions.DescribeTransactionsRequest(transactional_ids=mine)
+                expected = describe_transactions.DescribeTransactionsResponse
+                question = Question(request, expected, target=address, during=during)
+                said |= await self._questions.ask_about(mine, question, read)
             return said
+
+        def read(
+            response: describe_transactions.DescribeTransactionsResponse,
+        ) -> dict[str, TransactionDescription | KohortError]:
+            return {
+                row.transactional_id: error_of(row, during, text=_text_of(row.error_code, row.transactional_id))
+                or TransactionDescription.of(row)
+                for row in response.transaction_states
+            }
 
         wanted = to_names(transactional_ids, "transactional_ids")
         return list((await self._questions.do_all(wanted, ask, during=during)).values())
@@ -148,7 +157,7 @@ class TransactionCalls(Calls):
                     try:
                         said[name] = await self._fence(name, address)
                     except MovedError as moved:
-                        said[name] = _gone(moved, during)
+                        said[name] = gone(moved, during)
                     except BrokerError as why:
                         said[name] = why
             return said
@@ -158,53 +167,39 @@ class TransactionCalls(Calls):
 
     async def _fence(self, name: str, address: Endpoint) -> FencedProducer:
         # With its first transaction the next owner of the id sets its own timeout.
-        response = await self._questions.ask(
-            InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1),
-            InitProducerIdResponse,
-            target=address,
-            during=f"fencing producers of {name}",
-            codes=lambda _: (),
+        response = await self._ask(
+            Question(
+                init_producer_id.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1),
+                init_producer_id.InitProducerIdResponse,
+                target=address,
+                during=f"fencing producers of {name}",
+                codes=lambda _: (),
+            )
         )
-        check(response.error_code, None, f"fencing producers of {name}")
-        return FencedProducer(
-            transactional_id=name, producer_id=response.producer_id, producer_epoch=response.producer_epoch
-        )
+        check(response, f"fencing producers of {name}")
+        return from_row(FencedProducer, response, transactional_id=name)
 
     async def describe_producers(self, partitions: Iterable[TopicPartition]) -> list[ProducerDescription]:
-        """Those who have written to partitions lately, with sequence numbers, by partition and producer id.
+        """Describe the latest producers of partitions, with sequence numbers, by partition and producer id.
 
         Raises:
             UnknownTopicError: a partition is not there.
             PartlyDoneError: not all partitions could be asked for; of a single one it is the BrokerError itself.
-            UnsupportedFeatureError: the broker tells nobody who writes.
+            UnsupportedFeatureError: the broker does not tell the producers.
         """
         during = "describing producers"
 
-        async def ask(
-            chosen: Sequence[TopicPartition],
-        ) -> dict[TopicPartition, tuple[ProducerDescription, ...] | KohortError]:
-            said: dict[TopicPartition, tuple[ProducerDescription, ...] | KohortError] = {}
-            for leader, mine in replica_shapes.by_leader(chosen, await self._questions.metadata_of(chosen)).items():
-                if leader is None:
-                    gone = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader now", during=during)
-                    said.update(dict.fromkeys(mine, gone))
-                    continue
-                try:
-                    response = await self._questions.ask(
-                        shapes.producers_request(mine),
-                        DescribeProducersResponse,
-                        target=leader,
-                        during=during,
-                    )
-                except MovedError as moved:
-                    said.update(dict.fromkeys(mine, _gone(moved, during)))
-                    continue
-                for topic in response.topics:
-                    for row in topic.partitions:
-                        each = TopicPartition(topic.name, row.partition_index)
-                        error = error_of(row.error_code, row.error_message, during)
-                        said[each] = error or shapes.producers(each, row)
-            return said
+        def read(response: describe_producers.DescribeProducersResponse) -> _Said[tuple[ProducerDescription, ...]]:
+            return {
+                (each := TopicPartition(topic.name, row.partition_index)): error_of(row, during)
+                or results.producers(each, row)
+                for topic in response.topics
+                for row in topic.partitions
+            }
+
+        async def ask(chosen: Sequence[TopicPartition]) -> _Said[tuple[ProducerDescription, ...]]:
+            expected = describe_producers.DescribeProducersResponse
+            return await self._ask_leaders(chosen, results.producers_request, expected, read, during=during)
 
         done = await self._questions.do_all(sorted(set(to_partitions(partitions))), ask, during=during)
         return [row for _, rows in sorted(done.items()) for row in rows]
@@ -212,7 +207,7 @@ class TransactionCalls(Calls):
     async def find_hanging_transactions(
         self, partitions: Iterable[TopicPartition], *, older_than_ms: int = _LONGEST_MS
     ) -> list[ProducerDescription]:
-        """Open transactions that no coordinator will ever end, by partition: `abort_transaction` ends them.
+        """Find open transactions that no coordinator will ever end, by partition: `abort_transaction` ends them.
 
         Args:
             older_than_ms: only where the producer has written nothing for so long; with less than the broker's
@@ -238,12 +233,13 @@ class TransactionCalls(Calls):
         return [row for row in found if not _is_open(row, known.get(names.get(row.producer_id, "")))]
 
     async def abort_transaction(self, partition: TopicPartition, start_offset: int) -> ProducerDescription:
-        """End a transaction in one partition whatever its coordinator thinks of it: for one that hangs.
+        """End a transaction in one partition without its coordinator: for one that hangs.
 
-        What a coordinator still knows of is to be ended by `fence_producers`, in all of its partitions.
+        End one that a coordinator still knows by `fence_producers`, in all of its partitions.
 
         Args:
-            start_offset: where it begins there: `transaction_start_offset` of `describe_producers`.
+            partition: in which it hangs.
+            start_offset: of its first record there: `transaction_start_offset` of `describe_producers`.
 
         Returns:
             The producer whose transaction it was.
@@ -265,71 +261,83 @@ class TransactionCalls(Calls):
             raise ConfigError(f"no open transaction of {partition} begins at offset {begin}: {there}")
         during = f"aborting a transaction of {partition}"
 
-        async def ask(chosen: Sequence[TopicPartition]) -> dict[TopicPartition, KohortError | None]:
-            (leader,) = replica_shapes.by_leader(chosen, await self._questions.metadata_of(chosen))
-            if leader is None:
-                return {partition: BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader now", during=during)}
-            try:
-                response = await self._questions.ask(
-                    shapes.abort_request(open_ones[begin]),
-                    WriteTxnMarkersResponse,
-                    target=leader,
-                    during=during,
-                )
-            except MovedError as moved:
-                return {partition: _gone(moved, during)}
+        def read(response: write_txn_markers.WriteTxnMarkersResponse) -> _Said[None]:
             return {
-                TopicPartition(topic.name, row.partition_index): error_of(row.error_code, None, during)
+                TopicPartition(topic.name, row.partition_index): error_of(row, during)
                 for each in response.markers
                 for topic in each.topics
                 for row in topic.partitions
             }
 
-        await self._questions.do_all(
-            [partition],
-            ask,
-            during=during,
-        )
+        async def ask(chosen: Sequence[TopicPartition]) -> _Said[None]:
+            request, expected = results.abort_request(open_ones[begin]), write_txn_markers.WriteTxnMarkersResponse
+            return await self._ask_leaders(chosen, lambda _: request, expected, read, during=during)
+
+        await self._questions.do_all([partition], ask, during=during)
         return open_ones[begin]
+
+    async def _ask_leaders(
+        self,
+        chosen: Sequence[TopicPartition],
+        build: Callable[[Sequence[TopicPartition]], Message],
+        expected: type[R],
+        read: Callable[[R], _Said[V]],
+        *,
+        during: str,
+    ) -> _Said[V]:
+        """Ask the leaders of partitions, each for its own; partitions without a leader have an error."""
+        said: _Said[V] = {}
+        known = await self._questions.metadata_of(chosen)
+        for leader, mine in cluster_results.by_leader(chosen, known).items():
+            if leader is None:
+                no_leader = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader now", during=during)
+                said |= dict.fromkeys(mine, no_leader)
+            else:
+                question = Question(build(mine), expected, target=leader, during=during)
+                said |= await self._questions.ask_about(mine, question, read)
+        return said
 
     async def _transaction_coordinators(
         self, names: Sequence[str], during: str
     ) -> tuple[dict[Endpoint, list[str]], dict[str, KohortError]]:
-        """Where coordinators listen -> the transactional ids that they have; and why there is none for the others."""
-        response = await self._questions.ask(
-            FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=list(names)),
-            FindCoordinatorResponse,
-            during=during,
-            codes=lambda _: (),
-            # What describes transactions finds many coordinators at once, too.
-            min_version=4,
+        """Find address of a coordinator -> its transactional ids, and the errors of ids without one."""
+        response = await self._ask(
+            Question(
+                find_coordinator.FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=list(names)),
+                find_coordinator.FindCoordinatorResponse,
+                during=during,
+                codes=lambda _: (),
+                # What describes transactions finds many coordinators at once, too.
+                min_version=4,
+            )
         )
         found: dict[Endpoint, list[str]] = {}
         said: dict[str, KohortError] = {}
         for row in response.coordinators:
-            error = error_of(row.error_code, row.error_message, during)
+            error = error_of(row, during)
             if error is None:
                 found.setdefault(Endpoint(row.host, row.port), []).append(row.key)
             else:
                 said[row.key] = error
         if any(row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED for row in response.coordinators):
             # A broker without transactions cannot say so here: it says so of what it does not have.
-            await self._questions.ask(DescribeTransactionsRequest(), DescribeTransactionsResponse, during=during)
+            await self._ask(
+                Question(
+                    describe_transactions.DescribeTransactionsRequest(),
+                    describe_transactions.DescribeTransactionsResponse,
+                    during=during,
+                )
+            )
         return found, said
 
 
-def _gone(moved: MovedError, during: str) -> BrokerError:
-    """The error of what is asked of another broker in the next round."""
-    return BrokerError(ErrorCode.NETWORK_EXCEPTION, str(moved.why), during=during)
-
-
-def _said(code: int, name: str) -> str:
+def _text_of(code: int, name: str) -> str:
     is_missing = code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     return f"no coordinator knows {name}; its id may have expired" if is_missing else name
 
 
 def _is_open(producer: ProducerDescription, known: TransactionDescription | None) -> bool:
-    """Whether a coordinator knows of the transaction that a producer has open in a partition."""
+    """Return whether a coordinator knows of the transaction that a producer has open in a partition."""
     return (
         known is not None
         and known.producer_id == producer.producer_id

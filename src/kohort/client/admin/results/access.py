@@ -1,41 +1,67 @@
 """Entries of the access control lists of a cluster, as the admin client takes and returns them.
 
-Source: Kafka's AclBinding and AclBindingFilter; KIP-11, KIP-290 (prefixes).
+Laws: what passes the checks here can be asked. A number that is not known here is "unknown", which no call can ask for.
+Source: Kafka's AclBinding, AclBindingFilter, ResourceType, PatternType, AclOperation and AclPermissionType; KIP-11,
+KIP-290 (prefixes).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, Final
 
+from kohort.base.values import from_row
 from kohort.client.arguments import encode
-from kohort.client.core.refusals import refused
-from kohort.errors import BrokerError, ConfigError, ErrorCode
-from kohort.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from kohort.wire.messages.delete_acls import (
-    DeleteAclsFilter,
-    DeleteAclsFilterResult,
-    DeleteAclsMatchingAcl,
-    DeleteAclsRequest,
-)
-from kohort.wire.messages.describe_acls import AclDescription, DescribeAclsRequest, DescribeAclsResponse
+from kohort.errors import ConfigError
+from kohort.wire.messages import create_acls, delete_acls, describe_acls
 from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
+
+#: What a filter lets through where it says nothing.
+_ANY: Final = 1
+_UNKNOWN: Final = "unknown"
+RESOURCE_TYPES: Final = {
+    "topic": 2, "group": 3, "cluster": 4, "transactional_id": 5, "delegation_token": 6, "user": 7,
+}  # fmt: skip
+PATTERN_TYPES: Final = {"literal": 3, "prefixed": 4}
+#: As filters have them.
+PATTERN_FILTERS: Final = {"any": 1, "match": 2, **PATTERN_TYPES}
+OPERATIONS: Final = {
+    "all": 2, "read": 3, "write": 4, "create": 5, "delete": 6, "alter": 7, "describe": 8, "cluster_action": 9,
+    "describe_configs": 10, "alter_configs": 11, "idempotent_write": 12, "create_tokens": 13, "describe_tokens": 14,
+    "two_phase_commit": 15,
+}  # fmt: skip
+PERMISSIONS: Final = {"deny": 2, "allow": 3}
+#: Field of an entry -> its words and their numbers.
+_WORDS: Final = {
+    "resource_type": RESOURCE_TYPES,
+    "pattern_type": PATTERN_TYPES,
+    "operation": OPERATIONS,
+    "permission": PERMISSIONS,
+}
+#: The only resource of its type.
+CLUSTER_NAME: Final = "kafka-cluster"
+_LONGEST_BYTES: Final = 2**15 - 1
+_ORDER: Final[Callable[[Acl], Any]] = attrgetter(
+    "resource_type", "name", "pattern_type", "principal", "permission", "operation", "host"
+)
+_EXAMPLE: Final = "Acl(resource_type='topic', name='orders', principal='User:alice', operation='read')"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acl:
-    """One entry: who may or may not do what, from where.
+    """An entry: it allows or denies a principal an operation on a resource.
 
     Args:
         resource_type: "topic", "group", "cluster", "transactional_id", "delegation_token" or "user".
         name: of the resource, `*` for all of the type; the cluster is called "kafka-cluster".
         pattern_type: "literal", or "prefixed": all whose names begin with `name`.
-        principal: who, such as "User:alice"; "User:*" is everybody.
-        host: the address that it is about; `*` for all.
+        principal: such as "User:alice"; "User:*" is every user.
+        host: the address from which the principal comes; `*` for all.
         operation: "read", "write", "create", "delete", "alter", "describe", "cluster_action", "describe_configs",
             "alter_configs", "idempotent_write", "create_tokens", "describe_tokens", "two_phase_commit" or "all".
-        permission: "allow" or "deny"; what is denied is not allowed by any other entry.
+        permission: "allow" or "deny"; an entry that denies goes before every entry that allows.
 
     >>> print(Acl(resource_type="topic", name="orders", principal="User:alice", operation="read"))
     allow User:alice to read topic orders
@@ -57,11 +83,11 @@ class Acl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFilter:
-    """Which entries are meant; `None` lets everything through.
+    """A filter for entries; a field that is `None` lets every value through.
 
     Args:
-        pattern_type: "literal", "prefixed", or "match": every entry that says something of the resource `name`,
-            also those for all resources and for prefixes of it.
+        pattern_type: "literal", "prefixed", or "match": every entry that concerns the resource `name`, also those for
+            all resources and for prefixes of it.
 
     >>> print(AclFilter(principal="User:alice", resource_type="topic"))
     entries with resource_type=topic, principal=User:alice
@@ -81,36 +107,8 @@ class AclFilter:
         return f"entries with {said}" if said else "all entries"
 
 
-# Access control lists as the admin client asks for them: words to numbers and back, requests and answers.
-#
-# Laws: what passes the checks here can be asked; a number that is not known here is "unknown", which nobody can ask
-# for.
-# Source: Kafka's ResourceType, PatternType, AclOperation and AclPermissionType.
-
-#: What a filter lets through where it says nothing.
-_ANY: Final = 1
-_UNKNOWN: Final = "unknown"
-RESOURCE_TYPES: Final = {
-    "topic": 2, "group": 3, "cluster": 4, "transactional_id": 5, "delegation_token": 6, "user": 7,
-}  # fmt: skip
-PATTERN_TYPES: Final = {"literal": 3, "prefixed": 4}
-#: As filters have them.
-PATTERN_FILTERS: Final = {"any": 1, "match": 2, **PATTERN_TYPES}
-OPERATIONS: Final = {
-    "all": 2, "read": 3, "write": 4, "create": 5, "delete": 6, "alter": 7, "describe": 8, "cluster_action": 9,
-    "describe_configs": 10, "alter_configs": 11, "idempotent_write": 12, "create_tokens": 13, "describe_tokens": 14,
-    "two_phase_commit": 15,
-}  # fmt: skip
-PERMISSIONS: Final = {"deny": 2, "allow": 3}
-#: The only resource of its type.
-CLUSTER_NAME: Final = "kafka-cluster"
-_LONGEST_BYTES: Final = 2**15 - 1
-_NO_LISTS: Final = "the cluster keeps no access lists; set authorizer.class.name of its brokers and controllers"
-_EXAMPLE: Final = "Acl(resource_type='topic', name='orders', principal='User:alice', operation='read')"
-
-
 def known_word(given: object, table: dict[str, int], what: str) -> str:
-    """A word of a table, however it is spelt: `idempotent_write`, `IdempotentWrite`, `idempotent-write`."""
+    """Find a word of a table, however it is spelt: `idempotent_write`, `IdempotentWrite`, `idempotent-write`."""
     if not isinstance(given, str):
         raise TypeError(f"{what} cannot be {given!r}: one of {', '.join(table)} is expected")
     plain = _letters(given)
@@ -121,121 +119,80 @@ def known_word(given: object, table: dict[str, int], what: str) -> str:
 
 
 def to_acl(value: object) -> Acl:
-    """An entry that a broker may be asked to add, its words spelt as ours."""
+    """Check an entry that a broker may be asked to add, and spell its words as this module does."""
     if not isinstance(value, Acl):
         raise TypeError(f"an entry cannot be {value!r}: {_EXAMPLE} is one")
-    kind = known_word(value.resource_type, RESOURCE_TYPES, "resource_type")
-    name = _text(value.name, "name")
-    if kind == "cluster" and name != CLUSTER_NAME:
-        raise ConfigError(f"name cannot be {name!r}: the resource of type cluster is called {CLUSTER_NAME}")
-    return Acl(
-        resource_type=kind,
-        name=name,
-        pattern_type=known_word(value.pattern_type, PATTERN_TYPES, "pattern_type"),
-        principal=_principal(value.principal),
-        host=_text(value.host, "host"),
-        operation=known_word(value.operation, OPERATIONS, "operation"),
-        permission=known_word(value.permission, PERMISSIONS, "permission"),
-    )
+    acl = Acl(**{each.name: _checked(each.name, getattr(value, each.name), _WORDS) for each in fields(value)})
+    if acl.resource_type == "cluster" and acl.name != CLUSTER_NAME:
+        raise ConfigError(f"name cannot be {acl.name!r}: the resource of type cluster is called {CLUSTER_NAME}")
+    return acl
 
 
 def to_filter(value: object) -> AclFilter:
-    """What is looked for, its words spelt as ours; an entry stands for itself, `None` for everything."""
+    """Check a filter, and spell its words as this module does; an entry is a filter for itself, `None` for all."""
     if value is None:
         return AclFilter()
     if isinstance(value, Acl):
-        acl = to_acl(value)
-        return AclFilter(**{each.name: getattr(acl, each.name) for each in fields(acl)})
+        return from_row(AclFilter, to_acl(value))
     if not isinstance(value, AclFilter):
         raise TypeError(f"a filter cannot be {value!r}: AclFilter(principal='User:alice') is one")
-    pattern = value.pattern_type and known_word(value.pattern_type, PATTERN_FILTERS, "pattern_type")
-    if pattern == "match" and value.name is None:
+    given = {each.name: getattr(value, each.name) for each in fields(value)}
+    words = {**_WORDS, "pattern_type": PATTERN_FILTERS}
+    # An empty word stands for any, as `None` does; an empty text is refused.
+    said = {name for name, each in given.items() if (each if name in words else each is not None)}
+    chosen = AclFilter(**{name: _checked(name, each, words) if name in said else each for name, each in given.items()})
+    if chosen.pattern_type == "match" and chosen.name is None:
         raise ConfigError("pattern_type 'match' says which entries are about a resource: name says which")
-    return AclFilter(
-        resource_type=value.resource_type and known_word(value.resource_type, RESOURCE_TYPES, "resource_type"),
-        name=None if value.name is None else _text(value.name, "name"),
-        pattern_type=pattern,
-        principal=None if value.principal is None else _principal(value.principal),
-        host=None if value.host is None else _text(value.host, "host"),
-        operation=value.operation and known_word(value.operation, OPERATIONS, "operation"),
-        permission=value.permission and known_word(value.permission, PERMISSIONS, "permission"),
-    )
+    return chosen
 
 
-def create_request(acls: Iterable[Acl]) -> CreateAclsRequest:
-    """Entries to add."""
-    return CreateAclsRequest(
-        creations=[
-            AclCreation(
-                resource_type=RESOURCE_TYPES[acl.resource_type],
-                resource_name=acl.name,
-                resource_pattern_type=PATTERN_TYPES[acl.pattern_type],
-                principal=acl.principal,
-                host=acl.host,
-                operation=OPERATIONS[acl.operation],
-                permission_type=PERMISSIONS[acl.permission],
-            )
-            for acl in acls
-        ]
-    )
+def _checked(name: str, value: object, words: Mapping[str, dict[str, int]]) -> str:
+    if name in words:
+        return known_word(value, words[name], name)
+    return _principal(value) if name == "principal" else _text(value, name)
 
 
-def describe_request(of: AclFilter) -> DescribeAclsRequest:
-    """Entries to look for."""
-    return DescribeAclsRequest(**_filter_fields(of))
+def create_request(acls: Iterable[Acl]) -> create_acls.CreateAclsRequest:
+    """Build the request that adds entries."""
+    rows = [
+        from_row(
+            create_acls.AclCreation,
+            acl,
+            resource_type=RESOURCE_TYPES[acl.resource_type],
+            resource_name=acl.name,
+            resource_pattern_type=PATTERN_TYPES[acl.pattern_type],
+            operation=OPERATIONS[acl.operation],
+            permission_type=PERMISSIONS[acl.permission],
+        )
+        for acl in acls
+    ]
+    return create_acls.CreateAclsRequest(creations=rows)
 
 
-def delete_request(filters: Iterable[AclFilter]) -> DeleteAclsRequest:
-    """Filters for what is to be removed."""
-    return DeleteAclsRequest(filters=[DeleteAclsFilter(**_filter_fields(each)) for each in filters])
+def described(response: describe_acls.DescribeAclsResponse) -> list[Acl]:
+    """Return the entries that were found, by resource and principal."""
+    return in_order(_acl(resource, entry) for resource in response.resources for entry in resource.acls)
 
 
-def described(response: DescribeAclsResponse) -> list[Acl]:
-    """What was found, by resource and principal."""
-    return in_order(
-        _acl(resource.resource_type, resource.resource_name, resource.pattern_type, entry)
-        for resource in response.resources
-        for entry in resource.acls
-    )
-
-
-def deleted(result: DeleteAclsFilterResult) -> list[Acl]:
-    """What one filter has removed, by resource and principal."""
-    return in_order(
-        _acl(entry.resource_type, entry.resource_name, entry.pattern_type, entry)
-        for entry in result.matching_acls
-        if entry.error_code == 0
-    )
+def deleted(result: delete_acls.DeleteAclsFilterResult) -> list[Acl]:
+    """Return the entries that one filter has removed, by resource and principal."""
+    return in_order(_acl(entry, entry) for entry in result.matching_acls if entry.error_code == 0)
 
 
 def in_order(acls: Iterable[Acl]) -> list[Acl]:
-    """By resource and principal."""
-    return sorted(
-        acls,
-        key=lambda acl: (
-            acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.permission, acl.operation, acl.host
-        ),
-    )  # fmt: skip
-
-
-def error_of(code: int, message: str | None, during: str, operation: str) -> BrokerError | None:
-    """What a code of an answer means; `operation` is the right on the cluster that was needed for it."""
-    found = ErrorCode.of(code)
-    if found is ErrorCode.NONE:
-        return None
-    if found is ErrorCode.SECURITY_DISABLED:
-        return BrokerError(found, _NO_LISTS, during=during)
-    return refused(found, message, during=during, operation=operation)
+    """Sort entries by resource and principal."""
+    return sorted(acls, key=_ORDER)
 
 
 def authorized_operations(bits: int) -> tuple[str, ...] | None:
-    """The operations of a bit field, in the order of their numbers; "all" is none. `None` where none were asked for."""
+    """Read the operations of a bit field, by their numbers, without "all"; `None`: they were not asked for."""
     if bits == OPERATIONS_NOT_REQUESTED:
         return None
     return tuple(word for word, number in OPERATIONS.items() if word != "all" and bits >> number & 1)
 
 
-def _filter_fields(of: AclFilter) -> dict[str, Any]:
+def filter_fields(of: AclFilter) -> dict[str, Any]:
+    """Return the fields of a filter in a request."""
     return {
         "resource_type_filter": RESOURCE_TYPES.get(of.resource_type or "", _ANY),
         "resource_name_filter": of.name,
@@ -247,13 +204,16 @@ def _filter_fields(of: AclFilter) -> dict[str, Any]:
     }
 
 
-def _acl(resource_type: int, name: str, pattern_type: int, entry: AclDescription | DeleteAclsMatchingAcl) -> Acl:
-    return Acl(
-        resource_type=_word(resource_type, RESOURCE_TYPES),
-        name=name,
-        pattern_type=_word(pattern_type, PATTERN_TYPES),
-        principal=entry.principal,
-        host=entry.host,
+def _acl(
+    resource: describe_acls.DescribeAclsResource | delete_acls.DeleteAclsMatchingAcl,
+    entry: describe_acls.AclDescription | delete_acls.DeleteAclsMatchingAcl,
+) -> Acl:
+    return from_row(
+        Acl,
+        entry,
+        resource_type=_word(resource.resource_type, RESOURCE_TYPES),
+        name=resource.resource_name,
+        pattern_type=_word(resource.pattern_type, PATTERN_TYPES),
         operation=_word(entry.operation, OPERATIONS),
         permission=_word(entry.permission_type, PERMISSIONS),
     )

@@ -1,4 +1,4 @@
-"""What the admin client returns of a cluster: brokers, features, the metadata's quorum, log directories."""
+"""A cluster as the admin client asks for it and shows it: brokers, features, quorum, log directories, replicas."""
 
 from __future__ import annotations
 
@@ -6,46 +6,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from kohort.base.values import from_row
+from kohort.base.values import from_row, or_none
 from kohort.client.admin.results.access import authorized_operations
 from kohort.client.arguments import INT32_MAX, to_partition, whole_number
 from kohort.client.core.actions import Endpoint
 from kohort.errors import ConfigError, ErrorCode, UnknownTopicError
 from kohort.ids import TopicPartition, format_topic_id
-from kohort.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from kohort.wire.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDir,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirTopic,
-)
-from kohort.wire.messages.api_versions import ApiVersionsResponse
-from kohort.wire.messages.describe_cluster import DescribeClusterResponse
-from kohort.wire.messages.describe_log_dirs import (
-    DescribableLogDirTopic,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-)
-from kohort.wire.messages.describe_quorum import (
-    DescribeQuorumRequest,
-    PartitionData,
-    PartitionDataResponse,
-    ReplicaState,
-    TopicData,
-)
-from kohort.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from kohort.wire.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-    ListPartitionReassignmentsTopics,
+from kohort.wire.messages import (
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
+    api_versions,
+    describe_cluster,
+    describe_log_dirs,
+    describe_quorum,
+    elect_leaders,
+    list_partition_reassignments,
+    update_features,
 )
 from kohort.wire.messages.metadata import MetadataResponse
-from kohort.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 T = TypeVar("T")
+METADATA_TOPIC: Final = "__cluster_metadata"
+#: Kinds of a change of a feature, and their numbers in UpdateFeatures.
+_UPGRADE_TYPES: Final[dict[str | None, int]] = {None: 1, "safe": 2, "unsafe": 3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +46,25 @@ class BrokerDescription:
 class ClusterDescription:
     """The brokers by their ids.
 
-    `authorized_operations`: what the caller may do with the cluster, named as in access control lists ("describe",
-    "alter_configs", ...); `None` if that was not asked.
+    `authorized_operations`: those that the caller may do with the cluster, named as in access control lists
+    ("describe", "alter_configs", ...); `None` if they were not asked for.
     """
 
     cluster_id: str
     controller_id: int
     brokers: tuple[BrokerDescription, ...]
     authorized_operations: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, response: describe_cluster.DescribeClusterResponse) -> ClusterDescription:
+        """Build the description of a cluster."""
+        brokers = sorted(response.brokers, key=lambda row: row.broker_id)
+        return from_row(
+            cls,
+            response,
+            brokers=tuple(from_row(BrokerDescription, row) for row in brokers),
+            authorized_operations=authorized_operations(response.cluster_authorized_operations),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +83,19 @@ class FeaturesDescription:
 
     epoch: int
     features: tuple[FeatureDescription, ...]
+
+    @classmethod
+    def of(cls, response: api_versions.ApiVersionsResponse) -> FeaturesDescription:
+        """Build the description of features, also of those that only one of broker and cluster has."""
+        supported = {row.name: (row.min_version, row.max_version) for row in response.supported_features}
+        levels = {row.name: row.max_version_level for row in response.finalized_features}
+        rows = []
+        for name in sorted(supported.keys() | levels.keys()):
+            first, last = supported.get(name, (0, 0))
+            rows.append(
+                FeatureDescription(name=name, min_version=first, max_version=last, version_level=levels.get(name, 0))
+            )
+        return cls(epoch=response.finalized_features_epoch, features=tuple(rows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +116,7 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumDescription:
-    """Who keeps the cluster's metadata: voters, and observers, which only follow.
+    """The quorum that keeps the cluster's metadata: voters, and observers, which only follow.
 
     `listeners`: of each controller "NAME://HOST:PORT", where the cluster tells it.
     """
@@ -120,6 +127,21 @@ class QuorumDescription:
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
     listeners: dict[int, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, row: describe_quorum.PartitionDataResponse, nodes: Iterable[describe_quorum.Node]) -> QuorumDescription:
+        """Build the description of a quorum: voters and observers by their ids."""
+        end = next((each.log_end_offset for each in row.current_voters if each.replica_id == row.leader_id), -1)
+        return from_row(
+            cls,
+            row,
+            voters=_quorum_replicas(row.current_voters, end),
+            observers=_quorum_replicas(row.observers, end),
+            listeners={
+                node.node_id: tuple(f"{each.name}://{each.host}:{each.port}" for each in node.listeners)
+                for node in nodes
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +160,7 @@ class LogDirDescription:
     """One directory of a broker with its logs by topic and partition.
 
     `error`: why it cannot be used, such as "KAFKA_STORAGE_ERROR"; `None`: it can. `total_bytes` and `usable_bytes` are
-    those of its volume, `None` where the broker does not tell. A cordoned directory is given nothing new.
+    those of its volume, `None` where the broker does not tell. A cordoned directory gets no new logs.
     """
 
     broker_id: int
@@ -152,7 +174,7 @@ class LogDirDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaLogDir:
-    """Where a broker keeps a copy of a partition, and where it is on its way to; lags in records.
+    """The directory in which a broker keeps a copy of a partition, and the one that it moves to; lags in records.
 
     `None` as path: the broker has no copy, or moves none.
     """
@@ -166,11 +188,24 @@ class ReplicaLogDir:
     future_offset_lag: int
 
 
-# Clusters as the admin client asks for them and shows them: features, the metadata's quorum, log directories.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderElection:
+    """One partition; `is_elected` is false where the right broker led it already."""
 
-METADATA_TOPIC: Final = "__cluster_metadata"
-#: What a change of a feature may do, and its number in UpdateFeatures.
-_UPGRADE_TYPES: Final[dict[str | None, int]] = {None: 1, "safe": 2, "unsafe": 3}
+    topic: str
+    partition: int
+    is_elected: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReassignment:
+    """One partition on its way: the brokers that have a copy, that get one, and that give one up; by their ids."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
 
 
 class TopicPartitionReplica(NamedTuple):
@@ -185,7 +220,7 @@ class TopicPartitionReplica(NamedTuple):
 
 
 def to_replica(value: object) -> TopicPartitionReplica:
-    """A copy of a partition, given as three values."""
+    """Check a copy of a partition, given as three values."""
     if isinstance(value, str | bytes) or not isinstance(value, tuple) or len(value) != 3:
         raise TypeError(f"{value!r} is no replica: topic, partition and broker are expected, like ('orders', 0, 1)")
     topic, partition = to_partition(value[:2])
@@ -193,103 +228,70 @@ def to_replica(value: object) -> TopicPartitionReplica:
 
 
 def to_broker(value: object) -> int:
-    """The id of a broker."""
+    """Check the id of a broker."""
     return whole_number(value, "a broker", "its id, 0 or above,", INT32_MAX)
-
-
-def cluster(response: DescribeClusterResponse) -> ClusterDescription:
-    """The brokers by their ids."""
-    brokers = sorted(response.brokers, key=lambda row: row.broker_id)
-    return from_row(
-        ClusterDescription,
-        response,
-        brokers=tuple(from_row(BrokerDescription, row) for row in brokers),
-        authorized_operations=authorized_operations(response.cluster_authorized_operations),
-    )
-
-
-def features(response: ApiVersionsResponse) -> FeaturesDescription:
-    """Features by name."""
-    supported = {row.name: (row.min_version, row.max_version) for row in response.supported_features}
-    levels = {row.name: row.max_version_level for row in response.finalized_features}
-    rows = [
-        FeatureDescription(
-            name=name,
-            min_version=supported.get(name, (0, 0))[0],
-            max_version=supported.get(name, (0, 0))[1],
-            version_level=levels.get(name, 0),
-        )
-        for name in sorted(supported.keys() | levels.keys())
-    ]
-    return FeaturesDescription(epoch=response.finalized_features_epoch, features=tuple(rows))
 
 
 def features_request(
     levels: object, *, downgrade: object, validate_only: bool, timeout_ms: int
-) -> UpdateFeaturesRequest:
-    """Features and their new levels, checked."""
+) -> update_features.UpdateFeaturesRequest:
+    """Check features and their new levels, and build the request for them."""
     if not isinstance(levels, Mapping) or not all(isinstance(name, str) for name in levels):
         raise TypeError(f"levels cannot be {levels!r}: a mapping is expected, like {{'group.version': 1}}")
     if downgrade is not None and (not isinstance(downgrade, str) or downgrade not in _UPGRADE_TYPES):
         raise ConfigError(f"downgrade cannot be {downgrade!r}: 'safe' loses nothing, 'unsafe' may lose metadata")
     updates = [
-        FeatureUpdateKey(
+        update_features.FeatureUpdateKey(
             feature=name,
             max_version_level=whole_number(level, f"the level of {name}", "a whole number, 0 is off,", 32767),
             upgrade_type=_UPGRADE_TYPES[downgrade],
         )
         for name, level in sorted(levels.items())
     ]
-    return UpdateFeaturesRequest(timeout_ms=timeout_ms, feature_updates=updates, validate_only=validate_only)
-
-
-def quorum_request() -> DescribeQuorumRequest:
-    """Asks for the only partition of the metadata."""
-    return DescribeQuorumRequest(topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[PartitionData()])])
-
-
-def quorum(row: PartitionDataResponse, listeners: dict[int, tuple[str, ...]]) -> QuorumDescription:
-    """Voters and observers by their ids."""
-    end = next((each.log_end_offset for each in row.current_voters if each.replica_id == row.leader_id), -1)
-    return from_row(
-        QuorumDescription,
-        row,
-        voters=_quorum_replicas(row.current_voters, end),
-        observers=_quorum_replicas(row.observers, end),
-        listeners=listeners,
+    return update_features.UpdateFeaturesRequest(
+        timeout_ms=timeout_ms, feature_updates=updates, validate_only=validate_only
     )
 
 
-def _quorum_replicas(rows: Iterable[ReplicaState], end: int) -> tuple[QuorumReplica, ...]:
+def quorum_request() -> describe_quorum.DescribeQuorumRequest:
+    """Ask for the only partition of the metadata."""
+    topic = describe_quorum.TopicData(topic_name=METADATA_TOPIC, partitions=[describe_quorum.PartitionData()])
+    return describe_quorum.DescribeQuorumRequest(topics=[topic])
+
+
+def _quorum_replicas(rows: Iterable[describe_quorum.ReplicaState], end: int) -> tuple[QuorumReplica, ...]:
     return tuple(
         from_row(
             QuorumReplica,
             row,
             directory_id=format_topic_id(row.replica_directory_id),
             lag=max(0, end - row.log_end_offset),
-            last_fetch_ms=_known(row.last_fetch_timestamp),
-            last_caught_up_ms=_known(row.last_caught_up_timestamp),
+            last_fetch_ms=or_none(row.last_fetch_timestamp),
+            last_caught_up_ms=or_none(row.last_caught_up_timestamp),
         )
         for row in sorted(rows, key=lambda row: row.replica_id)
     )
 
 
-def log_dirs_request(partitions: Iterable[TopicPartition] | None) -> DescribeLogDirsRequest:
-    """Asks for the logs of partitions, or for all."""
-    topics = _rows(partitions, lambda name, numbers: DescribableLogDirTopic(topic=name, partitions=numbers))
-    return DescribeLogDirsRequest(topics=topics)
+def log_dirs_request(partitions: Iterable[TopicPartition] | None) -> describe_log_dirs.DescribeLogDirsRequest:
+    """Ask for the logs of partitions, or for all."""
+    topics = _rows(
+        partitions, lambda name, numbers: describe_log_dirs.DescribableLogDirTopic(topic=name, partitions=numbers)
+    )
+    return describe_log_dirs.DescribeLogDirsRequest(topics=topics)
 
 
-def log_dirs(broker_id: int, response: DescribeLogDirsResponse) -> list[LogDirDescription]:
-    """The directories of one broker by their paths."""
+def log_dirs(broker_id: int, response: describe_log_dirs.DescribeLogDirsResponse) -> list[LogDirDescription]:
+    """Describe the directories of one broker by their paths."""
     return [
-        LogDirDescription(
+        from_row(
+            LogDirDescription,
+            row,
             broker_id=broker_id,
             path=row.log_dir,
             error=ErrorCode.of(row.error_code).name if row.error_code else None,
-            total_bytes=_known(row.total_bytes),
-            usable_bytes=_known(row.usable_bytes),
-            is_cordoned=row.is_cordoned,
+            total_bytes=or_none(row.total_bytes),
+            usable_bytes=or_none(row.usable_bytes),
             logs=tuple(
                 from_row(
                     LogDescription,
@@ -310,7 +312,7 @@ def log_dirs(broker_id: int, response: DescribeLogDirsResponse) -> list[LogDirDe
 def replica_log_dirs(
     replicas: Iterable[TopicPartitionReplica], found: Iterable[LogDirDescription]
 ) -> list[ReplicaLogDir]:
-    """Where each copy is, in the order asked."""
+    """Find the directory of each copy, in the order asked."""
     logs = {
         (TopicPartitionReplica(log.topic, log.partition, row.broker_id), log.is_future): (row.path, log.offset_lag)
         for row in found
@@ -326,17 +328,17 @@ def replica_log_dirs(
     return rows
 
 
-def move_request(paths: Mapping[TopicPartitionReplica, str]) -> AlterReplicaLogDirsRequest:
-    """Which directories of one broker its copies are to be in."""
+def move_request(paths: Mapping[TopicPartitionReplica, str]) -> alter_replica_log_dirs.AlterReplicaLogDirsRequest:
+    """Build the request that moves copies of one broker to directories."""
     dirs: dict[str, list[TopicPartition]] = {}
     for each, path in paths.items():
         dirs.setdefault(path, []).append(TopicPartition(each.topic, each.partition))
-    return AlterReplicaLogDirsRequest(
+    return alter_replica_log_dirs.AlterReplicaLogDirsRequest(
         dirs=[
-            AlterReplicaLogDir(
+            alter_replica_log_dirs.AlterReplicaLogDir(
                 path=path,
                 topics=[
-                    AlterReplicaLogDirTopic(name=name, partitions=numbers)
+                    alter_replica_log_dirs.AlterReplicaLogDirTopic(name=name, partitions=numbers)
                     for name, numbers in by_topic(partitions).items()
                 ],
             )
@@ -346,7 +348,7 @@ def move_request(paths: Mapping[TopicPartitionReplica, str]) -> AlterReplicaLogD
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Topic -> its partitions, both ascending."""
+    """Return topic -> its partitions, both ascending."""
     found: dict[str, list[int]] = {}
     for name, number in sorted(set(partitions)):
         found.setdefault(name, []).append(number)
@@ -358,38 +360,8 @@ def _rows(partitions: Iterable[TopicPartition] | None, build: Callable[[str, lis
     return None if partitions is None else [build(name, numbers) for name, numbers in by_topic(partitions).items()]
 
 
-def _known(number: int) -> int | None:
-    return None if number < 0 else number
-
-
-# What the admin client returns of leaders and copies of partitions.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderElection:
-    """One partition; `is_elected` is false where the right broker led it already."""
-
-    topic: str
-    partition: int
-    is_elected: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionReassignment:
-    """One partition on its way: who has a copy of it now, who is to get one, and whose is to go; ids of brokers."""
-
-    topic: str
-    partition: int
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
-
-
-# Leaders and copies of partitions as the admin client asks for them.
-
-
 def to_reassignments(given: object) -> dict[TopicPartition, tuple[int, ...] | None]:
-    """Partition -> its brokers, the preferred leader first; `None`: it stays where it is."""
+    """Check partition -> its brokers, the preferred leader first; `None`: it stays where it is."""
     if not isinstance(given, Mapping):
         raise TypeError(
             f"replicas cannot be {given!r}: a mapping is expected, like {{TopicPartition('orders', 0): [1, 2]}}"
@@ -410,37 +382,46 @@ def _to_brokers(partition: object, brokers: object) -> tuple[int, ...] | None:
 
 def elect_request(
     partitions: Iterable[TopicPartition] | None, *, unclean: bool, timeout_ms: int
-) -> ElectLeadersRequest:
-    """Of some partitions, or of all."""
-    chosen = _rows(partitions, lambda name, numbers: TopicPartitions(topic=name, partitions=numbers))
-    return ElectLeadersRequest(election_type=int(unclean), topic_partitions=chosen, timeout_ms=timeout_ms)
+) -> elect_leaders.ElectLeadersRequest:
+    """Build the request that elects the leaders of some partitions, or of all."""
+    chosen = _rows(partitions, lambda name, numbers: elect_leaders.TopicPartitions(topic=name, partitions=numbers))
+    return elect_leaders.ElectLeadersRequest(election_type=int(unclean), topic_partitions=chosen, timeout_ms=timeout_ms)
 
 
 def reassign_request(
     wanted: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool, timeout_ms: int
-) -> AlterPartitionReassignmentsRequest:
-    """Partitions with their brokers."""
-    topics: dict[str, ReassignableTopic] = {}
+) -> alter_partition_reassignments.AlterPartitionReassignmentsRequest:
+    """Build the request that gives partitions to brokers."""
+    topics: dict[str, alter_partition_reassignments.ReassignableTopic] = {}
     for (name, number), brokers in sorted(wanted.items()):
-        row = ReassignablePartition(partition_index=number, replicas=None if brokers is None else list(brokers))
-        topics.setdefault(name, ReassignableTopic(name=name)).partitions.append(row)
-    return AlterPartitionReassignmentsRequest(
+        row = alter_partition_reassignments.ReassignablePartition(
+            partition_index=number, replicas=None if brokers is None else list(brokers)
+        )
+        topics.setdefault(name, alter_partition_reassignments.ReassignableTopic(name=name)).partitions.append(row)
+    return alter_partition_reassignments.AlterPartitionReassignmentsRequest(
         timeout_ms=timeout_ms,
         allow_replication_factor_change=allow_replication_factor_change,
         topics=list(topics.values()),
     )
 
 
-def list_request(partitions: Iterable[TopicPartition] | None, *, timeout_ms: int) -> ListPartitionReassignmentsRequest:
-    """Of some partitions, or of all."""
+def list_request(
+    partitions: Iterable[TopicPartition] | None, *, timeout_ms: int
+) -> list_partition_reassignments.ListPartitionReassignmentsRequest:
+    """Ask for the reassignments of some partitions, or of all."""
     chosen = _rows(
-        partitions, lambda name, numbers: ListPartitionReassignmentsTopics(name=name, partition_indexes=numbers)
+        partitions,
+        lambda name, numbers: list_partition_reassignments.ListPartitionReassignmentsTopics(
+            name=name, partition_indexes=numbers
+        ),
     )
-    return ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=chosen)
+    return list_partition_reassignments.ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=chosen)
 
 
-def reassignments(response: ListPartitionReassignmentsResponse) -> list[PartitionReassignment]:
-    """By topic and partition."""
+def reassignments(
+    response: list_partition_reassignments.ListPartitionReassignmentsResponse,
+) -> list[PartitionReassignment]:
+    """Read reassignments, by topic and partition."""
     return [
         PartitionReassignment(
             topic=topic.name,
@@ -455,7 +436,7 @@ def reassignments(response: ListPartitionReassignmentsResponse) -> list[Partitio
 
 
 def check_partitions(partitions: Iterable[TopicPartition], metadata: MetadataResponse) -> None:
-    """`UnknownTopicError` for the first partition that its topic does not have; topics are checked already."""
+    """Raise `UnknownTopicError` for the first partition that its topic lacks; topics are checked already."""
     counts = {topic.name: len(topic.partitions) for topic in metadata.topics}
     for each in sorted(set(partitions)):
         if each.partition >= counts.get(each.topic, 0):
@@ -463,7 +444,7 @@ def check_partitions(partitions: Iterable[TopicPartition], metadata: MetadataRes
 
 
 def leaders_of(metadata: MetadataResponse) -> dict[TopicPartition, Endpoint | None]:
-    """Where the leader of every partition is; `None` for one that has none."""
+    """Return partition -> the address of its leader; `None` for one that has none."""
     brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in metadata.brokers}
     return {
         TopicPartition(topic.name or "", row.partition_index): brokers.get(row.leader_id)
@@ -475,7 +456,7 @@ def leaders_of(metadata: MetadataResponse) -> dict[TopicPartition, Endpoint | No
 def by_leader(
     partitions: Iterable[TopicPartition], metadata: MetadataResponse
 ) -> dict[Endpoint | None, list[TopicPartition]]:
-    """Where the leader listens -> what it leads; `None`: those that have no leader now."""
+    """Return address of a leader -> its partitions; `None`: those that have no leader now."""
     leaders = leaders_of(metadata)
     found: dict[Endpoint | None, list[TopicPartition]] = {}
     for each in sorted(set(partitions)):

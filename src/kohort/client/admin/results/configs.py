@@ -1,4 +1,8 @@
-"""What the admin client returns of configs."""
+"""Configs as the admin client asks for them, changes them and shows them.
+
+Laws: a value that a broker calls sensitive is never shown.
+Source: Kafka's Admin; KIP-133, KIP-226, KIP-339, KIP-569.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +11,17 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kohort.base.options import as_text
+from kohort.base.values import from_row
 from kohort.client.arguments import encode
 from kohort.errors import ConfigError
-from kohort.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-)
-from kohort.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
+from kohort.wire.messages import describe_configs, incremental_alter_configs
 from kohort.wire.private import idle_words_in
 
 
 class ConfigResource(NamedTuple):
-    """What has configs: `kind` is "topic", "broker", "group", "client-metrics" or "broker-logger".
+    """A thing with configs: `kind` is "topic", "broker", "group", "client-metrics" or "broker-logger".
 
-    The name of a broker is its number; empty stands for what all brokers have been set to together.
+    The name of a broker is its number; an empty one stands for the configs that all brokers share.
     """
 
     kind: str
@@ -37,7 +33,7 @@ class ConfigResource(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSynonym:
-    """Where a config gets its value if what is before it is not set; `source` as of `ConfigEntry`."""
+    """A place where a config gets its value if none before it is set; `source` as of `ConfigEntry`."""
 
     name: str
     value: str | None
@@ -50,9 +46,9 @@ class ConfigEntry:
 
     `value`: `None` where there is none, and always where it `is_sensitive`. `source`: Kafka's name of where the value
     comes from, e.g. "DYNAMIC_TOPIC_CONFIG" (set on the topic), "STATIC_BROKER_CONFIG" (of the broker's start),
-    "DEFAULT_CONFIG". `default`: what it is without being set at all, `None` where nobody says. `type`: Kafka's name,
-    e.g. "LONG". `idle`: the broker's words for a value that it takes and does not act on. `doc`: `None` where the
-    broker says nothing.
+    "DEFAULT_CONFIG". `default`: the value without being set at all, `None` where the broker does not tell. `type`:
+    Kafka's name, e.g. "LONG". `idle`: the broker's words for a value that it takes and does not act on. `doc`: `None`
+    where the broker says nothing.
     """
 
     name: str
@@ -68,20 +64,15 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it; Apache Kafka sets `min.insync.replicas` of a new cluster to its default."""
+        """Whether it is not set; Apache Kafka sets `min.insync.replicas` of a new cluster to its default."""
         is_preset = self.source == "DYNAMIC_DEFAULT_BROKER_CONFIG" and self.value == self.default
         return is_preset or self.source == "DEFAULT_CONFIG"
 
 
-# Configs as the admin client asks for them, changes them and shows them.
-#
-# Laws: a value that a broker calls sensitive is never shown.
-# Source: Kafka's Admin; KIP-133, KIP-226, KIP-339, KIP-569.
-
-#: Kafka's numbers of what has configs.
+#: Kafka's numbers of the kinds of things with configs.
 KINDS: Final = {"topic": 2, "broker": 4, "broker-logger": 8, "client-metrics": 16, "group": 32}
 _KIND_OF: Final = {number: kind for kind, number in KINDS.items()}
-#: Kafka's names of where a value comes from, by their numbers.
+#: Kafka's names of the sources of values, by their numbers.
 _SOURCES: Final = {
     1: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",
@@ -97,12 +88,12 @@ _TYPES: Final = ("UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE
 SET, DELETE, APPEND, SUBTRACT = range(4)
 _ONE: Final = "('topic', 'orders')"
 
-#: (config, Kafka's number of what is done with it, value).
+#: (config, Kafka's number of the operation, value).
 Change = tuple[str, int, str | None]
 
 
 def to_resources(given: object) -> list[ConfigResource]:
-    """One thing with configs or several: pairs of kind and name, or what another client calls a config resource."""
+    """Check one thing with configs or several: pairs of kind and name, or another client's config resources."""
     one = _resource_of(given)
     if one is not None:
         return [one]
@@ -142,7 +133,7 @@ def to_changes(
     append: Mapping[str, object] | None,
     subtract: Mapping[str, object] | None,
 ) -> list[Change]:
-    """What is to be done, config by config; each is named once."""
+    """Check the changes, config by config; each is named once."""
     if isinstance(delete, str | bytes):
         raise TypeError(f"delete cannot be {delete!r}: a list of names is expected, like [{delete!r}]")
     rows: list[Change] = [(_config(name), DELETE, None) for name in delete]
@@ -173,27 +164,33 @@ def _config(name: object) -> str:
 
 def describe_request(
     resources: Iterable[ConfigResource], names: Sequence[str] | None = None, *, include_synonyms: bool = False
-) -> DescribeConfigsRequest:
-    """Asks for configs, `None`: all of them, and what the broker says of each."""
+) -> describe_configs.DescribeConfigsRequest:
+    """Ask for configs, `None`: all of them, and the broker's documentation of each."""
+    keys = None if names is None else list(names)
     rows = [
-        DescribeConfigsResource(
-            resource_type=KINDS[each.kind],
-            resource_name=each.name,
-            configuration_keys=None if names is None else list(names),
+        describe_configs.DescribeConfigsResource(
+            resource_type=KINDS[each.kind], resource_name=each.name, configuration_keys=keys
         )
         for each in resources
     ]
-    return DescribeConfigsRequest(resources=rows, include_synonyms=include_synonyms, include_documentation=True)
+    return describe_configs.DescribeConfigsRequest(
+        resources=rows, include_synonyms=include_synonyms, include_documentation=True
+    )
 
 
 def alter_request(
     resources: Iterable[ConfigResource], changes: Iterable[Change], *, validate_only: bool
-) -> IncrementalAlterConfigsRequest:
-    """The same changes to each of several things."""
-    rows = [AlterableConfig(name=name, config_operation=operation, value=value) for name, operation, value in changes]
-    return IncrementalAlterConfigsRequest(
+) -> incremental_alter_configs.IncrementalAlterConfigsRequest:
+    """Build the request that makes the same changes to each of several things."""
+    rows = [
+        incremental_alter_configs.AlterableConfig(name=name, config_operation=operation, value=value)
+        for name, operation, value in changes
+    ]
+    return incremental_alter_configs.IncrementalAlterConfigsRequest(
         resources=[
-            AlterConfigsResource(resource_type=KINDS[each.kind], resource_name=each.name, configs=rows)
+            incremental_alter_configs.AlterConfigsResource(
+                resource_type=KINDS[each.kind], resource_name=each.name, configs=rows
+            )
             for each in resources
         ],
         validate_only=validate_only,
@@ -201,16 +198,16 @@ def alter_request(
 
 
 def resource_of(kind: int, name: str) -> ConfigResource:
-    """What a broker names in its answer."""
+    """Return the thing that a broker names in its answer."""
     return ConfigResource(_KIND_OF.get(kind, str(kind)), name)
 
 
-def entries(rows: Iterable[DescribeConfigsResourceResult]) -> list[ConfigEntry]:
-    """By name."""
+def entries(rows: Iterable[describe_configs.DescribeConfigsResourceResult]) -> list[ConfigEntry]:
+    """Read configs, by name."""
     return sorted(map(_entry, rows), key=lambda row: row.name)
 
 
-def _entry(row: DescribeConfigsResourceResult) -> ConfigEntry:
+def _entry(row: describe_configs.DescribeConfigsResourceResult) -> ConfigEntry:
     def shown(value: str | None) -> str | None:
         return None if row.is_sensitive else value
 
@@ -220,13 +217,13 @@ def _entry(row: DescribeConfigsResourceResult) -> ConfigEntry:
     by_default = [each.value for each in row.synonyms if each.source == _DEFAULT]
     if row.config_source == _DEFAULT:
         by_default.append(row.value)
-    return ConfigEntry(
-        name=row.name,
+    return from_row(
+        ConfigEntry,
+        row,
         value=shown(row.value),
         source=_source(row.config_source),
         default=shown(by_default[0]) if by_default else None,
         is_read_only=row.read_only,
-        is_sensitive=row.is_sensitive,
         type=_TYPES[row.config_type] if 0 <= row.config_type < len(_TYPES) else _TYPES[0],
         synonyms=synonyms,
         idle=idle_words_in(row.documentation),

@@ -1,4 +1,4 @@
-"""What the admin client returns of groups and their offsets."""
+"""Groups and their offsets as the admin client asks for them and shows them: both protocols in one shape."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Generic, TypeVar
 
-from kohort.base.values import from_row
+from kohort.base.values import from_row, or_none
 from kohort.client.admin.results.access import authorized_operations
 from kohort.client.records import OffsetAndMetadata
 from kohort.errors import ConfigError, ErrorCode, ProtocolError
 from kohort.ids import TopicPartition
 from kohort.wire import embedded
-from kohort.wire.messages.consumer_group_describe import Assignment, ConsumerGroupDescribeResponse
-from kohort.wire.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
-from kohort.wire.messages.consumer_group_describe import Member as ConsumerMember
-from kohort.wire.messages.delete_groups import DeleteGroupsResponse
-from kohort.wire.messages.describe_groups import DescribedGroup as ClassicGroup
-from kohort.wire.messages.describe_groups import DescribedGroupMember as ClassicMember
-from kohort.wire.messages.describe_groups import DescribeGroupsResponse
+from kohort.wire.messages import consumer_group_describe, delete_groups, describe_groups, offset_fetch
 from kohort.wire.messages.group_history import HistoryRow
 from kohort.wire.messages.list_groups import ListedGroup
-from kohort.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-)
+
+T = TypeVar("T")
+M = TypeVar("M", consumer_group_describe.Member, describe_groups.DescribedGroupMember)
+#: The committed offsets of a group.
+Committed = dict[TopicPartition, OffsetAndMetadata]
+
+# Configs of static groups (KIP-345 as drafted); `group.membership` and the configs beside it are kohort's.
+MODE: Final = "group.membership"
+STATIC: Final = "static"
+DYNAMIC: Final = "dynamic"
+REGISTRATION: Final = "group.registration.timeout.ms"
+EXPANSION: Final = "group.expansion.timeout.ms"
+#: A new value forces a rebalance.
+TOKEN: Final = "group.rebalance.token"
+#: Longest id of a group: the length of a string on the wire is an int16.
+_MOST_BYTES: Final = 32_767
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,7 @@ class HistoryEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHistory:
-    """What a broker still has of a group's history, oldest first, and how often what changed nothing happened.
+    """A group's history as far as a broker has it, oldest first; `counts`: how often inputs came that change nothing.
 
     `is_complete`: no row of the group is missing. `has_older`: the broker has older rows on disk, which were not asked
     for (`whole`).
@@ -76,6 +79,11 @@ class GroupListing:
     state: str
     protocol_type: str
 
+    @classmethod
+    def of(cls, row: ListedGroup) -> GroupListing:
+        """Build the line of a group; before version 5 a broker has classic groups only, and tells no types."""
+        return from_row(cls, row, group_type=row.group_type.lower() or "classic", state=row.group_state)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSummary:
@@ -93,10 +101,10 @@ class GroupSummary:
 class MemberDescription:
     """One member; `member_epoch` is `None` for a classic member, `target` is empty where the protocol has none.
 
-    `offline_since_ms`: of a static group, when its offline member was last heard of, milliseconds since 1970; `None`
-    for one that is online. `metadata`: what it publishes, `None` for nothing, as of every classic member and on
-    brokers that are none of kohort's. `metadata_size`: how many bytes that is, -1 for nothing; where all that a group
-    publishes is more than 1 MiB, some members have a size and `None`.
+    `offline_since_ms`: of a static group, the time of the last sign of its offline member, milliseconds since 1970;
+    `None` for one that is online. `metadata`: the bytes that it publishes, `None` for none, as of every classic member
+    and on brokers that are none of kohort's. `metadata_size`: their number, -1 for none; where a group publishes more
+    than 1 MiB in all, some members have a size and `None`.
     """
 
     member_id: str
@@ -111,19 +119,19 @@ class MemberDescription:
     metadata_size: int = -1
 
     @classmethod
-    def of_consumer(cls, row: ConsumerMember) -> MemberDescription:
+    def of_consumer(cls, row: consumer_group_describe.Member) -> MemberDescription:
         """Build the description of a member of a KIP-848 group."""
         return from_row(
             cls,
             row,
             assignment=_partitions(row.assignment),
             target=_partitions(row.target_assignment),
-            offline_since_ms=_or_none(row.offline_since_ms),
+            offline_since_ms=or_none(row.offline_since_ms),
             metadata=None if row.metadata is None else bytes(row.metadata),
         )
 
     @classmethod
-    def of_classic(cls, row: ClassicMember, protocol_type: str) -> MemberDescription:
+    def of_classic(cls, row: describe_groups.DescribedGroupMember, protocol_type: str) -> MemberDescription:
         """Build the description of a classic member; of protocol types but "consumer" only it can read assignments."""
         return from_row(
             cls,
@@ -132,7 +140,7 @@ class MemberDescription:
             member_epoch=None,
             assignment=_embedded(row.member_assignment) if protocol_type == "consumer" else (),
             target=(),
-            offline_since_ms=_or_none(row.offline_since_ms),
+            offline_since_ms=or_none(row.offline_since_ms),
         )
 
 
@@ -140,10 +148,10 @@ class MemberDescription:
 class GroupDescription:
     """One group; epochs are `None` for a classic group.
 
-    `authorized_operations`: what the caller may do with it ("describe", "read", ...), where that was asked for.
+    `authorized_operations`: those that the caller may do with it ("describe", "read", ...), if they were asked for.
     `is_static`: its membership is static (`Admin.enable_static_membership`).
-    `assignor_failure`: how an assignor of your own, the broker's or a member's, has failed last; `None` if it has not
-    since the latest assignment.
+    `assignor_failure`: the latest failure of an assignor of your own, the broker's or a member's; `None` if it has not
+    failed since the latest assignment.
     """
 
     group_id: str
@@ -158,7 +166,7 @@ class GroupDescription:
     assignor_failure: str | None = None
 
     @classmethod
-    def of_consumer(cls, row: ConsumerGroup) -> GroupDescription:
+    def of_consumer(cls, row: consumer_group_describe.DescribedGroup) -> GroupDescription:
         """Build the description of a KIP-848 group."""
         return from_row(
             cls,
@@ -172,7 +180,7 @@ class GroupDescription:
         )
 
     @classmethod
-    def of_classic(cls, row: ClassicGroup) -> GroupDescription:
+    def of_classic(cls, row: describe_groups.DescribedGroup) -> GroupDescription:
         """Build the description of a classic group."""
         return from_row(
             cls,
@@ -189,7 +197,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffset:
-    """Where a group stands in one partition; `committed` and `lag` are `None` where nothing is committed."""
+    """A group's offset in one partition; `committed` and `lag` are `None` where nothing is committed."""
 
     topic: str
     partition: int
@@ -201,9 +209,9 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetReset:
-    """Where a group begins anew in one partition; `committed` is `None` where nothing was.
+    """The offset at which a group begins anew in one partition; `committed` is `None` where nothing was.
 
-    `wanted`: what was asked for; `offset` is the nearest that the log has.
+    `wanted`: the offset that was asked for; `offset` is the nearest that the log has.
     """
 
     topic: str
@@ -226,42 +234,33 @@ class GroupConfig:
     doc: str | None
 
 
-# Groups as the admin client shows them: both protocols in one shape.
-
-T = TypeVar("T")
-M = TypeVar("M", ConsumerMember, ClassicMember)
-#: What a group has committed.
-Committed = dict[TopicPartition, OffsetAndMetadata]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(Generic[T]):
-    """What a response says of one group; `value` is for those without a code."""
+    """The row of one group in a response; `value` is for those without a code."""
 
     code: int
     message: str | None = None
     value: T
 
 
-def listing(group: ListedGroup) -> GroupListing:
-    """One line of a list; before version 5 a broker knows classic groups only, and says nothing of types."""
-    return from_row(GroupListing, group, group_type=group.group_type.lower() or "classic", state=group.group_state)
-
-
-def read_consumer_groups(response: ConsumerGroupDescribeResponse, _: list[str]) -> dict[str, Row[GroupDescription]]:
-    """group -> what is said of it as one of the new protocol."""
+def read_consumer_groups(
+    response: consumer_group_describe.ConsumerGroupDescribeResponse, _: list[str]
+) -> dict[str, Row[GroupDescription]]:
+    """Read group -> its description as one of the consumer protocol."""
     return {
         row.group_id: Row(code=row.error_code, message=row.error_message, value=GroupDescription.of_consumer(row))
         for row in response.groups
     }
 
 
-def read_classic_groups(response: DescribeGroupsResponse, _: list[str]) -> dict[str, Row[GroupDescription]]:
-    """group -> what is said of it as a classic one; there is none by code, before version 6 by the state Dead."""
+def read_classic_groups(
+    response: describe_groups.DescribeGroupsResponse, _: list[str]
+) -> dict[str, Row[GroupDescription]]:
+    """Read group -> its description as a classic one; before version 6 the state Dead says that there is none."""
     return {
         row.group_id: Row(
             code=ErrorCode.GROUP_ID_NOT_FOUND if row.group_state == "Dead" and not row.error_code else row.error_code,
-            # Of a group that is not there some say nothing, and others what ours say.
+            # Of a group that is not there some brokers say nothing, and others the same as kohort's.
             message=row.error_message or None,
             value=GroupDescription.of_classic(row),
         )
@@ -269,26 +268,27 @@ def read_classic_groups(response: DescribeGroupsResponse, _: list[str]) -> dict[
     }
 
 
-def read_deletions(response: DeleteGroupsResponse, _: list[str]) -> dict[str, Row[None]]:
-    """group -> whether it is deleted."""
+def read_deletions(response: delete_groups.DeleteGroupsResponse, _: list[str]) -> dict[str, Row[None]]:
+    """Read group -> the outcome of its deletion."""
     return {row.group_id: Row(code=row.error_code, value=None) for row in response.results}
 
 
-def offsets_request(groups: list[str]) -> OffsetFetchRequest:
-    """All that groups have committed; up to version 7 of one group."""
-    rows = [OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
-    return OffsetFetchRequest(group_id=groups[0], topics=None, groups=rows, require_stable=False)
+def offsets_request(groups: list[str]) -> offset_fetch.OffsetFetchRequest:
+    """Ask for all committed offsets of groups; up to version 7 of one group."""
+    rows = [offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
+    return offset_fetch.OffsetFetchRequest(group_id=groups[0], topics=None, groups=rows, require_stable=False)
 
 
-def read_offsets(response: OffsetFetchResponse, groups: list[str]) -> dict[str, Row[Committed]]:
-    """group -> what it has committed; up to version 7 the one group stands in the response itself."""
+def read_offsets(response: offset_fetch.OffsetFetchResponse, groups: list[str]) -> dict[str, Row[Committed]]:
+    """Read group -> its committed offsets; up to version 7 the one group stands in the response itself."""
     if not response.groups:
         return {groups[0]: _offsets_row(response.error_code, response.topics)}
     return {row.group_id: _offsets_row(row.error_code, row.topics) for row in response.groups}
 
 
 def _offsets_row(
-    code: int, topics: Collection[OffsetFetchResponseTopic] | Collection[OffsetFetchResponseTopics]
+    code: int,
+    topics: Collection[offset_fetch.OffsetFetchResponseTopic] | Collection[offset_fetch.OffsetFetchResponseTopics],
 ) -> Row[Committed]:
     committed = {
         TopicPartition(topic.name, row.partition_index): OffsetAndMetadata(
@@ -305,7 +305,7 @@ def _offsets_row(
 def group_offsets(
     members: Collection[MemberDescription], committed: Committed, ends: Mapping[TopicPartition, int]
 ) -> list[GroupOffset]:
-    """Where a group stands: every partition that it has committed or that a member owns, by topic and partition."""
+    """List a group's offsets in every partition that it has committed or that a member owns, by topic and partition."""
     owners = {partition: member.member_id for member in members for partition in member.assignment}
     return [
         GroupOffset(
@@ -323,7 +323,7 @@ def group_offsets(
 def summary(
     group: GroupListing, members: int, committed: Committed, ends: Mapping[TopicPartition, int]
 ) -> GroupSummary:
-    """One group, counted."""
+    """Count the members and the lag of one group."""
     lags = [lag for partition in committed if (lag := _lag(partition, committed, ends)) is not None]
     return from_row(GroupSummary, group, members=members, lag=sum(lags) if lags else None)
 
@@ -335,20 +335,15 @@ def _lag(partition: TopicPartition, committed: Committed, ends: Mapping[TopicPar
 
 
 def history_event(row: HistoryRow) -> HistoryEvent:
-    """One row of a group's history."""
+    """Read one row of a group's history."""
     return from_row(HistoryEvent, row, details={detail.name: detail.value for detail in row.details})
-
-
-def _or_none(time_ms: int) -> int | None:
-    """A time as it goes over the wire, where -1 is none."""
-    return None if time_ms < 0 else time_ms
 
 
 def _by_id(members: list[M]) -> list[M]:
     return sorted(members, key=lambda member: member.member_id)
 
 
-def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:
+def _partitions(assignment: consumer_group_describe.Assignment) -> tuple[TopicPartition, ...]:
     return tuple(
         sorted(
             TopicPartition(topic.topic_name, partition)
@@ -368,14 +363,8 @@ def _embedded(blob: bytes) -> tuple[TopicPartition, ...]:
     return tuple(sorted(TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers))
 
 
-# What a group's id may be, before anybody is asked about the group: its coordinator is looked for by it.
-
-#: The length of a string on the wire is an int16.
-_MOST_BYTES: Final = 32_767
-
-
 def check_group_id(group_id: object) -> None:
-    """Refuse what no request can have as a group id.
+    """Refuse a group id that no request can have, before a coordinator is looked for.
 
     Raises:
         TypeError: it is no text.
@@ -391,21 +380,8 @@ def check_group_id(group_id: object) -> None:
         raise ConfigError(f"the group id {group_id[:20]}... has {size} bytes; at most {_MOST_BYTES} are possible")
 
 
-# What is asked of groups whose members have names, and of those that go by sessions.
-#
-# Source: KIP-345 as drafted; `group.membership` and the configs beside it are kohort's.
-
-MODE: Final = "group.membership"
-STATIC: Final = "static"
-DYNAMIC: Final = "dynamic"
-REGISTRATION: Final = "group.registration.timeout.ms"
-EXPANSION: Final = "group.expansion.timeout.ms"
-#: A new value forces a rebalance.
-TOKEN: Final = "group.rebalance.token"
-
-
 def static_changes(registration_timeout: object, expansion_timeout: object) -> dict[str, object]:
-    """The configs that make a group static; `None` leaves a timeout as it is.
+    """Return the configs that make a group static; `None` leaves a timeout as it is.
 
     Raises:
         TypeError: a timeout is neither milliseconds nor a `timedelta`.

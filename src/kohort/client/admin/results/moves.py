@@ -1,4 +1,4 @@
-"""What the admin client returns of moves of partitions between members."""
+"""Moves of partitions between members as the admin client asks for them and shows them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.base.error_codes import ErrorCode
-from kohort.base.values import from_row
+from kohort.base.values import from_row, or_none
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.describe_moves import DescribedMove
@@ -16,9 +16,9 @@ from kohort.wire.messages.submit_moves import MoveToSubmit, SubmitMovesResponse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedMove:
-    """What a coordinator made of one move that was asked for.
+    """The outcome of one move that was asked for.
 
-    `move_id`: how the move is called in `GroupMove`; empty where it was refused, and where nobody has to give the
+    `move_id`: the id of the move in `GroupMove`; empty where it was refused, and where no member has to give the
     partition up for it. `code` is NONE where it was taken, otherwise `message` says why it was not.
     """
 
@@ -42,7 +42,7 @@ class GroupMove:
     `phase`: "waiting" for the pace; "revoking", its owner is to hear of it; "fenced", that one may not use it any more;
     "committed", it has committed and given it up; "granted", the new owner has it. `cause`: why it moves. Times of the
     coordinator in milliseconds since 1970; `None`: it is not so far yet, or a restart has forgotten it, as it does of
-    moves that nobody asked for.
+    moves that no call has asked for.
     """
 
     move_id: str
@@ -64,15 +64,13 @@ class GroupMove:
         return self.granted_ms is None
 
 
-# Moves of partitions as the admin client asks for them and shows them.
-
 #: A request has no more moves than this.
 MOST_MOVES: Final = 10_000
 _INT32: Final = range(-(2**31), 2**31)
 
 
 def wanted_moves(moves: Mapping[TopicPartition, str]) -> list[MoveToSubmit]:
-    """What is asked for, checked.
+    """Check the moves that are asked for.
 
     Raises:
         TypeError: something is no partition, or no member id.
@@ -97,7 +95,7 @@ def _wanted(partition: object, member_id: object) -> MoveToSubmit:
 
 
 def awaited_moves(moves: Iterable[SubmittedMove]) -> dict[TopicPartition, str]:
-    """Partition -> the member that shall have it, of those that were taken.
+    """Return partition -> the member that shall have it, of those that were taken.
 
     Raises:
         TypeError: these are no submitted moves.
@@ -112,7 +110,7 @@ def awaited_moves(moves: Iterable[SubmittedMove]) -> dict[TopicPartition, str]:
 
 
 def submitted_moves(asked: Sequence[MoveToSubmit], response: SubmitMovesResponse) -> list[SubmittedMove]:
-    """What became of each, in the order in which they were asked for."""
+    """Read the outcomes, in the order in which the moves were asked for."""
     return [
         from_row(
             SubmittedMove,
@@ -126,10 +124,6 @@ def submitted_moves(asked: Sequence[MoveToSubmit], response: SubmitMovesResponse
 
 
 def group_move(row: DescribedMove) -> GroupMove:
-    """One move."""
-    times = {name: _time(getattr(row, name)) for name in GroupMove.__slots__ if name.endswith("_ms")}
+    """Read one move."""
+    times = {name: or_none(getattr(row, name)) for name in GroupMove.__slots__ if name.endswith("_ms")}
     return from_row(GroupMove, row, **times)
-
-
-def _time(milliseconds: int) -> int | None:
-    return milliseconds if milliseconds >= 0 else None

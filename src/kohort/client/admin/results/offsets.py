@@ -11,63 +11,53 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from kohort.client.admin.results.groups import OffsetReset
-from kohort.client.records import Committable, OffsetAndMetadata
+from kohort.client.records import Committable, with_metadata
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
-from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kohort.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kohort.wire.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
+from kohort.wire.messages import leave_group, offset_commit, offset_delete
 
-#: Where a group may begin anew: a word, an offset, a time, so long ago, or an offset for each partition.
+#: A place at which a group may begin anew: a word, an offset, a time, so long ago, or an offset for each partition.
 ResetTo = Literal["earliest", "latest", "current"] | int | datetime | timedelta | Mapping[TopicPartition, int]
 _WORDS: Final = ("earliest", "latest", "current")
 
 
-def commit_request(group: str, offsets: Mapping[TopicPartition, Committable]) -> OffsetCommitRequest:
-    """Offsets from outside of the group, whose members it must not have."""
-    topics: dict[str, OffsetCommitRequestTopic] = {}
+def commit_request(group: str, offsets: Mapping[TopicPartition, Committable]) -> offset_commit.OffsetCommitRequest:
+    """Build a commit from outside of a group, which must have no members."""
+    topics: dict[str, offset_commit.OffsetCommitRequestTopic] = {}
     for (name, number), given in sorted(offsets.items()):
-        kept = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
-        topic = topics.setdefault(name, OffsetCommitRequestTopic(name=name))
+        kept = with_metadata(given)
+        topic = topics.setdefault(name, offset_commit.OffsetCommitRequestTopic(name=name))
         topic.partitions.append(
-            OffsetCommitRequestPartition(
+            offset_commit.OffsetCommitRequestPartition(
                 partition_index=number,
                 committed_offset=kept.offset,
                 committed_leader_epoch=kept.leader_epoch,
                 committed_metadata=kept.metadata,
             )
         )
-    return OffsetCommitRequest(group_id=group, member_id="", topics=list(topics.values()))
+    return offset_commit.OffsetCommitRequest(group_id=group, member_id="", topics=list(topics.values()))
 
 
-def delete_request(group: str, partitions: Iterable[TopicPartition]) -> OffsetDeleteRequest:
-    """Offsets to forget."""
-    topics: dict[str, OffsetDeleteRequestTopic] = {}
+def delete_request(group: str, partitions: Iterable[TopicPartition]) -> offset_delete.OffsetDeleteRequest:
+    """Build the request that deletes offsets."""
+    topics: dict[str, offset_delete.OffsetDeleteRequestTopic] = {}
     for name, number in sorted(set(partitions)):
-        topic = topics.setdefault(name, OffsetDeleteRequestTopic(name=name))
-        topic.partitions.append(OffsetDeleteRequestPartition(partition_index=number))
-    return OffsetDeleteRequest(group_id=group, topics=list(topics.values()))
+        topic = topics.setdefault(name, offset_delete.OffsetDeleteRequestTopic(name=name))
+        topic.partitions.append(offset_delete.OffsetDeleteRequestPartition(partition_index=number))
+    return offset_delete.OffsetDeleteRequest(group_id=group, topics=list(topics.values()))
 
 
-def leave_request(group: str, members: Iterable[tuple[str, str | None]], reason: str) -> LeaveGroupRequest:
-    """Members to be removed, each with its id and its static name."""
+def leave_request(group: str, members: Iterable[tuple[str, str | None]], reason: str) -> leave_group.LeaveGroupRequest:
+    """Build the request that removes members, each with its id and its static name."""
     rows = [
-        MemberIdentity(member_id="" if name else member_id, group_instance_id=name, reason=reason)
+        leave_group.MemberIdentity(member_id="" if name else member_id, group_instance_id=name, reason=reason)
         for member_id, name in members
     ]
-    return LeaveGroupRequest(group_id=group, members=rows)
+    return leave_group.LeaveGroupRequest(group_id=group, members=rows)
 
 
 def check_reset(to: object, shift_by: int | None) -> None:
-    """Whether it says where to begin; `ConfigError` or `TypeError` says what is expected."""
+    """Raise `ConfigError` or `TypeError` for a place at which no group can begin."""
     if (to is None) == (shift_by is None):
         raise ConfigError("one of to and shift_by is expected: where the group shall begin, or by how many records")
     if isinstance(to, str) and to not in _WORDS:
@@ -83,7 +73,7 @@ def check_reset(to: object, shift_by: int | None) -> None:
 
 
 def timestamp_of(to: object, *, now_ms: int) -> int | None:
-    """The time that is meant, milliseconds since 1970; `None` where none is."""
+    """Return the time that is meant, milliseconds since 1970; `None` where none is."""
     if isinstance(to, datetime):
         return int(to.timestamp() * 1000)
     return now_ms - int(to.total_seconds() * 1000) if isinstance(to, timedelta) else None
@@ -99,7 +89,7 @@ def plan(
     ends: Mapping[TopicPartition, int],
     by_time: Mapping[TopicPartition, int],
 ) -> list[OffsetReset]:
-    """Where each partition would begin, by topic and partition.
+    """Plan the offset at which each partition begins, by topic and partition.
 
     Args:
         by_time: the first offsets at the time that is meant; -1 where no record is as young.

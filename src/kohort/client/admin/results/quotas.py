@@ -1,4 +1,4 @@
-"""How much clients may send, fetch and ask, as the admin client takes and returns it.
+"""Quotas of clients as the admin client takes and returns them.
 
 Source: KIP-546, KIP-13 (bytes), KIP-124 (requests), KIP-599 (topics), KIP-612 (connections).
 """
@@ -13,13 +13,7 @@ from typing import Final
 
 from kohort.client.arguments import encode
 from kohort.errors import ConfigError
-from kohort.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
-from kohort.wire.messages.describe_client_quotas import (
-    ComponentData,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-    EntityData,
-)
+from kohort.wire.messages import alter_client_quotas, describe_client_quotas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +22,7 @@ class ClientQuota:
 
     Args:
         entity: "user", "client-id" or "ip" -> name; `None` is the default, for all that have no limit of their own.
-        values: limit -> how much: `producer_byte_rate` and `consumer_byte_rate` (bytes a second and broker),
+        values: limit -> number: `producer_byte_rate` and `consumer_byte_rate` (bytes a second and broker),
             `request_percentage` (of a thread), `controller_mutation_rate` (partitions a second),
             `connection_creation_rate` (a second; of addresses). To a call that alters, `None` takes one back.
 
@@ -45,17 +39,13 @@ class ClientQuota:
 
 
 def show_entity(entity: Mapping[str, str | None]) -> str:
-    """What limits are about, for people."""
+    """Name an entity for people."""
     return ", ".join(f"default {kind}" if name is None else f"{kind} {name}" for kind, name in entity.items())
 
 
-# How much clients may send, fetch and ask, as the admin client asks for it: requests and answers.
-#
-# Source: KIP-546.
-
-#: Whom limits may be about.
+#: Types of entities.
 ENTITY_TYPES: Final = ("user", "client-id", "ip")
-#: How a part of a filter compares: the name, the default, any name.
+#: Kinds of a comparison in a filter: with a name, the default, any name.
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 _EXAMPLE: Final = "kohort.ClientQuota(entity={'user': 'alice'}, values={'producer_byte_rate': 1e6})"
 
@@ -70,7 +60,7 @@ class Entity(tuple[tuple[str, str | None], ...]):
 
 
 def to_quota(value: object) -> tuple[Entity, dict[str, float | None]]:
-    """An entity, and what is to be changed of it."""
+    """Check a quota; return the entity and the limits that are to be changed."""
     if not isinstance(value, ClientQuota):
         raise TypeError(f"a quota cannot be {value!r}: {_EXAMPLE} is one")
     entity = _parts(value.entity, "entity")
@@ -86,18 +76,18 @@ def to_quota(value: object) -> tuple[Entity, dict[str, float | None]]:
 
 def describe_request(
     of: Mapping[str, str | EllipsisType | None] | None, *, strict: bool
-) -> DescribeClientQuotasRequest:  # fmt: skip
-    """Entities to look for: a name, `None` for the default, `...` for any name and the default."""
+) -> describe_client_quotas.DescribeClientQuotasRequest:
+    """Ask for entities: a name, `None` for the default, `...` for any name and the default."""
     components = []
     for kind, name in _parts(of or {}, "of"):
         how = _SPECIFIED if isinstance(name, EllipsisType) else _DEFAULT if name is None else _EXACT
         match = name if isinstance(name, str) else None
-        components.append(ComponentData(entity_type=kind, match_type=how, match=match))
-    return DescribeClientQuotasRequest(components=components, strict=strict)
+        components.append(describe_client_quotas.ComponentData(entity_type=kind, match_type=how, match=match))
+    return describe_client_quotas.DescribeClientQuotasRequest(components=components, strict=strict)
 
 
-def described(response: DescribeClientQuotasResponse) -> list[ClientQuota]:
-    """By entity; a default stands behind the names."""
+def described(response: describe_client_quotas.DescribeClientQuotasResponse) -> list[ClientQuota]:
+    """Read quotas, by entity; a default stands behind the names."""
     rows = {
         entity_of(entry.entity): {each.key: each.value for each in sorted(entry.values, key=lambda each: each.key)}
         for entry in response.entries or []
@@ -108,25 +98,24 @@ def described(response: DescribeClientQuotasResponse) -> list[ClientQuota]:
 
 def alter_request(
     changes: Iterable[tuple[Entity, Mapping[str, float | None]]], *, validate_only: bool
-) -> AlterClientQuotasRequest:
-    """Limits to set, or with `None` to take back."""
-    return AlterClientQuotasRequest(
-        entries=[
-            EntryData(
-                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-                ops=[
-                    OpData(key=key, value=limit or 0.0, remove=limit is None) for key, limit in limits.items()
-                ],
-            )
-            for entity, limits in changes
-        ],
-        validate_only=validate_only,
-    )  # fmt: skip
+) -> alter_client_quotas.AlterClientQuotasRequest:
+    """Build the request that sets limits, or with `None` takes them back."""
+    entries = []
+    for entity, limits in changes:
+        parts = [describe_client_quotas.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+        ops = [
+            alter_client_quotas.OpData(key=key, value=limit or 0.0, remove=limit is None)
+            for key, limit in limits.items()
+        ]
+        entries.append(alter_client_quotas.EntryData(entity=parts, ops=ops))
+    return alter_client_quotas.AlterClientQuotasRequest(entries=entries, validate_only=validate_only)
 
 
-def entity_of(parts: Iterable[EntityData]) -> Entity:
-    """As a key."""
-    return _in_order((part.entity_type, part.entity_name) for part in parts)
+def entity_of(parts: Iterable[describe_client_quotas.EntityData]) -> Entity:
+    """Read an entity as a key, in the order of `_parts`; unknown types stand behind."""
+    known = {kind: place for place, kind in enumerate(ENTITY_TYPES)}
+    named = ((part.entity_type, part.entity_name) for part in parts)
+    return Entity(sorted(named, key=lambda part: (known.get(part[0], len(known)), part[0])))
 
 
 def _parts(given: object, what: str) -> tuple[tuple[str, str | EllipsisType | None], ...]:
@@ -142,12 +131,6 @@ def _parts(given: object, what: str) -> tuple[tuple[str, str | EllipsisType | No
                 raise ConfigError(f"the name of a {kind} is empty: None stands for the default")
             encode(name, f"the name of a {kind}")
     return tuple((kind, given[kind]) for kind in ENTITY_TYPES if kind in given)
-
-
-def _in_order(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    """As `_parts` has them; what is not known here behind it."""
-    known = {kind: place for place, kind in enumerate(ENTITY_TYPES)}
-    return Entity(sorted(parts, key=lambda part: (known.get(part[0], len(known)), part[0])))
 
 
 def _key(value: object) -> str:

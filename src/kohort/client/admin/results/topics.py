@@ -1,4 +1,7 @@
-"""What the admin client returns of topics."""
+"""Topics, their offsets and their records as the admin client asks for them and shows them.
+
+Source: Kafka's Admin (OffsetSpec, deleteRecords) and kafka-get-offsets (`--time`).
+"""
 
 from __future__ import annotations
 
@@ -9,42 +12,38 @@ from typing import Final, Literal
 
 from kohort.base.durability_window import LossWindow, loss_window
 from kohort.base.options import as_text
+from kohort.base.values import from_row, or_none
 from kohort.client.admin.newtopic import NewTopic
 from kohort.client.admin.results.access import authorized_operations
 from kohort.client.admin.results.cluster import by_leader
-from kohort.client.admin.results.configs import ConfigResource, describe_request
 from kohort.client.admin.results.offsets import timestamp_of
 from kohort.client.arguments import INT64_MAX, to_partition, to_topic, whole_number
 from kohort.client.core.actions import Endpoint
 from kohort.errors import BrokerError, ConfigError, ErrorCode, UnknownTopicError
 from kohort.ids import ZERO_TOPIC_ID, TopicPartition, format_topic_id
-from kohort.wire.messages.create_partitions import (
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-)
-from kohort.wire.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-)
-from kohort.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kohort.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-)
-from kohort.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
+from kohort.wire.messages import create_partitions, create_topics, delete_records, list_offsets
+from kohort.wire.messages.describe_configs import DescribeConfigsResourceResult
 from kohort.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 from kohort.wire.private import idle_words_in
+
+#: A place of an offset: at an end or the latest time, at a time, or so long ago.
+WordAt = Literal["latest", "earliest", "max-timestamp", "earliest-local", "latest-tiered"]
+OffsetAt = WordAt | int | datetime | timedelta
+#: Kafka's numbers of the words, which stand in place of a time, and the version that knows them.
+WORDS: Final[dict[WordAt, int]] = {
+    "latest": -1,
+    "earliest": -2,
+    "max-timestamp": -3,
+    "earliest-local": -4,
+    "latest-tiered": -5,
+}
+_SINCE: Final = {-3: 7, -4: 8, -5: 9}
+EARLIEST, LATEST = WORDS["earliest"], WORDS["latest"]
+#: Source of a config value that was set on the topic itself.
+_SET_ON_TOPIC: Final = 1
+_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
+#: Stands for the end in place of an offset.
+_HIGH_WATERMARK: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +55,16 @@ class TopicListing:
     partition_count: int
     is_internal: bool
 
+    @classmethod
+    def of(cls, topic: MetadataResponseTopic) -> TopicListing:
+        """Build the line of a topic."""
+        topic_id = format_topic_id(topic.topic_id)
+        return from_row(cls, topic, name=topic.name or "", topic_id=topic_id, partition_count=len(topic.partitions))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    """One partition; `leader` is a broker id, -1 while there is none; offsets are what a reader may see."""
+    """One partition; `leader` is a broker id, -1 while there is none; offsets are those that a reader may see."""
 
     partition: int
     leader: int
@@ -74,10 +79,10 @@ class PartitionDescription:
 class TopicDescription:
     """One topic with its partitions in order and its configs (those that differ from the broker's defaults).
 
-    `idle`: which of these the broker takes but does not act on, and its words for it ("not acted on yet").
-    `authorized_operations`: what the caller may do with it ("describe", "write", ...), where that was asked for.
-    `loss_window`: what a power cut may take of records that acks=all was answered for; `None`: nothing, or the broker
-    does not say.
+    `idle`: those of them that the broker takes but does not act on, and its words for it ("not acted on yet").
+    `authorized_operations`: those that the caller may do with it ("describe", "write", ...), if they were asked for.
+    `loss_window`: the records that a power cut may take although acks=all was answered for them; `None`: none, or the
+    broker does not say.
     """
 
     name: str
@@ -89,9 +94,49 @@ class TopicDescription:
     authorized_operations: tuple[str, ...] | None = None
     loss_window: LossWindow | None = None
 
+    @classmethod
+    def of(
+        cls,
+        topic: MetadataResponseTopic,
+        rows: Sequence[DescribeConfigsResourceResult],
+        *,
+        begins: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> TopicDescription:
+        """Build the description of a topic; `rows`: its configs. Offsets of a partition without a leader are -1."""
+        name = topic.name or ""
+        partitions = tuple(
+            from_row(
+                PartitionDescription,
+                row,
+                partition=row.partition_index,
+                leader=row.leader_id,
+                replicas=tuple(row.replica_nodes),
+                in_sync=tuple(row.isr_nodes),
+                begin_offset=begins.get(TopicPartition(name, row.partition_index), -1),
+                end_offset=ends.get(TopicPartition(name, row.partition_index), -1),
+            )
+            for row in sorted(topic.partitions, key=lambda row: row.partition_index)
+        )
+        values = {row.name: row.value for row in rows}
+        flush_messages, flush_ms = values.get("flush.messages"), values.get("flush.ms")
+        return from_row(
+            cls,
+            topic,
+            name=name,
+            topic_id=format_topic_id(topic.topic_id),
+            partitions=partitions,
+            configs={
+                row.name: row.value for row in rows if row.config_source == _SET_ON_TOPIC and row.value is not None
+            },
+            idle=idle_configs(rows),
+            authorized_operations=authorized_operations(topic.topic_authorized_operations),
+            loss_window=loss_window(int(flush_messages), int(flush_ms)) if flush_messages and flush_ms else None,
+        )
+
     @property
     def copies(self) -> int:
-        """How many brokers have each partition."""
+        """The number of brokers that have each partition."""
         return max((len(row.replicas) for row in self.partitions), default=0)
 
 
@@ -110,10 +155,22 @@ class CreatedTopic:
     replication_factor: int | None
     idle: dict[str, str]
 
+    @classmethod
+    def of(cls, row: create_topics.CreatableTopicResult, *, validate_only: bool) -> CreatedTopic:
+        """Build the row of a topic that a broker has made, or checked."""
+        # Apache Kafka has an id for a topic that it only checks, too.
+        return cls(
+            name=row.name,
+            topic_id=None if validate_only or row.topic_id == ZERO_TOPIC_ID else format_topic_id(row.topic_id),
+            partition_count=or_none(row.num_partitions),
+            replication_factor=or_none(row.replication_factor),
+            idle={},
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedOffset:
-    """What a partition has at a time, or at one of its ends.
+    """The offset of a partition at a time, or at one of its ends.
 
     `offset`: `None` where no record is as young. `timestamp`: of the record there, milliseconds since 1970; `None` for
     the ends. `leader_epoch`: in which it was written; `None` where the broker does not say.
@@ -123,35 +180,35 @@ class ListedOffset:
     timestamp: int | None
     leader_epoch: int | None
 
-
-# Topics as the admin client asks for them and shows them.
-
-#: Where a config value comes from: set on the topic itself.
-_SET_ON_TOPIC = 1
-EARLIEST, LATEST = -2, -1
+    @classmethod
+    def of(cls, row: list_offsets.ListOffsetsPartitionResponse) -> ListedOffset:
+        """Build the row of a partition from a leader's answer."""
+        return cls(**{name: or_none(getattr(row, name)) for name in cls.__slots__})
 
 
-def create_request(topics: Iterable[NewTopic], *, timeout_ms: int, validate_only: bool) -> CreateTopicsRequest:
-    """Topics to be made; a config with the value `None` is left to the cluster."""
-    return CreateTopicsRequest(
+def create_request(
+    topics: Iterable[NewTopic], *, timeout_ms: int, validate_only: bool
+) -> create_topics.CreateTopicsRequest:
+    """Build the request that creates topics; a config with the value `None` is left to the cluster."""
+    return create_topics.CreateTopicsRequest(
         topics=[_creatable(topic) for topic in topics], timeout_ms=timeout_ms, validate_only=validate_only
     )
 
 
-def _creatable(topic: NewTopic) -> CreatableTopic:
+def _creatable(topic: NewTopic) -> create_topics.CreatableTopic:
     brokers = topic.assignments or ()
     assert isinstance(brokers, tuple) and topic.partitions is not None and topic.replication_factor is not None
-    return CreatableTopic(
+    return create_topics.CreatableTopic(
         name=topic.name,
         # The assignment says both.
         num_partitions=-1 if brokers else topic.partitions,
         replication_factor=-1 if brokers else topic.replication_factor,
         assignments=[
-            CreatableReplicaAssignment(partition_index=number, broker_ids=list(row))
+            create_topics.CreatableReplicaAssignment(partition_index=number, broker_ids=list(row))
             for number, row in enumerate(brokers)
         ],
         configs=[
-            CreatableTopicConfig(name=key, value=as_text(value))
+            create_topics.CreatableTopicConfig(name=key, value=as_text(value))
             for key, value in sorted((topic.configs or {}).items())
             # The default: a broker refuses a config that is set to nothing.
             if value is not None
@@ -160,20 +217,8 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 
 def weight(topic: NewTopic) -> int:
-    """How many records a controller writes for it, about; where the cluster chooses a number that is not known."""
+    """Estimate the records that a controller writes for a topic; a number that the cluster chooses is not known."""
     return 1 + max(1, topic.partitions or 1) + len(topic.configs or ())
-
-
-def created(row: CreatableTopicResult, *, validate_only: bool) -> CreatedTopic:
-    """What a broker says of a topic that it has made."""
-    # Apache Kafka has an id for what it only checks, too.
-    return CreatedTopic(
-        name=row.name,
-        topic_id=None if validate_only or row.topic_id == ZERO_TOPIC_ID else format_topic_id(row.topic_id),
-        partition_count=None if row.num_partitions < 0 else row.num_partitions,
-        replication_factor=None if row.replication_factor < 0 else row.replication_factor,
-        idle={},
-    )
 
 
 def grow_request(
@@ -182,87 +227,46 @@ def grow_request(
     *,
     timeout_ms: int,
     validate_only: bool,
-) -> CreatePartitionsRequest:
-    """Topics to be brought to so many partitions; `assignments`: the brokers of each new one."""
+) -> create_partitions.CreatePartitionsRequest:
+    """Build the request that grows topics to so many partitions; `assignments`: the brokers of each new one."""
     topics = [
-        CreatePartitionsTopic(
+        create_partitions.CreatePartitionsTopic(
             name=name,
             count=total,
-            assignments=[CreatePartitionsAssignment(broker_ids=list(row)) for row in assignments[name]]
+            assignments=[
+                create_partitions.CreatePartitionsAssignment(broker_ids=list(row)) for row in assignments[name]
+            ]
             if name in assignments
             else None,
         )
         for name, total in totals.items()
     ]
-    return CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)
+    return create_partitions.CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)
 
 
 def offsets_requests(
     partitions: Iterable[TopicPartition], timestamp: int, metadata: MetadataResponse
-) -> dict[Endpoint, ListOffsetsRequest]:
-    """One ListOffsets request per leader; partitions without a leader are left out."""
+) -> dict[Endpoint, list_offsets.ListOffsetsRequest]:
+    """Build one ListOffsets request per leader; partitions without a leader are left out."""
     led = by_leader(partitions, metadata).items()
     return {leader: offsets_request(dict.fromkeys(chosen, timestamp)) for leader, chosen in led if leader is not None}
 
 
-def offsets_request(timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0) -> ListOffsetsRequest:
-    """Asks one leader; Kafka's numbers stand for the ends."""
-    topics: dict[str, ListOffsetsTopic] = {}
+def offsets_request(
+    timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0
+) -> list_offsets.ListOffsetsRequest:
+    """Ask one leader for offsets; Kafka's numbers stand for the ends."""
+    topics: dict[str, list_offsets.ListOffsetsTopic] = {}
     for (name, number), timestamp in timestamps.items():
-        topic = topics.setdefault(name, ListOffsetsTopic(name=name))
-        topic.partitions.append(ListOffsetsPartition(partition_index=number, timestamp=timestamp))
-    return ListOffsetsRequest(
+        topic = topics.setdefault(name, list_offsets.ListOffsetsTopic(name=name))
+        topic.partitions.append(list_offsets.ListOffsetsPartition(partition_index=number, timestamp=timestamp))
+    return list_offsets.ListOffsetsRequest(
         replica_id=-1, isolation_level=isolation_level, topics=list(topics.values()), timeout_ms=30_000
     )
 
 
-def listing(topic: MetadataResponseTopic) -> TopicListing:
-    """One line of a list."""
-    return TopicListing(
-        name=topic.name or "",
-        topic_id=format_topic_id(topic.topic_id),
-        partition_count=len(topic.partitions),
-        is_internal=topic.is_internal,
-    )
-
-
-def describe(
-    topic: MetadataResponseTopic,
-    *,
-    begins: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    configs: Mapping[str, str],
-    idle: Mapping[str, str],
-    window: LossWindow | None,
-) -> TopicDescription:
-    """A topic with what is known of its partitions; offsets of a partition without a leader are -1."""
-    name = topic.name or ""
-    partitions = tuple(
-        PartitionDescription(
-            partition=row.partition_index,
-            leader=row.leader_id,
-            leader_epoch=row.leader_epoch,
-            replicas=tuple(row.replica_nodes),
-            in_sync=tuple(row.isr_nodes),
-            begin_offset=begins.get(TopicPartition(name, row.partition_index), -1),
-            end_offset=ends.get(TopicPartition(name, row.partition_index), -1),
-        )
-        for row in sorted(topic.partitions, key=lambda row: row.partition_index)
-    )
-    return TopicDescription(
-        name=name,
-        topic_id=format_topic_id(topic.topic_id),
-        is_internal=topic.is_internal,
-        partitions=partitions,
-        configs=dict(configs),
-        idle=dict(idle),
-        authorized_operations=authorized_operations(topic.topic_authorized_operations),
-        loss_window=window,
-    )
-
-
 def check_topic(topic: MetadataResponseTopic) -> None:
-    """`UnknownTopicError`, or the broker's own refusal, for a topic that Metadata did not give."""
+    """Raise `UnknownTopicError`, or the broker's own refusal, for a topic that Metadata did not give."""
     code = ErrorCode.of(topic.error_code)
     if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
         raise UnknownTopicError(topic.name or "")
@@ -270,65 +274,14 @@ def check_topic(topic: MetadataResponseTopic) -> None:
         raise BrokerError(code, during=f"looking up topic {topic.name}")
 
 
-def configs_request(names: Iterable[str]) -> DescribeConfigsRequest:
-    """Asks for every config of topics, and what the broker says of each."""
-    return describe_request(ConfigResource("topic", name) for name in names)
-
-
-def own_configs(response: DescribeConfigsResponse) -> dict[str, dict[str, str]]:
-    """topic -> the configs that were set on it."""
-    return {
-        result.resource_name: {row.name: row.value for row in _own_rows(result) if row.value is not None}
-        for result in response.results
-    }
-
-
-def idle_configs(response: DescribeConfigsResponse) -> dict[str, dict[str, str]]:
-    """topic -> those of its own configs that change nothing -> the broker's words for it."""
-    told = {
-        result.resource_name: {row.name: idle_words_in(row.documentation) for row in _own_rows(result)}
-        for result in response.results
-    }
-    return {topic: {name: words for name, words in said.items() if words is not None} for topic, said in told.items()}
-
-
-def loss_windows(response: DescribeConfigsResponse) -> dict[str, LossWindow | None]:
-    """topic -> what a power cut may take of it; `None` where that is nothing, or not to be seen."""
-    told = {result.resource_name: {row.name: row.value for row in result.configs} for result in response.results}
-    return {topic: _window_of(values.get("flush.messages"), values.get("flush.ms")) for topic, values in told.items()}
-
-
-def _window_of(flush_messages: str | None, flush_ms: str | None) -> LossWindow | None:
-    return loss_window(int(flush_messages), int(flush_ms)) if flush_messages and flush_ms else None
-
-
-def _own_rows(result: DescribeConfigsResult) -> list[DescribeConfigsResourceResult]:
-    return [row for row in result.configs if row.config_source == _SET_ON_TOPIC]
-
-
-# Offsets at times, and records that are to go, as the admin client asks for them.
-#
-# Source: Kafka's Admin (OffsetSpec, deleteRecords) and kafka-get-offsets (`--time`).
-
-#: Where an offset is looked for: at an end or the latest time, at a time, or so long ago.
-WordAt = Literal["latest", "earliest", "max-timestamp", "earliest-local", "latest-tiered"]
-OffsetAt = WordAt | int | datetime | timedelta
-#: Kafka's numbers of the words, which stand in place of a time, and the version that knows all of them.
-WORDS: Final[dict[WordAt, int]] = {
-    "latest": -1,
-    "earliest": -2,
-    "max-timestamp": -3,
-    "earliest-local": -4,
-    "latest-tiered": -5,
-}
-_SINCE: Final = {-3: 7, -4: 8, -5: 9}
-_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
-#: Stands for the end in place of an offset.
-_HIGH_WATERMARK: Final = -1
+def idle_configs(rows: Iterable[DescribeConfigsResourceResult]) -> dict[str, str]:
+    """Return the own configs of a topic that change nothing, with the broker's words for it."""
+    told = {row.name: idle_words_in(row.documentation) for row in rows if row.config_source == _SET_ON_TOPIC}
+    return {name: words for name, words in told.items() if words is not None}
 
 
 def to_timestamp(at: object, *, now_ms: int) -> int:
-    """Kafka's number for a word, or milliseconds since 1970."""
+    """Return Kafka's number for a word, or milliseconds since 1970."""
     if isinstance(at, str):
         found = next((number for word, number in WORDS.items() if word == at), None)
         if found is None:
@@ -344,19 +297,19 @@ def to_timestamp(at: object, *, now_ms: int) -> int:
 
 
 def first_version(timestamps: Iterable[int]) -> int | None:
-    """Of ListOffsets, that knows these; `None` if all do."""
+    """Return the version of ListOffsets that knows these; `None` if all do."""
     return max((_SINCE[each] for each in timestamps if each in _SINCE), default=None)
 
 
 def to_level(isolation_level: object) -> int:
-    """Kafka's number."""
+    """Return Kafka's number of an isolation level."""
     if not isinstance(isolation_level, str) or isolation_level not in _LEVELS:
         raise ConfigError(f"isolation_level cannot be {isolation_level!r}: {' or '.join(_LEVELS)} is expected")
     return _LEVELS[isolation_level]
 
 
 def to_places(given: object) -> tuple[list[str], list[TopicPartition]]:
-    """Topics, all of whose partitions are meant, and single partitions."""
+    """Check topics, which stand for all of their partitions, and single partitions."""
     if isinstance(given, (str, bytes, TopicPartition)) or not isinstance(given, Iterable):
         raise TypeError(f"partitions cannot be {given!r}: a list of topics or partitions is expected, like ['orders']")
     topics: dict[str, None] = {}
@@ -370,12 +323,12 @@ def to_places(given: object) -> tuple[list[str], list[TopicPartition]]:
 
 
 def to_own_times(given: object) -> dict[TopicPartition, OffsetAt]:
-    """What is asked of each partition, where each has its own; a whole topic has none."""
+    """Return the place that each partition has of its own; a whole topic has none."""
     return {to_partition(each): at for each, at in given.items()} if isinstance(given, Mapping) else {}
 
 
 def to_cuts(offsets: object) -> dict[TopicPartition, int]:
-    """Partition -> where it is to begin."""
+    """Check partition -> its first offset to be."""
     if not isinstance(offsets, Mapping):
         raise TypeError(
             f"offsets cannot be {offsets!r}: a mapping is expected, like {{TopicPartition('orders', 0): 5}}"
@@ -389,19 +342,10 @@ def to_cuts(offsets: object) -> dict[TopicPartition, int]:
     }
 
 
-def delete_request(cuts: Mapping[TopicPartition, int], *, timeout_ms: int) -> DeleteRecordsRequest:
-    """Asks one leader."""
-    topics: dict[str, DeleteRecordsTopic] = {}
+def delete_request(cuts: Mapping[TopicPartition, int], *, timeout_ms: int) -> delete_records.DeleteRecordsRequest:
+    """Build the request that deletes records at one leader."""
+    topics: dict[str, delete_records.DeleteRecordsTopic] = {}
     for (name, number), offset in cuts.items():
-        topic = topics.setdefault(name, DeleteRecordsTopic(name=name))
-        topic.partitions.append(DeleteRecordsPartition(partition_index=number, offset=offset))
-    return DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=timeout_ms)
-
-
-def listed(row: ListOffsetsPartitionResponse) -> ListedOffset:
-    """What a leader says of one partition."""
-    return ListedOffset(
-        offset=None if row.offset < 0 else row.offset,
-        timestamp=None if row.timestamp < 0 else row.timestamp,
-        leader_epoch=None if row.leader_epoch < 0 else row.leader_epoch,
-    )
+        topic = topics.setdefault(name, delete_records.DeleteRecordsTopic(name=name))
+        topic.partitions.append(delete_records.DeleteRecordsPartition(partition_index=number, offset=offset))
+    return delete_records.DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=timeout_ms)

@@ -1,11 +1,11 @@
-"""What the admin client returns of transactions and of those who write to partitions."""
+"""Transactions and producers as the admin client asks for them and shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kohort.base.values import from_row
+from kohort.base.values import from_row, or_none
 from kohort.client.admin.results.cluster import by_topic
 from kohort.ids import TopicPartition
 from kohort.wire.messages.describe_producers import DescribeProducersRequest, PartitionResponse, TopicRequest
@@ -15,10 +15,10 @@ from kohort.wire.messages.write_txn_markers import WritableTxnMarker, WritableTx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerDescription:
-    """What a partition's leader remembers of one producer.
+    """One producer as a partition's leader remembers it.
 
-    `last_timestamp` is in milliseconds since 1970. `transaction_start_offset` is where its open transaction begins in
-    this partition, `None` where it has none; what is behind it is held back from readers of committed records.
+    `last_timestamp` is in milliseconds since 1970. `transaction_start_offset` is the first offset of its open
+    transaction in this partition, `None` where it has none; readers of committed records get no record from there on.
     """
 
     topic: str
@@ -44,7 +44,7 @@ class TransactionListing:
 class TransactionDescription:
     """One transaction; `started_ms` is in milliseconds since 1970, `None` while it has written nothing.
 
-    `partitions`: what it has written to; once it is being ended, those that have not heard of the end yet.
+    `partitions`: those that it has written to; once it is being ended, those that have not heard of the end yet.
     """
 
     transactional_id: str
@@ -55,58 +55,54 @@ class TransactionDescription:
     started_ms: int | None
     partitions: tuple[TopicPartition, ...]
 
+    @classmethod
+    def of(cls, row: TransactionState) -> TransactionDescription:
+        """Build the description of a transaction."""
+        return from_row(
+            cls,
+            row,
+            state=row.transaction_state,
+            timeout_ms=row.transaction_timeout_ms,
+            started_ms=or_none(row.transaction_start_time_ms),
+            partitions=tuple(
+                sorted(TopicPartition(topic.topic, number) for topic in row.topics for number in topic.partitions)
+            ),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FencedProducer:
-    """The id and epoch that a transactional id has now: whoever had it before can write no more."""
+    """The present producer id and epoch of a transactional id: its former producers can write no more."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
 
 
-# Transactions and producers as the admin client asks for them and shows them.
-
-
 def producers_request(partitions: Iterable[TopicPartition]) -> DescribeProducersRequest:
-    """Asks one leader for those who write to its partitions."""
+    """Ask one leader for the producers of its partitions."""
     topics = [TopicRequest(name=name, partition_indexes=numbers) for name, numbers in by_topic(partitions).items()]
     return DescribeProducersRequest(topics=topics)
 
 
 def producers(partition: TopicPartition, row: PartitionResponse) -> tuple[ProducerDescription, ...]:
-    """Those who write to a partition, by their ids."""
+    """Describe the producers of a partition, by their ids."""
     return tuple(
         from_row(
             ProducerDescription,
             each,
             topic=partition.topic,
             partition=partition.partition,
-            transaction_start_offset=None if each.current_txn_start_offset < 0 else each.current_txn_start_offset,
+            transaction_start_offset=or_none(each.current_txn_start_offset),
         )
         for each in sorted(row.active_producers, key=lambda each: each.producer_id)
     )
 
 
-def transaction(row: TransactionState) -> TransactionDescription:
-    """One transaction."""
-    return from_row(
-        TransactionDescription,
-        row,
-        state=row.transaction_state,
-        timeout_ms=row.transaction_timeout_ms,
-        started_ms=None if row.transaction_start_time_ms < 0 else row.transaction_start_time_ms,
-        partitions=tuple(
-            sorted(TopicPartition(topic.topic, number) for topic in row.topics for number in topic.partitions)
-        ),
-    )
-
-
 def abort_request(producer: ProducerDescription) -> WriteTxnMarkersRequest:
-    """The end of the transaction that a producer has open in one partition.
+    """Build the request that ends the transaction that a producer has open in one partition.
 
-    The epoch of the coordinator is that of its last marker there; who has none yet is taken for the first, as
-    kafka-transactions does.
+    The epoch of the coordinator is that of its last marker there; without one it is 0, as in kafka-transactions.
     """
     marker = WritableTxnMarker(
         producer_id=producer.producer_id,

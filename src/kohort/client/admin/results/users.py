@@ -1,6 +1,7 @@
 """Users that log in by SCRAM, as the admin client takes and returns them.
 
-Source: KIP-554.
+Laws: a password is salted before it travels; a user is changed once per mechanism in one call.
+Source: KIP-554; Kafka's ScramMechanism (which takes 4,096 to 16,384 rounds).
 """
 
 from __future__ import annotations
@@ -9,20 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from kohort.base.values import from_row
 from kohort.client.arguments import encode, to_several, whole_number
-from kohort.client.core.refusals import refused
-from kohort.errors import BrokerError, ConfigError, ErrorCode
+from kohort.errors import ConfigError
 from kohort.security.scram import salted_password
-from kohort.wire.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
-from kohort.wire.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    UserName,
-)
+from kohort.wire.messages import alter_user_scram_credentials as alter_scram
+from kohort.wire.messages import describe_user_scram_credentials as describe_scram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +38,7 @@ class ScramCredential:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserScramCredential:
-    """That a user can log in by a mechanism; nobody can say by which password."""
+    """A mechanism by which a user can log in; no broker tells the password."""
 
     user: str
     mechanism: str
@@ -66,11 +59,6 @@ class ScramLogin(NamedTuple):
         return f"{self.mechanism} of {self.user}"
 
 
-# Users that log in by SCRAM, as the admin client asks for them: requests and answers.
-#
-# Laws: a password is salted before it travels; a user is changed once per mechanism in one call.
-# Source: KIP-554; Kafka's ScramMechanism (which takes 4,096 to 16,384 rounds).
-
 MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 #: Rounds that Apache Kafka takes.
 LEAST_ITERATIONS: Final = 4_096
@@ -79,7 +67,7 @@ _ONE: Final = "kohort.ScramCredential(user='alice', password=...)"
 
 
 def to_credential(value: object) -> ScramCredential:
-    """What a user is to log in with."""
+    """Check a password that a user is to log in with."""
     if not isinstance(value, ScramCredential):
         raise TypeError(f"a credential cannot be a {type(value).__name__}: {_ONE} is one")
     if not isinstance(value.password, str):
@@ -92,14 +80,12 @@ def to_credential(value: object) -> ScramCredential:
         user=to_user(value.user),
         password=value.password,
         mechanism=to_mechanism(value.mechanism),
-        iterations=whole_number(
-            value.iterations, "iterations", expected, MOST_ITERATIONS, minimum=LEAST_ITERATIONS
-        ),
-    )  # fmt: skip
+        iterations=whole_number(value.iterations, "iterations", expected, MOST_ITERATIONS, minimum=LEAST_ITERATIONS),
+    )
 
 
 def to_deletion(value: object) -> ScramLogin:
-    """A user and a mechanism that it is not to log in by any more."""
+    """Check a user and a mechanism that it is not to log in by any more."""
     if isinstance(value, UserScramCredential):
         return ScramLogin(to_user(value.user), to_mechanism(value.mechanism))
     match value:
@@ -110,12 +96,12 @@ def to_deletion(value: object) -> ScramLogin:
 
 
 def login_of(credential: ScramCredential) -> ScramLogin:
-    """What a password is for."""
+    """Return the login that a password is for."""
     return ScramLogin(credential.user, credential.mechanism)
 
 
 def check_once(changed: Iterable[ScramLogin]) -> None:
-    """Whether nobody is named twice with one mechanism; `ConfigError` says who is."""
+    """Raise `ConfigError` for a user that is named twice with one mechanism."""
     seen: set[ScramLogin] = set()
     for each in changed:
         if each in seen:
@@ -124,12 +110,12 @@ def check_once(changed: Iterable[ScramLogin]) -> None:
 
 
 def to_users(values: object) -> list[str] | None:
-    """Names of users; `None`: all."""
-    return None if values is None else [to_user(value) for value in to_several(values, "users", "['alice']")]
+    """Check names of users, and keep each once; `None`: all."""
+    return None if values is None else list(dict.fromkeys(map(to_user, to_several(values, "users", "['alice']"))))
 
 
 def to_user(value: object) -> str:
-    """A user's name."""
+    """Check a user's name."""
     if not isinstance(value, str):
         raise TypeError(f"a user must be text, not {type(value).__name__}: 'alice'")
     if not value:
@@ -139,7 +125,7 @@ def to_user(value: object) -> str:
 
 
 def to_mechanism(value: object) -> str:
-    """A mechanism's name as brokers write it."""
+    """Return a mechanism's name as brokers write it."""
     if not isinstance(value, str):
         raise TypeError(f"mechanism must be text, not {type(value).__name__}: 'SCRAM-SHA-512'")
     known = value.upper().replace("_", "-")
@@ -148,53 +134,40 @@ def to_mechanism(value: object) -> str:
     return known
 
 
-def describe_request(users: Sequence[str] | None) -> DescribeUserScramCredentialsRequest:
-    """Who is to be looked up; `None`: everybody."""
-    # Null means the same as nobody, but Apache Kafka 4.3 cannot refuse it to who may not ask: no answer comes.
-    return DescribeUserScramCredentialsRequest(users=[UserName(name=user) for user in users or ()])
+def describe_request(users: Sequence[str] | None) -> describe_scram.DescribeUserScramCredentialsRequest:
+    """Ask for users; `None`: all."""
+    # Null means the same as an empty list, but Apache Kafka 4.3 cannot refuse null to a client without the right: no
+    # answer comes.
+    rows = [describe_scram.UserName(name=user) for user in users or ()]
+    return describe_scram.DescribeUserScramCredentialsRequest(users=rows)
 
 
-def described(response: DescribeUserScramCredentialsResponse) -> list[UserScramCredential]:
-    """By user and mechanism."""
+def described(response: describe_scram.DescribeUserScramCredentialsResponse) -> list[UserScramCredential]:
+    """Read the mechanisms of users, by user and mechanism."""
     names = {number: name for name, number in MECHANISMS.items()}
     rows = [
-        UserScramCredential(
-            user=result.user, mechanism=names.get(each.mechanism, "unknown"), iterations=each.iterations
-        )
+        from_row(UserScramCredential, each, user=result.user, mechanism=names.get(each.mechanism, "unknown"))
         for result in response.results
         for each in result.credential_infos
-    ]  # fmt: skip
+    ]
     return sorted(rows, key=lambda row: (row.user, row.mechanism))
 
 
 def alter_request(
     upsertions: Iterable[tuple[ScramCredential, bytes]], deletions: Iterable[ScramLogin]
-) -> AlterUserScramCredentialsRequest:
-    """Passwords to set, each with the salt that it gets, and some to forget."""
-    return AlterUserScramCredentialsRequest(
-        deletions=[
-            ScramCredentialDeletion(name=user, mechanism=MECHANISMS[mechanism]) for user, mechanism in deletions
-        ],
-        upsertions=[
-            ScramCredentialUpsertion(
-                name=each.user,
-                mechanism=MECHANISMS[each.mechanism],
-                iterations=each.iterations,
-                salt=salt,
-                salted_password=salted_password(
-                    each.mechanism, each.password, salt=salt, iterations=each.iterations
-                ),
-            )
-            for each, salt in upsertions
-        ],
-    )  # fmt: skip
-
-
-def error_of(code: int, message: str | None, during: str, *, operation: str, user: str = "") -> BrokerError | None:
-    """What a code of an answer means; `operation` is the right on the cluster that was needed for it."""
-    found = ErrorCode.of(code)
-    if found is ErrorCode.NONE:
-        return None
-    if found is ErrorCode.RESOURCE_NOT_FOUND and user:
-        message = f"nobody called {user} logs in by it; kohort user list shows who does"
-    return refused(found, message, during=during, operation=operation)
+) -> alter_scram.AlterUserScramCredentialsRequest:
+    """Build the request that sets passwords, each with its salt, and takes some away."""
+    upserted = [
+        alter_scram.ScramCredentialUpsertion(
+            name=each.user,
+            mechanism=MECHANISMS[each.mechanism],
+            iterations=each.iterations,
+            salt=salt,
+            salted_password=salted_password(each.mechanism, each.password, salt=salt, iterations=each.iterations),
+        )
+        for each, salt in upsertions
+    ]
+    deleted = [
+        alter_scram.ScramCredentialDeletion(name=user, mechanism=MECHANISMS[mechanism]) for user, mechanism in deletions
+    ]
+    return alter_scram.AlterUserScramCredentialsRequest(deletions=deleted, upsertions=upserted)

@@ -83,12 +83,12 @@ def build_assignable(
     member_ids = sorted(subscriptions)
     by_name = _subscribers(image, [subscriptions[member_id] for member_id in member_ids])
     topics = [image.by_name[name] for name in sorted(by_name)]
-    space = PartitionSpace((facts.topic_id, facts.partition_count) for facts in topics)
+    space = PartitionSpace((topic.topic_id, topic.partition_count) for topic in topics)
     return Assignable(
         space=space,
-        topic_names=tuple(facts.name for facts in topics),
+        topic_names=tuple(topic.name for topic in topics),
         members=tuple(_assignable_member(group, change, member_id, client_assignor) for member_id in member_ids),
-        subscribers=tuple(by_name[facts.name] for facts in topics),
+        subscribers=tuple(by_name[topic.name] for topic in topics),
         owner=gather_owners(space, [group.targets.get(member_id, NO_TARGET) for member_id in member_ids]),
         max_moves=settings.group_assignor_max_moves,
         imbalance=settings.group_assignor_imbalance,

@@ -16,19 +16,15 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
-from kohort.assign.assignors import built_in
-from kohort.assign.moves import find_fault
-from kohort.coordinator.commands import TargetComputed
-from kohort.coordinator.consumer.assignment.assignor_input import build_assignable, build_target, chosen_assignor
+from kohort.assign import assignors, moves
+from kohort.coordinator import commands, model, topics
+from kohort.coordinator.consumer.assignment import assignor_input, volatile
 from kohort.coordinator.consumer.assignment.batching_window import assignment_key, decide_next_step, window_close_ms
-from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
 from kohort.coordinator.consumer.reconciliation.move_throttle import hold_back
 from kohort.coordinator.consumer.subscription_metadata import NO_CHANGE, MembershipChange
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Effect
-from kohort.coordinator.model import AssignorFailure, ConsumerGroup, GroupsState
 from kohort.coordinator.records.types import ConsumerGroupEpochSet, MemberTargetSet, Record, TargetAssignmentEpochSet
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 
 #: Pause before a failed assignor runs again, ms; it doubles with each failure up to the second number.
@@ -42,12 +38,12 @@ REFUSE_AFTER: Final = 3
 
 def is_own(assignor: str) -> bool:
     """Whether an assignor is the user's own, which does not run within a decision."""
-    return built_in(assignor) is None
+    return assignors.built_in(assignor) is None
 
 
 def decide_computation(
-    group: ConsumerGroup,
-    image: TopicImage,
+    group: model.ConsumerGroup,
+    image: topics.TopicImage,
     settings: GroupSettings,
     change: MembershipChange = NO_CHANGE,
     *,
@@ -80,17 +76,19 @@ def decide_computation(
         group_id=group.group_id,
         epoch=epoch,
         assignor=assignor,
-        assignable=build_assignable(group, image, settings, change),
+        assignable=assignor_input.build_assignable(group, image, settings, change),
         is_step=is_step,
         timeout_ms=settings.group_consumer_assignor_timeout_ms,
         is_offloaded=settings.group_consumer_assignor_offload_enable,
     )
     # The running computation is remembered, so that its result can be told from a stale one.
-    noted = ComputationNoted(group_id=group.group_id, computing=order, failure=failure)
+    noted = volatile.ComputationNoted(group_id=group.group_id, computing=order, failure=failure)
     return [noted], [Disarm(key), order]
 
 
-def decide_computed(groups: GroupsState, command: TargetComputed, settings: GroupSettings, *, now_ms: int) -> Decision:
+def decide_computed(
+    groups: model.GroupsState, command: commands.TargetComputed, settings: GroupSettings, *, now_ms: int
+) -> Decision:
     """Install a result, or note the failure."""
     group = groups.consumer.get(command.group_id)
     order = None if group is None else group.computing
@@ -99,15 +97,15 @@ def decide_computed(groups: GroupsState, command: TargetComputed, settings: Grou
         return Decision()
     if is_overtaken(group, order):
         return throw_away(group, settings, now_ms=now_ms)
-    error = command.error or find_fault(order.assignable, command.owner)
+    error = command.error or moves.find_fault(order.assignable, command.owner)
     if command.owner is None or error:
         return _decide_failure(group, order.assignor, error, now_ms=now_ms)
     return take_over(group, groups.image, settings, order, command.owner, now_ms=now_ms)
 
 
 def take_over(
-    group: ConsumerGroup,
-    image: TopicImage,
+    group: model.ConsumerGroup,
+    image: topics.TopicImage,
     settings: GroupSettings,
     order: ComputeTarget,
     owner: array[int],
@@ -118,10 +116,10 @@ def take_over(
     # Removed members have lost their targets, and get none.
     targets = [
         record
-        for record in build_target(group, order.assignable, owner)
+        for record in assignor_input.build_target(group, order.assignable, owner)
         if not isinstance(record, MemberTargetSet) or record.member_id in group.members
     ]
-    noted = ComputationNoted(group_id=group.group_id, computing=None, failure=None)
+    noted = volatile.ComputationNoted(group_id=group.group_id, computing=None, failure=None)
     # A step that moves no partition needs no epoch.
     if order.is_step and not any(isinstance(record, MemberTargetSet) for record in targets):
         return Decision((noted,))
@@ -139,14 +137,14 @@ def take_over(
     return Decision(tuple(records), (*paced, *decide_next_step(group, settings, targets, limit=limit, now_ms=now_ms)))
 
 
-def throw_away(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
+def throw_away(group: model.ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
     """Drop a result that cannot be used; the next computation is due soon."""
-    noted = ComputationNoted(group_id=group.group_id, computing=None, failure=group.failure)
+    noted = volatile.ComputationNoted(group_id=group.group_id, computing=None, failure=group.failure)
     due_ms = window_close_ms(group, settings, now_ms=now_ms)
     return Decision((noted,), (Arm(assignment_key(group.group_id), due_ms),))
 
 
-def refuse_joins(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange) -> None:
+def refuse_joins(group: model.ConsumerGroup, settings: GroupSettings, change: MembershipChange) -> None:
     """Refuse new members while the assignor fails again and again: they would wait for a target in vain.
 
     Raises:
@@ -156,14 +154,14 @@ def refuse_joins(group: ConsumerGroup, settings: GroupSettings, change: Membersh
     # One failure may be an accident, and clients take the refusal as fatal.
     if failure is None or failure.count < REFUSE_AFTER:
         return
-    if failure.assignor == chosen_assignor(group, settings, change):
+    if failure.assignor == assignor_input.chosen_assignor(group, settings, change):
         raise Refused(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"the assignor {failure.assignor} fails for the group {group.group_id}: {failure.error}",
         )
 
 
-def is_overtaken(group: ConsumerGroup, order: ComputeTarget) -> bool:
+def is_overtaken(group: model.ConsumerGroup, order: ComputeTarget) -> bool:
     """Whether any result of a computation is unusable by now."""
     if order.is_step and group.epoch >= order.epoch:
         # The group has changed, and the next target needs an epoch of its own.
@@ -174,19 +172,19 @@ def is_overtaken(group: ConsumerGroup, order: ComputeTarget) -> bool:
     return not group.targets.keys() <= known or (order.epoch >= group.epoch and not known <= group.members.keys())
 
 
-def _target_epoch(group: ConsumerGroup, epoch: int, now_ms: int) -> Record:
+def _target_epoch(group: model.ConsumerGroup, epoch: int, now_ms: int) -> Record:
     return TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch, assignment_timestamp_ms=now_ms)
 
 
-def _decide_failure(group: ConsumerGroup, assignor: str, error: str, *, now_ms: int) -> Decision:
+def _decide_failure(group: model.ConsumerGroup, assignor: str, error: str, *, now_ms: int) -> Decision:
     before = group.failure
     count = 1 if before is None or before.assignor != assignor else before.count + 1
-    failure = AssignorFailure(
+    failure = model.AssignorFailure(
         assignor=assignor,
         error=error[:LONGEST_ERROR],
         count=count,
         # The pause doubles with each failure.
         retry_ms=now_ms + min(RETRY_MS << min(count - 1, 16), LONGEST_RETRY_MS),
     )
-    noted = ComputationNoted(group_id=group.group_id, computing=None, failure=failure)
+    noted = volatile.ComputationNoted(group_id=group.group_id, computing=None, failure=failure)
     return Decision((noted,), (Arm(assignment_key(group.group_id), failure.retry_ms),))

@@ -13,42 +13,18 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
-from kohort.assign.assignors import External, built_in
-from kohort.assign.uniform import Uniform
-from kohort.coordinator.commands import TopicsChanged
-from kohort.coordinator.consumer.assignment.assignor_input import build_assignable, build_target, chosen_assignor
+from kohort.assign import assignors, uniform
+from kohort.coordinator import commands
+from kohort.coordinator.consumer import regex, subscription_metadata
+from kohort.coordinator.consumer.assignment import assignor_input, batching_window, volatile
 from kohort.coordinator.consumer.assignment.async_assignor import decide_computation, is_own
 from kohort.coordinator.consumer.assignment.balance import TargetBalance, build_balance, has_few_free, plan_targets
-from kohort.coordinator.consumer.assignment.batching_window import (
-    assignment_key,
-    build_step_timer,
-    can_step,
-    decide_next_step,
-    decide_window,
-    settings_of_step,
-    target_due_ms,
-)
-from kohort.coordinator.consumer.assignment.volatile import TargetBalanceKept
 from kohort.coordinator.consumer.client_assignors.assignment_request import decide_asking, is_beside
 from kohort.coordinator.consumer.reconciliation.move_throttle import hold_back
-from kohort.coordinator.consumer.regex import names_after, resolve_again
-from kohort.coordinator.consumer.subscription_metadata import (
-    NO_CHANGE,
-    MembershipChange,
-    count_members,
-    subscribed_names,
-)
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.offsets.delete import build_offset_tombstones
-from kohort.coordinator.records.types import (
-    ConsumerGroupEpochSet,
-    MemberTargetSet,
-    OffsetCommitted,
-    Record,
-    TargetAssignmentEpochSet,
-    TopicImageReplaced,
-)
+from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import ZERO_TOPIC_ID, TopicId
@@ -59,10 +35,10 @@ def hash_topics(image: TopicImage, names: Collection[str]) -> int:
     # Kafka compares such a hash, too, but never across brokers: the function is kohort's own.
     digest = blake2b(digest_size=8)
     for name in sorted(names):
-        facts = image.by_name.get(name)
-        if facts is not None:
-            digest.update(facts.topic_id)
-            digest.update(f"{facts.partition_count} {name}\n".encode())
+        topic = image.by_name.get(name)
+        if topic is not None:
+            digest.update(topic.topic_id)
+            digest.update(f"{topic.partition_count} {name}\n".encode())
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 
@@ -70,12 +46,12 @@ def decide_change(
     group: ConsumerGroup,
     image: TopicImage,
     settings: GroupSettings,
-    change: MembershipChange = NO_CHANGE,
+    change: subscription_metadata.MembershipChange = subscription_metadata.NO_CHANGE,
     *,
     now_ms: int,
     is_urgent: bool = True,
     metadata_hash: int | None = None,
-) -> tuple[list[Record], list[Effect]]:
+) -> tuple[list[facts.Record], list[Effect]]:
     """Raise the epoch of a changed group, and compute its target or arm the deadline for it.
 
     Args:
@@ -90,36 +66,36 @@ def decide_change(
     """
     group_id = group.group_id
     epoch = group.epoch + 1
-    if not count_members(group, change):
+    if not subscription_metadata.count_members(group, change):
         # KAFKA-20442: the target of an empty group is as new as its epoch.
         return [
-            ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=hash_topics(image, ())),
-            TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch, assignment_timestamp_ms=0),
-        ], [Disarm(assignment_key(group_id))]
+            facts.ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=hash_topics(image, ())),
+            facts.TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch, assignment_timestamp_ms=0),
+        ], [Disarm(batching_window.assignment_key(group_id))]
     if metadata_hash is None:
         metadata_hash = hash_after(group, image, change)
     waits = (
         not is_urgent
         or settings.group_consumer_assignment_window_ms > 0
-        or target_due_ms(group, settings, now_ms=now_ms) > now_ms
+        or batching_window.target_due_ms(group, settings, now_ms=now_ms) > now_ms
     )
-    begun: list[Record] = []
+    begun: list[facts.Record] = []
     if not group.target_epoch and (waits or is_beside(group, settings, change)):
         # KIP-848: a member's epoch is at most the target's, and the group's is above both while it waits.
         # A member's epoch is never 0: a group that waits for its first target begins with an empty one.
-        begun.append(TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
+        begun.append(facts.TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
         epoch += 1
     if waits:
-        records, effects = decide_window(group, settings, now_ms=now_ms)
+        records, effects = batching_window.decide_window(group, settings, now_ms=now_ms)
     else:
         records, effects = decide_target(group, image, settings, change, epoch=epoch, now_ms=now_ms)
-    raised = ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=metadata_hash)
+    raised = facts.ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=metadata_hash)
     return [raised, *begun, *records], effects
 
 
 def decide_forced(
     group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
-) -> tuple[list[Record], list[Effect]]:
+) -> tuple[list[facts.Record], list[Effect]]:
     """Rebalance the group without a window: further members were waited for already."""
     settings = replace(settings, group_consumer_assignment_window_ms=0)
     return decide_change(group, image, settings, now_ms=now_ms)
@@ -127,43 +103,43 @@ def decide_forced(
 
 def decide_pending(
     group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
-) -> tuple[list[Record], list[Effect]]:
+) -> tuple[list[facts.Record], list[Effect]]:
     """Compute an outdated target with a member's heartbeat, where there is no window to wait for."""
     # With a window, its deadline computes the target for all changes at once.
     if group.target_epoch >= group.epoch or settings.group_consumer_assignment_window_ms:
         return [], []
-    due_ms = target_due_ms(group, settings, now_ms=now_ms)
+    due_ms = batching_window.target_due_ms(group, settings, now_ms=now_ms)
     if due_ms > now_ms:
-        return [], [Arm(assignment_key(group.group_id), due_ms)]
+        return [], [Arm(batching_window.assignment_key(group.group_id), due_ms)]
     return decide_target(group, image, settings, epoch=group.epoch, now_ms=now_ms)
 
 
 def decide_due(
     group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
-) -> tuple[list[Record], list[Effect]]:
+) -> tuple[list[facts.Record], list[Effect]]:
     """Compute the target at the end of the group's window, or take the next step to an even target."""
     if not group.members:
         return [], []
     if group.target_epoch < group.epoch:
         return decide_target(group, image, settings, epoch=group.epoch, now_ms=now_ms)
-    if not can_step(group):
+    if not batching_window.can_step(group):
         return [], []
-    limited = settings_of_step(group, settings)
+    limited = batching_window.settings_of_step(group, settings)
     if limited is None:
-        return [], [build_step_timer(group, settings, now_ms=now_ms)]
+        return [], [batching_window.build_step_timer(group, settings, now_ms=now_ms)]
     # A member only goes to a target of a newer epoch: each step has one.
     epoch = group.epoch + 1
     stepped = decide_asking(group, image, limited, epoch=epoch, is_step=True)
     if stepped is not None:
         return stepped
-    name = chosen_assignor(group, settings)
+    name = assignor_input.chosen_assignor(group, settings)
     if is_own(name):
         return decide_computation(group, image, limited, assignor=name, epoch=epoch, now_ms=now_ms, is_step=True)
     records, effects = decide_target(group, image, limited, epoch=epoch, now_ms=now_ms)
     # A step that moves no partition needs no epoch: the group is even, or as even as its limits allow.
-    if not any(isinstance(record, MemberTargetSet) for record in records):
+    if not any(isinstance(record, facts.MemberTargetSet) for record in records):
         return [], []
-    raised = ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=group.metadata_hash)
+    raised = facts.ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=group.metadata_hash)
     return [raised, *records], effects
 
 
@@ -171,48 +147,48 @@ def decide_target(
     group: ConsumerGroup,
     image: TopicImage,
     settings: GroupSettings,
-    change: MembershipChange = NO_CHANGE,
+    change: subscription_metadata.MembershipChange = subscription_metadata.NO_CHANGE,
     *,
     epoch: int,
     now_ms: int,
-) -> tuple[list[Record], list[Effect]]:
+) -> tuple[list[facts.Record], list[Effect]]:
     """Build the records of the target of `epoch`; the group has members after `change`."""
     asked = decide_asking(group, image, settings, change, epoch=epoch)
     if asked is not None:
         return asked
-    name = chosen_assignor(group, settings, change)
+    name = assignor_input.chosen_assignor(group, settings, change)
     # The cheap way first: a join into a large group at rest concerns few members.
     records = plan_few_moves(group, image, settings, change, assignor=name)
     if records is None:
-        assignor = built_in(name)
+        assignor = assignors.built_in(name)
         if assignor is None:
             return decide_computation(group, image, settings, change, assignor=name, epoch=epoch, now_ms=now_ms)
-        assignable = build_assignable(group, image, settings, change)
-        records = build_target(group, assignable, assignor.assign(assignable))
+        assignable = assignor_input.build_assignable(group, image, settings, change)
+        records = assignor_input.build_target(group, assignable, assignor.assign(assignable))
     limit = settings.group_assignor_max_moves
     # A target that used up the limit of moves leaves imbalance: the next step continues.
-    more = decide_next_step(group, settings, records, limit=limit, now_ms=now_ms)
+    more = batching_window.decide_next_step(group, settings, records, limit=limit, now_ms=now_ms)
     # With a pace, the owners keep the partitions until their moves begin.
     held_back, paced = hold_back(group, image, settings, records, change.gone, now_ms=now_ms)
     records += held_back
     records.append(
-        TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch, assignment_timestamp_ms=now_ms)
+        facts.TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch, assignment_timestamp_ms=now_ms)
     )
     # A new target answers the deadline; a further step sets its own.
-    return records, [*paced, *(more or [Disarm(assignment_key(group.group_id))])]
+    return records, [*paced, *(more or [Disarm(batching_window.assignment_key(group.group_id))])]
 
 
-def target_epoch_in(records: Collection[Record], group: ConsumerGroup) -> int:
+def target_epoch_in(records: Collection[facts.Record], group: ConsumerGroup) -> int:
     """Return the epoch of the group's target after `records`."""
     for record in records:
-        if isinstance(record, TargetAssignmentEpochSet):
+        if isinstance(record, facts.TargetAssignmentEpochSet):
             return record.assignment_epoch
     return group.target_epoch
 
 
-def hash_after(group: ConsumerGroup, image: TopicImage, change: MembershipChange) -> int:
+def hash_after(group: ConsumerGroup, image: TopicImage, change: subscription_metadata.MembershipChange) -> int:
     """Return the hash of the subscribed topics after the change."""
-    names = subscribed_names(group, change)
+    names = subscription_metadata.subscribed_names(group, change)
     # Before the first topic image, the hash is that of an image before the restart.
     if names is None and image.version and group.epoch:
         return group.metadata_hash
@@ -226,12 +202,17 @@ def hash_after(group: ConsumerGroup, image: TopicImage, change: MembershipChange
 # Source: requirement G7; the figure of issue 4 for a join into a group at rest.
 
 #: The assignors that make these moves; the second one makes none.
-_ASSIGNORS: Final = (Uniform.name, External.name)
+_ASSIGNORS: Final = (uniform.Uniform.name, assignors.External.name)
 
 
 def plan_few_moves(
-    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, change: MembershipChange, *, assignor: str
-) -> list[Record] | None:
+    group: ConsumerGroup,
+    image: TopicImage,
+    settings: GroupSettings,
+    change: subscription_metadata.MembershipChange,
+    *,
+    assignor: str,
+) -> list[facts.Record] | None:
     """Plan the records of the changed targets, `None` where the assignor has to compute them.
 
     Args:
@@ -244,7 +225,7 @@ def plan_few_moves(
     names = _shared_topics(group, change)
     if assignor not in _ASSIGNORS or names is None or not image.version:
         return None
-    topics = [(facts.topic_id, facts.partition_count) for name in names if (facts := image.by_name.get(name))]
+    topics = [(topic.topic_id, topic.partition_count) for name in names if (topic := image.by_name.get(name))]
     if sum(count for _, count in topics) < settings.incremental_from_partitions:
         return None
     balance = _balance_after(group, change, topics)
@@ -253,23 +234,23 @@ def plan_few_moves(
     planned = plan_targets(
         balance,
         group.targets,
-        max_moves=0 if assignor == External.name else settings.group_assignor_max_moves,
+        max_moves=0 if assignor == assignors.External.name else settings.group_assignor_max_moves,
         imbalance=settings.group_assignor_imbalance,
     )
     if planned is None:
         return None
-    records: list[Record] = []
+    records: list[facts.Record] = []
     if group.balance is None:
         # From now on `apply` keeps it up to date; until then it belongs to this decision alone.
-        records.append(TargetBalanceKept(group_id=group.group_id, balance=balance))
+        records.append(volatile.TargetBalanceKept(group_id=group.group_id, balance=balance))
     records += (
-        MemberTargetSet(group_id=group.group_id, member_id=member_id, partitions=target)
+        facts.MemberTargetSet(group_id=group.group_id, member_id=member_id, partitions=target)
         for member_id, target in planned.items()
     )
     return records
 
 
-def _shared_topics(group: ConsumerGroup, change: MembershipChange) -> tuple[str, ...] | None:
+def _shared_topics(group: ConsumerGroup, change: subscription_metadata.MembershipChange) -> tuple[str, ...] | None:
     """Return the common topics of all members after the change; `None` if they differ now or then."""
     if len(group.subscriptions) != 1:
         return None
@@ -278,7 +259,7 @@ def _shared_topics(group: ConsumerGroup, change: MembershipChange) -> tuple[str,
 
 
 def _balance_after(
-    group: ConsumerGroup, change: MembershipChange, topics: list[tuple[TopicId, int]]
+    group: ConsumerGroup, change: subscription_metadata.MembershipChange, topics: list[tuple[TopicId, int]]
 ) -> TargetBalance | None:
     """Return the balance after the change, as a copy; `None` if it is not worth building."""
     balance = group.balance
@@ -311,13 +292,13 @@ def _balance_after(
 
 
 def decide_topics_changed(
-    groups: GroupsState, command: TopicsChanged, settings_for: Callable[[str], GroupSettings], *, now_ms: int
+    groups: GroupsState, command: commands.TopicsChanged, settings_for: Callable[[str], GroupSettings], *, now_ms: int
 ) -> Decision:
     """Raise the epochs of the groups that a change of topics concerns."""
     # Timers that are due now compute the targets, one timer per group, so that a change for many groups does not keep
     # other requests waiting.
     image = command.image
-    records: list[Record] = [TopicImageReplaced(group_id="", image=image)]
+    records: list[facts.Record] = [facts.TopicImageReplaced(group_id="", image=image)]
     effects: list[Effect] = []
     changed = _changed_names(groups.image, image)
     # After a restart there is no older image to compare with: a topic that vanished meanwhile shows in the hash alone.
@@ -325,10 +306,10 @@ def decide_topics_changed(
     for group_id, group in groups.consumer.items():
         if not group.members:
             continue
-        resolved = resolve_again(group, image, changed, now_ms=now_ms)
+        resolved = regex.resolve_again(group, image, changed, now_ms=now_ms)
         if not is_first and not resolved and changed.isdisjoint(group.topic_subscribers):
             continue
-        metadata_hash = hash_topics(image, names_after(group, resolved) if resolved else group.topic_subscribers)
+        metadata_hash = hash_topics(image, regex.names_after(group, resolved) if resolved else group.topic_subscribers)
         if metadata_hash == group.metadata_hash and not resolved:
             # The first image after a restart: every topic looks new, few are.
             continue
@@ -348,14 +329,14 @@ def decide_topics_changed(
 
 def _changed_names(before: TopicImage, after: TopicImage) -> set[str]:
     old, new = before.by_name, after.by_name
-    changed = {name for name, facts in new.items() if old.get(name) != facts}
+    changed = {name for name, topic in new.items() if old.get(name) != topic}
     changed.update(name for name in old if name not in new)
     return changed
 
 
-def _samples(groups: GroupsState, group_id: str) -> dict[str, OffsetCommitted | None]:
+def _samples(groups: GroupsState, group_id: str) -> dict[str, facts.OffsetCommitted | None]:
     """Return one commit for each topic of a group; `None`: only an open transaction has one."""
-    samples: dict[str, OffsetCommitted | None] = dict.fromkeys(
+    samples: dict[str, facts.OffsetCommitted | None] = dict.fromkeys(
         topic for topic, _ in groups.pending_offsets.get(group_id, {})
     )
     for name, offsets in groups.offsets.get(group_id, {}).items():
@@ -363,12 +344,12 @@ def _samples(groups: GroupsState, group_id: str) -> dict[str, OffsetCommitted | 
     return samples
 
 
-def _is_gone(name: str, sample: OffsetCommitted | None, groups: GroupsState, image: TopicImage) -> bool:
+def _is_gone(name: str, sample: facts.OffsetCommitted | None, groups: GroupsState, image: TopicImage) -> bool:
     """Whether the topic of a group's commit no longer exists; `sample` is one of its commits."""
-    facts = image.by_name.get(name)
-    if facts is None:
+    topic = image.by_name.get(name)
+    if topic is None:
         return True
     before = groups.image.by_name.get(name)
     if before is not None:
-        return before.topic_id != facts.topic_id
-    return sample is not None and sample.topic_id not in (ZERO_TOPIC_ID, facts.topic_id)
+        return before.topic_id != topic.topic_id
+    return sample is not None and sample.topic_id not in (ZERO_TOPIC_ID, topic.topic_id)

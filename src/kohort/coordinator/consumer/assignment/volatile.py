@@ -9,18 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from kohort.coordinator import model
 from kohort.coordinator.consumer.assignment.balance import TargetBalance
-from kohort.coordinator.consumer.reconciliation.effective_target import (
-    MovesBegun,
-    MovesHeldBack,
-    apply_begun,
-    apply_held_back,
-)
-from kohort.coordinator.consumer.reconciliation.move_throttle import MovesWeighed, apply_weighed
-from kohort.coordinator.consumer.reconciliation.revocation_timeout import HandOverTimed, apply_hand_over_timed
-from kohort.coordinator.consumer.reconciliation.track_moves import MovesFollowed, apply_moves_followed
+from kohort.coordinator.consumer.reconciliation import effective_target, move_throttle, revocation_timeout, track_moves
 from kohort.coordinator.decision import ComputeTarget
-from kohort.coordinator.model import AssignorFailure, ConsumerGroup, GroupsState
 from kohort.coordinator.records.types import Record, VolatileRecord
 
 
@@ -43,10 +35,10 @@ class ComputationNoted(VolatileRecord):
     """An assignor of the user's own works on `computing`, or on nothing; `failure` is its latest failure."""
 
     computing: ComputeTarget | None
-    failure: AssignorFailure | None
+    failure: model.AssignorFailure | None
 
 
-def apply_computation_noted(groups: GroupsState, record: ComputationNoted) -> None:
+def apply_computation_noted(groups: model.GroupsState, record: ComputationNoted) -> None:
     """Set the running computation of a group, the only one, and the latest failure."""
     group = _group(groups, record)
     if group is not None:
@@ -54,21 +46,21 @@ def apply_computation_noted(groups: GroupsState, record: ComputationNoted) -> No
         group.failure = record.failure
 
 
-def apply_balance_kept(groups: GroupsState, record: TargetBalanceKept) -> None:
+def apply_balance_kept(groups: model.GroupsState, record: TargetBalanceKept) -> None:
     """Set the kept balance, which changes no result."""
     group = _group(groups, record)
     if group is not None:
         group.balance = record.balance
 
 
-def apply_window_opened(groups: GroupsState, record: AssignmentWindowOpened) -> None:
+def apply_window_opened(groups: model.GroupsState, record: AssignmentWindowOpened) -> None:
     """Open the window, which closes when the target is as new as the group."""
     group = _group(groups, record)
     if group is not None:
         group.window_opened_ms = record.opened_ms
 
 
-def _group(groups: GroupsState, record: VolatileRecord) -> ConsumerGroup | None:
+def _group(groups: model.GroupsState, record: VolatileRecord) -> model.ConsumerGroup | None:
     return groups.consumer.get(record.group_id)
 
 
@@ -77,9 +69,9 @@ VOLATILE_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
     AssignmentWindowOpened: apply_window_opened,
     TargetBalanceKept: apply_balance_kept,
     ComputationNoted: apply_computation_noted,
-    HandOverTimed: apply_hand_over_timed,
-    MovesHeldBack: apply_held_back,
-    MovesBegun: apply_begun,
-    MovesWeighed: apply_weighed,
-    MovesFollowed: apply_moves_followed,
+    revocation_timeout.HandOverTimed: revocation_timeout.apply_hand_over_timed,
+    effective_target.MovesHeldBack: effective_target.apply_held_back,
+    effective_target.MovesBegun: effective_target.apply_begun,
+    move_throttle.MovesWeighed: move_throttle.apply_weighed,
+    track_moves.MovesFollowed: track_moves.apply_moves_followed,
 }

@@ -17,40 +17,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kohort.assign.moves import find_fault
-from kohort.coordinator.commands import (
-    ClientAssignment,
-    InstallAssignment,
-    InstallAssignmentReply,
-    PrepareAssignment,
-    PrepareAssignmentReply,
-)
-from kohort.coordinator.consumer.apply import group_of
-from kohort.coordinator.consumer.assignment.assignor_input import build_assignable, chosen_assignor
-from kohort.coordinator.consumer.assignment.async_assignor import (
-    LONGEST_ERROR,
-    is_overtaken,
-    is_own,
-    take_over,
-    throw_away,
-)
-from kohort.coordinator.consumer.assignment.batching_window import assignment_key, settings_of_step
-from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
-from kohort.coordinator.consumer.client_assignors.assignor_metadata import check_said, client_choice
-from kohort.coordinator.consumer.client_assignors.state import EVERYBODY, ClientSide
-from kohort.coordinator.consumer.describe import find_group
-from kohort.coordinator.consumer.subscription_metadata import NO_CHANGE, MembershipChange
+from kohort.coordinator import commands, topics
+from kohort.coordinator.consumer import apply, describe, subscription_metadata
+from kohort.coordinator.consumer.assignment import assignor_input, async_assignor, batching_window, volatile
+from kohort.coordinator.consumer.client_assignors import assignor_metadata, state
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
-from kohort.coordinator.records.types import (
-    ClientAssignmentForgotten,
-    ClientAssignmentSet,
-    ClientAssignorsForgotten,
-    ClientAssignorsSet,
-    Record,
-    VolatileRecord,
-)
+from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 
 #: Members that may fail before the server computes, whatever the size of the group: an error that all of them have
@@ -72,15 +46,15 @@ def build_deadline(member: ConsumerMember, group_id: str, *, now_ms: int) -> Arm
     return Arm(compute_key(group_id, member.member_id), now_ms + max(member.rebalance_timeout_ms, 0), if_absent=True)
 
 
-def is_beside(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange) -> bool:
+def is_beside(group: ConsumerGroup, settings: GroupSettings, change: subscription_metadata.MembershipChange) -> bool:
     """Whether a member, or an assignor beside the coordinator, computes the group's next target."""
-    choice = client_choice(group, settings, change)
+    choice = assignor_metadata.client_choice(group, settings, change)
     if choice is not None and find_member_to_ask(group, change):
         return True
-    return is_own(chosen_assignor(group, settings, change))
+    return async_assignor.is_own(assignor_input.chosen_assignor(group, settings, change))
 
 
-def find_member_to_ask(group: ConsumerGroup, change: MembershipChange) -> str:
+def find_member_to_ask(group: ConsumerGroup, change: subscription_metadata.MembershipChange) -> str:
     """Choose the member that computes the next target after the change; "" if none can.
 
     A member with a held heartbeat learns of it at once; any other, with its next one.
@@ -99,13 +73,13 @@ def find_member_to_ask(group: ConsumerGroup, change: MembershipChange) -> str:
 
 def decide_asking(
     group: ConsumerGroup,
-    image: TopicImage,
+    image: topics.TopicImage,
     settings: GroupSettings,
-    change: MembershipChange = NO_CHANGE,
+    change: subscription_metadata.MembershipChange = subscription_metadata.NO_CHANGE,
     *,
     epoch: int,
     is_step: bool = False,
-) -> tuple[list[Record], list[Effect]] | None:
+) -> tuple[list[facts.Record], list[Effect]] | None:
     """Ask a member to compute the target of `epoch`; `None` if the server has to.
 
     Args:
@@ -116,12 +90,12 @@ def decide_asking(
         epoch: of the target.
         is_step: the group has not changed; the epoch is raised only if the result moves partitions.
     """
-    choice = client_choice(group, settings, change)
+    choice = assignor_metadata.client_choice(group, settings, change)
     if choice is None or choice.version is None:
         return None
     if group.computing is not None:
         # The end of the running computation asks for the next one.
-        return [], [Disarm(assignment_key(group.group_id))]
+        return [], [Disarm(batching_window.assignment_key(group.group_id))]
     member_id = find_member_to_ask(group, change)
     if not member_id:
         # The server's measure of an even target is no reason to move on from the target of a member's assignor.
@@ -130,37 +104,37 @@ def decide_asking(
         group_id=group.group_id,
         epoch=epoch,
         assignor=choice.name,
-        assignable=build_assignable(group, image, settings, change, client_assignor=choice.name),
+        assignable=assignor_input.build_assignable(group, image, settings, change, client_assignor=choice.name),
         is_step=is_step,
         timeout_ms=settings.group_consumer_assignor_timeout_ms,
         is_offloaded=True,
         member_id=member_id,
         version=choice.version,
     )
-    noted = ComputationNoted(group_id=group.group_id, computing=order, failure=group.failure)
-    return [noted], [Disarm(assignment_key(group.group_id))]
+    noted = volatile.ComputationNoted(group_id=group.group_id, computing=order, failure=group.failure)
+    return [noted], [Disarm(batching_window.assignment_key(group.group_id))]
 
 
 def decide_prepare(
-    groups: GroupsState, command: PrepareAssignment, settings: GroupSettings, *, now_ms: int
+    groups: GroupsState, command: commands.PrepareAssignment, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
     """Return the present input of the assignor."""
-    group = find_group(groups, command.group_id)
+    group = describe.find_group(groups, command.group_id)
     order = _order_of(group, command)
     limited: GroupSettings | None = settings
     if order.is_step and group.epoch < order.epoch:
-        limited = settings_of_step(group, settings)
+        limited = batching_window.settings_of_step(group, settings)
     else:
         order = replace(order, epoch=group.epoch, is_step=False)
-    choice = client_choice(group, settings)
+    choice = assignor_metadata.client_choice(group, settings)
     if choice is not None and choice.version is not None:
         order = replace(order, assignor=choice.name, version=choice.version)
     # Between two steps as many moves may have begun as the limit allows: then this one may make none.
     limited = limited or replace(settings, group_assignor_max_moves=0)
-    assignable = build_assignable(group, groups.image, limited, client_assignor=order.assignor)
+    assignable = assignor_input.build_assignable(group, groups.image, limited, client_assignor=order.assignor)
     order = replace(order, assignable=assignable, is_prepared=True)
-    noted = ComputationNoted(group_id=group.group_id, computing=order, failure=group.failure)
-    reply = PrepareAssignmentReply(
+    noted = volatile.ComputationNoted(group_id=group.group_id, computing=order, failure=group.failure)
+    reply = commands.PrepareAssignmentReply(
         group_epoch=order.epoch,
         assignor=order.assignor,
         version=order.version,
@@ -173,10 +147,10 @@ def decide_prepare(
 
 
 def decide_install(
-    groups: GroupsState, command: InstallAssignment, settings: GroupSettings, *, now_ms: int
+    groups: GroupsState, command: commands.InstallAssignment, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
     """Install a result, or have another member compute."""
-    group = find_group(groups, command.group_id)
+    group = describe.find_group(groups, command.group_id)
     order = _order_of(group, command)
     if not order.is_prepared or command.group_epoch != order.epoch:
         given = f"was given {order.epoch}" if order.is_prepared else "was given none yet"
@@ -188,28 +162,30 @@ def decide_install(
     if command.error:
         why = f"failed with error {command.error}"
         records, effects = build_failure(group, order, error=command.error, why=why, now_ms=now_ms)
-        return Decision(tuple(records), (Reply(command.request, InstallAssignmentReply()), *effects))
+        return Decision(tuple(records), (Reply(command.request, commands.InstallAssignmentReply()), *effects))
     owner = array("i", command.owners)
-    fault = find_fault(order.assignable, owner) or check_said(order.assignable, command.said)
+    fault = find_fault(order.assignable, owner) or assignor_metadata.check_said(order.assignable, command.said)
     if fault:
         records, effects = build_failure(group, order, error=FAULTY, why=fault, now_ms=now_ms)
         why = f"the assignment is invalid: the assignor {order.assignor} {fault}"
-        answer = InstallAssignmentReply(error=ErrorCode.INVALID_REQUEST, message=why)
+        answer = commands.InstallAssignmentReply(error=ErrorCode.INVALID_REQUEST, message=why)
         return Decision(tuple(records), (Reply(command.request, answer), *effects))
-    if is_overtaken(group, order):
-        answer = InstallAssignmentReply(
+    if async_assignor.is_overtaken(group, order):
+        answer = commands.InstallAssignmentReply(
             error=ErrorCode.REBALANCE_IN_PROGRESS,
             message="members have changed so that the assignment fits nobody; who is asked computes anew",
         )
-        thrown = throw_away(group, settings, now_ms=now_ms)
+        thrown = async_assignor.throw_away(group, settings, now_ms=now_ms)
         return Decision(thrown.records, (Reply(command.request, answer), *thrown.effects))
-    taken = take_over(group, groups.image, settings, order, owner, now_ms=now_ms)
+    taken = async_assignor.take_over(group, groups.image, settings, order, owner, now_ms=now_ms)
     said = [
-        ClientAssignmentSet(group_id=group.group_id, member_id=member_id, said=ClientAssignment(0, version, metadata))
+        facts.ClientAssignmentSet(
+            group_id=group.group_id, member_id=member_id, said=commands.ClientAssignment(0, version, metadata)
+        )
         for member_id, version, metadata in command.said
         if member_id in group.members and (version or metadata)
     ]
-    reply = Reply(command.request, InstallAssignmentReply())
+    reply = Reply(command.request, commands.InstallAssignmentReply())
     return Decision((*taken.records, *said), (reply, *taken.effects))
 
 
@@ -225,20 +201,22 @@ def decide_late(group: ConsumerGroup, member_id: str, *, now_ms: int) -> Decisio
 
 def build_failure(
     group: ConsumerGroup, order: ComputeTarget, *, error: int, why: str, now_ms: int
-) -> tuple[list[Record], list[Effect]]:
+) -> tuple[list[facts.Record], list[Effect]]:
     """Note that a member failed: all members get the error, and another one is asked at once.
 
     `why`: the end of a sentence with the assignor as subject.
     """
     group_id = group.group_id
     return [
-        ComputationNoted(group_id=group_id, computing=None, failure=group.failure),
+        volatile.ComputationNoted(group_id=group_id, computing=None, failure=group.failure),
         ComputationFailed(group_id=group_id, member_id=order.member_id, assignor=order.assignor, why=why),
-        ClientAssignmentSet(group_id=group_id, member_id=EVERYBODY, said=ClientAssignment(error, 0, b"")),
-    ], [Arm(assignment_key(group_id), now_ms, if_absent=True)]
+        facts.ClientAssignmentSet(
+            group_id=group_id, member_id=state.EVERYBODY, said=commands.ClientAssignment(error, 0, b"")
+        ),
+    ], [Arm(batching_window.assignment_key(group_id), now_ms, if_absent=True)]
 
 
-def _order_of(group: ConsumerGroup, command: PrepareAssignment | InstallAssignment) -> ComputeTarget:
+def _order_of(group: ConsumerGroup, command: commands.PrepareAssignment | commands.InstallAssignment) -> ComputeTarget:
     """Return the computation that the sender was asked for.
 
     Raises:
@@ -274,7 +252,7 @@ def is_there(member: ConsumerMember) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComputationFailed(VolatileRecord):
+class ComputationFailed(facts.VolatileRecord):
     """A member does not compute a target that it was asked for.
 
     `why`: the end of a sentence with its assignor as subject.
@@ -285,7 +263,7 @@ class ComputationFailed(VolatileRecord):
     why: str
 
 
-def apply_assignors_set(groups: GroupsState, record: ClientAssignorsSet) -> None:
+def apply_assignors_set(groups: GroupsState, record: facts.ClientAssignorsSet) -> None:
     """Set the assignors of a member (type 20,006)."""
     side = _side_to_be(groups, record.group_id)
     side.put(record.member_id, record.assignors)
@@ -293,7 +271,7 @@ def apply_assignors_set(groups: GroupsState, record: ClientAssignorsSet) -> None
     side.failed.discard(record.member_id)
 
 
-def apply_assignors_forgotten(groups: GroupsState, record: ClientAssignorsForgotten) -> None:
+def apply_assignors_forgotten(groups: GroupsState, record: facts.ClientAssignorsForgotten) -> None:
     """Remove the assignors of a member (tombstone of type 20,006)."""
     side = _side(groups, record.group_id)
     if side is not None:
@@ -301,14 +279,14 @@ def apply_assignors_forgotten(groups: GroupsState, record: ClientAssignorsForgot
         side.failed.discard(record.member_id)
 
 
-def apply_assignment_set(groups: GroupsState, record: ClientAssignmentSet) -> None:
+def apply_assignment_set(groups: GroupsState, record: facts.ClientAssignmentSet) -> None:
     """Set the message to a member (type 20,007)."""
     side = _side_to_be(groups, record.group_id)
     side.said[record.member_id] = record.said
     _note_untold(groups, side, record)
 
 
-def apply_assignment_forgotten(groups: GroupsState, record: ClientAssignmentForgotten) -> None:
+def apply_assignment_forgotten(groups: GroupsState, record: facts.ClientAssignmentForgotten) -> None:
     """Remove the message to a member (tombstone of type 20,007)."""
     side = _side(groups, record.group_id)
     if side is not None and side.said.pop(record.member_id, None) is not None:
@@ -321,14 +299,14 @@ def apply_computation_failed(groups: GroupsState, record: ComputationFailed) -> 
     if side is not None:
         side.failed.add(record.member_id)
         failures = (side.failure, f"{record.assignor} of {record.member_id} {record.why}")
-        side.failure = "; ".join(filter(None, failures))[:LONGEST_ERROR]
+        side.failure = "; ".join(filter(None, failures))[: async_assignor.LONGEST_ERROR]
 
 
 def _note_untold(
-    groups: GroupsState, side: ClientSide, record: ClientAssignmentSet | ClientAssignmentForgotten
+    groups: GroupsState, side: state.ClientSide, record: facts.ClientAssignmentSet | facts.ClientAssignmentForgotten
 ) -> None:
     members = groups.consumer[record.group_id].members
-    if record.member_id == EVERYBODY:
+    if record.member_id == state.EVERYBODY:
         side.untold.update(members)
     elif record.member_id in members:
         side.untold.add(record.member_id)
@@ -336,24 +314,24 @@ def _note_untold(
         side.untold.discard(record.member_id)
 
 
-def _side(groups: GroupsState, group_id: str) -> ClientSide | None:
+def _side(groups: GroupsState, group_id: str) -> state.ClientSide | None:
     group = groups.consumer.get(group_id)
     return None if group is None else group.client_side
 
 
-def _side_to_be(groups: GroupsState, group_id: str) -> ClientSide:
-    group = group_of(groups, group_id)
+def _side_to_be(groups: GroupsState, group_id: str) -> state.ClientSide:
+    group = apply.group_of(groups, group_id)
     if group.client_side is None:
-        group.client_side = ClientSide()
+        group.client_side = state.ClientSide()
         group.client_side.held.update(groups.holds.get(group_id, ()))
     return group.client_side
 
 
 #: Record type -> function that applies it.
-CLIENT_SIDE_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
-    ClientAssignorsSet: apply_assignors_set,
-    ClientAssignorsForgotten: apply_assignors_forgotten,
-    ClientAssignmentSet: apply_assignment_set,
-    ClientAssignmentForgotten: apply_assignment_forgotten,
+CLIENT_SIDE_RECORDS: Final[dict[type[facts.Record], Callable[..., None]]] = {
+    facts.ClientAssignorsSet: apply_assignors_set,
+    facts.ClientAssignorsForgotten: apply_assignors_forgotten,
+    facts.ClientAssignmentSet: apply_assignment_set,
+    facts.ClientAssignmentForgotten: apply_assignment_forgotten,
     ComputationFailed: apply_computation_failed,
 }

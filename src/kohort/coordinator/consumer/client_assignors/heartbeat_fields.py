@@ -20,21 +20,8 @@ from kohort.coordinator.consumer.client_assignors.state import NOTHING_SAID, Cli
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Effect, Reply
 from kohort.coordinator.delayed_heartbeats import AssignmentTold
 from kohort.coordinator.model import ConsumerGroup, GroupsState
-from kohort.coordinator.records.types import (
-    ClientAssignmentForgotten,
-    ClientAssignmentSet,
-    ClientAssignorsForgotten,
-    ConsumerGroupEpochSet,
-    ConsumerGroupForgotten,
-    ConsumerMemberForgotten,
-    ConsumerMemberSubscribed,
-    CurrentAssignmentSet,
-    MemberConnectionSeen,
-    MemberTargetSet,
-    OfflineMemberSet,
-    Record,
-    TargetAssignmentEpochSet,
-)
+from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.types import TargetAssignmentEpochSet
 from kohort.coordinator.static_membership.mode import offline_ids
 
 
@@ -78,12 +65,12 @@ def tell(groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decisio
     return Decision(tuple(records), tuple(effects))
 
 
-def computing_after(group: ConsumerGroup | None, records: Iterable[Record]) -> ComputeTarget | None:
+def computing_after(group: ConsumerGroup | None, records: Iterable[facts.Record]) -> ComputeTarget | None:
     """Return the computation of a group after `records`, all of that group."""
     computing = None if group is None else group.computing
     epoch = 0 if group is None else group.epoch
     for record in records:
-        if isinstance(record, ConsumerGroupEpochSet):
+        if isinstance(record, facts.ConsumerGroupEpochSet):
             epoch = record.epoch
         elif isinstance(record, TargetAssignmentEpochSet) and record.assignment_epoch >= epoch:
             computing = None
@@ -112,11 +99,11 @@ def _answer_in(
 _FOLLOWED: Final = frozenset(
     {
         ComputationNoted,
-        ConsumerGroupForgotten,
-        ConsumerMemberForgotten,
-        CurrentAssignmentSet,
-        MemberConnectionSeen,
-        OfflineMemberSet,
+        facts.ConsumerGroupForgotten,
+        facts.ConsumerMemberForgotten,
+        facts.CurrentAssignmentSet,
+        facts.MemberConnectionSeen,
+        facts.OfflineMemberSet,
         TargetAssignmentEpochSet,
     }
 )
@@ -131,7 +118,7 @@ def follow_assignors(groups: GroupsState, decision: Decision, *, now_ms: int) ->
         now_ms: coordinator time.
     """
     concerned = {record.group_id for record in decision.records if type(record) in _FOLLOWED}
-    more: list[Record] = []
+    more: list[facts.Record] = []
     effects: list[Effect] = []
     for group_id in sorted(concerned):
         group = groups.consumer.get(group_id)
@@ -169,16 +156,18 @@ def _readdress(group: ConsumerGroup, side: ClientSide, offline: Collection[str],
 def _follow(
     group: ConsumerGroup,
     side: ClientSide,
-    own: list[Record],
-    more: list[Record],
+    own: list[facts.Record],
+    more: list[facts.Record],
     effects: list[Effect],
     *,
     now_ms: int,
 ) -> None:
     group_id, order = group.group_id, group.computing
-    is_forgotten = any(isinstance(record, ConsumerGroupForgotten) for record in own)
-    gone = [record.member_id for record in own if isinstance(record, ConsumerMemberForgotten)]
-    more += (ClientAssignorsForgotten(group_id=group_id, member_id=each) for each in gone if each in side.assignors)
+    is_forgotten = any(isinstance(record, facts.ConsumerGroupForgotten) for record in own)
+    gone = [record.member_id for record in own if isinstance(record, facts.ConsumerMemberForgotten)]
+    more += (
+        facts.ClientAssignorsForgotten(group_id=group_id, member_id=each) for each in gone if each in side.assignors
+    )
     more += _build_said(group, side, own, gone, is_all=is_forgotten)
     computing = computing_after(group, own)
     if order is None or not order.member_id:
@@ -193,47 +182,47 @@ def _follow(
         effects += armed
 
 
-def _is_away_by(record: Record, member_id: str) -> bool:
+def _is_away_by(record: facts.Record, member_id: str) -> bool:
     """Whether a record makes a member unable to receive a message."""
     match record:
-        case CurrentAssignmentSet(member_id=each, member_epoch=epoch):
+        case facts.CurrentAssignmentSet(member_id=each, member_epoch=epoch):
             return each == member_id and epoch < 0
-        case MemberConnectionSeen(member_id=each, is_gone=is_gone):
+        case facts.MemberConnectionSeen(member_id=each, is_gone=is_gone):
             return each == member_id and is_gone
-        case OfflineMemberSet(member_id=each):
+        case facts.OfflineMemberSet(member_id=each):
             return each == member_id
         case _:
             return False
 
 
 def _build_said(
-    group: ConsumerGroup, side: ClientSide, own: list[Record], gone: list[str], *, is_all: bool
-) -> Iterable[Record]:
+    group: ConsumerGroup, side: ClientSide, own: list[facts.Record], gone: list[str], *, is_all: bool
+) -> Iterable[facts.Record]:
     """Build the records by which messages to members are forgotten or passed on."""
     if not side.said:
         return []
     group_id = group.group_id
-    set_now = {record.member_id for record in own if isinstance(record, ClientAssignmentSet)}
+    set_now = {record.member_id for record in own if isinstance(record, facts.ClientAssignmentSet)}
     if is_all or any(isinstance(record, TargetAssignmentEpochSet) for record in own):
         forgotten = [each for each in side.said if each not in set_now]
-        return [ClientAssignmentForgotten(group_id=group_id, member_id=each) for each in forgotten]
-    records: list[Record] = []
+        return [facts.ClientAssignmentForgotten(group_id=group_id, member_id=each) for each in forgotten]
+    records: list[facts.Record] = []
     for former in gone:
         said = side.said.get(former)
         if said is None:
             continue
-        records.append(ClientAssignmentForgotten(group_id=group_id, member_id=former))
+        records.append(facts.ClientAssignmentForgotten(group_id=group_id, member_id=former))
         successor = _successor_of(group, former, own)
         if successor:
-            records.append(ClientAssignmentSet(group_id=group_id, member_id=successor, said=said))
+            records.append(facts.ClientAssignmentSet(group_id=group_id, member_id=successor, said=said))
     return records
 
 
-def _successor_of(group: ConsumerGroup, former: str, own: list[Record]) -> str:
+def _successor_of(group: ConsumerGroup, former: str, own: list[facts.Record]) -> str:
     """Return the member that takes over the target of a static member; "" if none does."""
     instance_id = group.members[former].instance_id
-    given = {record.member_id for record in own if isinstance(record, MemberTargetSet)}
+    given = {record.member_id for record in own if isinstance(record, facts.MemberTargetSet)}
     for record in own:
-        if isinstance(record, ConsumerMemberSubscribed) and record.instance_id == instance_id is not None:
+        if isinstance(record, facts.ConsumerMemberSubscribed) and record.instance_id == instance_id is not None:
             return record.member_id if record.member_id in given else ""
     return ""

@@ -13,19 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from kohort.coordinator.model import (
-    NO_GRANTS,
-    NO_TARGET,
-    NO_WEIGHTS,
-    ConsumerGroup,
-    ConsumerMember,
-    Grants,
-    GroupsState,
-    Paced,
-    Place,
-    Target,
-    WaitingMove,
-)
+from kohort.coordinator import model
+from kohort.coordinator.model import NO_GRANTS, NO_TARGET, ConsumerGroup, ConsumerMember, Grants, Place, WaitingMove
 from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState, MemberTargetSet, Record, VolatileRecord
 from kohort.ids import TopicId
 
@@ -45,7 +34,7 @@ class MovesBegun(VolatileRecord):
     """
 
     places: tuple[Place, ...]
-    paced: Paced
+    paced: model.Paced
 
 
 def way_of(group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
@@ -79,7 +68,7 @@ def target_in(records: Collection[Record], group: ConsumerGroup, member_id: str)
 
 def build_way(
     member_id: str, target: Mapping[TopicId, tuple[int, ...]], assigned: Grants, waiting: Mapping[Place, WaitingMove]
-) -> Target:
+) -> model.Target:
     """Return the target without partitions that others keep for now, and with those that the member keeps."""
     way = {topic_id: set(partitions) for topic_id, partitions in target.items()}
     for topic_id, wanted in way.items():
@@ -141,7 +130,7 @@ def _is_of(assigned: Grants, target: Mapping[TopicId, tuple[int, ...]]) -> bool:
 # Source: requirement H4.
 
 
-def apply_held_back(groups: GroupsState, record: MovesHeldBack) -> None:
+def apply_held_back(groups: model.GroupsState, record: MovesHeldBack) -> None:
     """Set the waiting moves; a former one that is not among them has begun."""
     group = groups.consumer.get(record.group_id)
     if group is None:
@@ -156,7 +145,7 @@ def apply_held_back(groups: GroupsState, record: MovesHeldBack) -> None:
     _note(group, changed)
 
 
-def apply_begun(groups: GroupsState, record: MovesBegun) -> None:
+def apply_begun(groups: model.GroupsState, record: MovesBegun) -> None:
     """Begin moves: from now on both members are told."""
     group = groups.consumer.get(record.group_id)
     if group is None:
@@ -165,7 +154,7 @@ def apply_begun(groups: GroupsState, record: MovesBegun) -> None:
     _note(group, [group.waiting.pop(place) for place in record.places if place in group.waiting])
 
 
-def follow_target(group: ConsumerGroup, member_id: str, target: Target) -> None:
+def follow_target(group: ConsumerGroup, member_id: str, target: model.Target) -> None:
     """Set the taker of waiting moves whose partition is in a new target."""
     for place in group.waiting.keys() & places_of(target):
         group.waiting[place] = group.waiting[place]._replace(taker=member_id)
@@ -179,7 +168,7 @@ def follow_release(group: ConsumerGroup, member: ConsumerMember, before: Grants)
 
 def _note(group: ConsumerGroup, moves: Iterable[WaitingMove]) -> None:
     if not group.waiting:
-        group.weights = NO_WEIGHTS
+        group.weights = model.NO_WEIGHTS
     for member_id in {member_id for move in moves for member_id in move}:
         member = group.members.get(member_id)
         if member is not None:

@@ -17,23 +17,14 @@ from math import ceil
 from operator import attrgetter
 from typing import Final
 
+from kohort.coordinator import model, topics
 from kohort.coordinator.commands import LogsMeasured
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
 from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
 from kohort.coordinator.decision import Arm, Decision, Effect, MeasureLogs, TimerKey
-from kohort.coordinator.model import (
-    NO_TARGET,
-    NO_WEIGHTS,
-    ConsumerGroup,
-    GroupsState,
-    Paced,
-    Place,
-    WaitingMove,
-    Weights,
-)
+from kohort.coordinator.model import NO_WEIGHTS, ConsumerGroup, GroupsState, Paced, Place, WaitingMove, Weights
 from kohort.coordinator.records.types import MemberTargetSet, Record, VolatileRecord
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.topics import TopicImage
 
 #: Moves per second of the slowest pace.
 _SLOWEST: Final = 0.001
@@ -41,7 +32,7 @@ _SLOWEST: Final = 0.001
 
 def hold_back(
     group: ConsumerGroup,
-    image: TopicImage,
+    image: topics.TopicImage,
     settings: GroupSettings,
     records: Collection[Record],
     gone: Collection[str] = (),
@@ -78,7 +69,7 @@ def hold_back(
     return _build_held_back(group, image, waiting, now_ms=now_ms)
 
 
-def hold_open(group: ConsumerGroup, image: TopicImage, *, now_ms: int) -> tuple[list[Record], list[Effect]]:
+def hold_open(group: ConsumerGroup, image: topics.TopicImage, *, now_ms: int) -> tuple[list[Record], list[Effect]]:
     """Hold back all moves that the old owner was not told of: after a new pace or a restart."""
     waiting = {
         (topic_id, partition): WaitingMove(keeper=keeper, taker=member_id)
@@ -121,7 +112,7 @@ def decide_begin(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) 
 
 
 def change_pace(
-    group: ConsumerGroup, image: TopicImage, old: GroupSettings, new: GroupSettings, *, now_ms: int
+    group: ConsumerGroup, image: topics.TopicImage, old: GroupSettings, new: GroupSettings, *, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
     """Apply a changed pace to all moves that have not begun."""
     pace_of = attrgetter("group_moves_per_second", "group_moves_burst", "group_moves_paused", "group_moves_order")
@@ -137,7 +128,7 @@ def change_pace(
 
 
 def _build_held_back(
-    group: ConsumerGroup, image: TopicImage, waiting: dict[Place, WaitingMove], *, now_ms: int
+    group: ConsumerGroup, image: topics.TopicImage, waiting: dict[Place, WaitingMove], *, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
     if waiting == group.waiting:
         return [], []
@@ -154,7 +145,7 @@ def _keeper(group: ConsumerGroup, place: Place) -> str | None:
     if holder is None or place in group.waiting:
         return holder
     topic_id, partition = place
-    return holder if partition in group.targets.get(holder, NO_TARGET).get(topic_id, ()) else None
+    return holder if partition in group.targets.get(holder, model.NO_TARGET).get(topic_id, ()) else None
 
 
 def _holder(group: ConsumerGroup, place: Place) -> str | None:
@@ -221,13 +212,13 @@ def decide_measured(groups: GroupsState, command: LogsMeasured, settings: GroupS
     committed = groups.offsets.get(group.group_id, {})
     weights: dict[Place, int] = {}
     for place in group.waiting:
-        extent, facts = command.extents.get(place), by_id.get(place[0])
-        if extent is None or facts is None:
+        extent, topic = command.extents.get(place), by_id.get(place[0])
+        if extent is None or topic is None:
             continue
         if settings.group_moves_order == "size":
             weights[place] = extent.size_bytes
         else:
-            commit = committed.get(facts.name, {}).get(place[1])
+            commit = committed.get(topic.name, {}).get(place[1])
             read = extent.start_offset if commit is None else max(extent.start_offset, commit.offset)
             weights[place] = max(0, extent.end_offset - read)
     record = MovesWeighed(group_id=group.group_id, weights=Weights(weights, now_ms))
@@ -243,8 +234,8 @@ def apply_weighed(groups: GroupsState, record: MovesWeighed) -> None:
     group.waiting = {place: group.waiting[place] for place in sort_moves(group, groups.image, group.waiting)}
 
 
-def sort_moves(group: ConsumerGroup, image: TopicImage, places: Iterable[Place]) -> list[Place]:
+def sort_moves(group: ConsumerGroup, image: topics.TopicImage, places: Iterable[Place]) -> list[Place]:
     """Return the moves in the order in which they begin."""
-    names = {topic_id: facts.name for topic_id, facts in image.by_id.items()}
+    names = {topic_id: topic.name for topic_id, topic in image.by_id.items()}
     weights = group.weights.of
     return sorted(places, key=lambda place: (-weights.get(place, -1), names.get(place[0], ""), place))

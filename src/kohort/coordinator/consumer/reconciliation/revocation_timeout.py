@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator import commands
 from kohort.coordinator.decision import Arm, Disarm, Effect, TimerKey
 from kohort.coordinator.model import NO_GRANTS, ConsumerGroup, ConsumerMember, Grants, GroupsState
 from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState, Record, VolatileRecord
@@ -28,7 +28,7 @@ class HandOverTimed(VolatileRecord):
 
 
 def decide_times(
-    member: ConsumerMember, step: CurrentAssignmentSet | None, command: ConsumerGroupHeartbeat, *, now_ms: int
+    member: ConsumerMember, step: CurrentAssignmentSet | None, command: commands.ConsumerGroupHeartbeat, *, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
     """Return the deadlines of a member after its heartbeat, and arm the earliest one.
 
@@ -64,7 +64,7 @@ def decide_times(
     return [record], effects
 
 
-def untaken_after(member: ConsumerMember, command: ConsumerGroupHeartbeat, *, now_ms: int) -> Grants:
+def untaken_after(member: ConsumerMember, command: commands.ConsumerGroupHeartbeat, *, now_ms: int) -> Grants:
     """Return the partitions that the member may be about to take: assigned, and not reported as owned."""
     if not member.untaken:
         return NO_GRANTS
@@ -79,7 +79,7 @@ def untaken_after(member: ConsumerMember, command: ConsumerGroupHeartbeat, *, no
 
 
 def _shown_to_have(
-    member: ConsumerMember, command: ConsumerGroupHeartbeat, *, now_ms: int
+    member: ConsumerMember, command: commands.ConsumerGroupHeartbeat, *, now_ms: int
 ) -> Mapping[TopicId, Collection[int]]:
     """Return the partitions that the member lists, or is known to have if its heartbeat has no list."""
     # It may have missed the response that assigned the others; then it takes those only after it has revoked the ones

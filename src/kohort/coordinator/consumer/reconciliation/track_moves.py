@@ -12,46 +12,32 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kohort.coordinator import model, topics
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack, places_of
 from kohort.coordinator.decision import Decision
-from kohort.coordinator.model import NO_GRANTS, NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState, Place
-from kohort.coordinator.records.types import (
-    ConsumerGroupForgotten,
-    ConsumerMemberForgotten,
-    ConsumerMemberSubscribed,
-    CurrentAssignmentSet,
-    MemberTargetForgotten,
-    MemberTargetSet,
-    MoveFacts,
-    Record,
-    SubmittedMoveForgotten,
-    SubmittedMoveSet,
-    TopicImageReplaced,
-    VolatileRecord,
-)
-from kohort.coordinator.topics import TopicImage
+from kohort.coordinator.records import types as facts
 from kohort.ids import TopicId
 
 #: Records that concern moves.
 _FOLLOWED: Final = (
-    ConsumerGroupForgotten,
-    ConsumerMemberForgotten,
-    CurrentAssignmentSet,
-    MemberTargetForgotten,
-    MemberTargetSet,
+    facts.ConsumerGroupForgotten,
+    facts.ConsumerMemberForgotten,
+    facts.CurrentAssignmentSet,
+    facts.MemberTargetForgotten,
+    facts.MemberTargetSet,
     MovesBegun,
     MovesHeldBack,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MovesFollowed(VolatileRecord):
+class MovesFollowed(facts.VolatileRecord):
     """Progress of moves that were not submitted; `None`: the move is over."""
 
-    moves: dict[Place, MoveFacts | None]
+    moves: dict[model.Place, facts.MoveFacts | None]
 
 
-def follow_moves(groups: GroupsState, decision: Decision, *, is_asked: bool, now_ms: int) -> Decision:
+def follow_moves(groups: model.GroupsState, decision: Decision, *, is_asked: bool, now_ms: int) -> Decision:
     """Add the progress of moves to a decision.
 
     Args:
@@ -60,12 +46,12 @@ def follow_moves(groups: GroupsState, decision: Decision, *, is_asked: bool, now
         is_asked: an administrator submitted its moves.
         now_ms: coordinator time.
     """
-    more: list[Record] = []
-    concerned: dict[str, list[Record]] = {}
+    more: list[facts.Record] = []
+    concerned: dict[str, list[facts.Record]] = {}
     for record in decision.records:
         if isinstance(record, _FOLLOWED):
             concerned.setdefault(record.group_id, []).append(record)
-        elif isinstance(record, TopicImageReplaced):
+        elif isinstance(record, facts.TopicImageReplaced):
             for group in groups.consumer.values():
                 more += _forget_topics(group, record.image)
     for group_id, records in concerned.items():
@@ -80,9 +66,9 @@ class _Following:
 
     def __init__(
         self,
-        group: ConsumerGroup,
-        records: Iterable[Record],
-        everything: Iterable[Record],
+        group: model.ConsumerGroup,
+        records: Iterable[facts.Record],
+        everything: Iterable[facts.Record],
         *,
         is_asked: bool,
         now_ms: int,
@@ -93,15 +79,15 @@ class _Following:
         self._is_asked: Final = is_asked
         self._now_ms: Final = now_ms
         #: New progress of moves that were not submitted, and of submitted ones; `None`: forgotten.
-        self._plain: Final[dict[Place, MoveFacts | None]] = {}
-        self._submitted: Final[dict[Place, MoveFacts | None]] = {}
+        self._plain: Final[dict[model.Place, facts.MoveFacts | None]] = {}
+        self._submitted: Final[dict[model.Place, facts.MoveFacts | None]] = {}
         #: Replaced static member -> the member that has its instance id now.
         self._successors: dict[str, str] = {}
 
-    def result(self) -> list[Record]:
+    def result(self) -> list[facts.Record]:
         """Return the records to write, and the volatile ones."""
         group_id = self._group.group_id
-        if any(isinstance(record, ConsumerGroupForgotten) for record in self._records):
+        if any(isinstance(record, facts.ConsumerGroupForgotten) for record in self._records):
             return [_build_forgotten(group_id, place) for place in self._group.submitted]
         self._follow_successors()
         self._follow_targets()
@@ -109,27 +95,29 @@ class _Following:
             match record:
                 case MovesHeldBack() | MovesBegun():
                     self._follow_begin(record)
-                case CurrentAssignmentSet():
+                case facts.CurrentAssignmentSet():
                     self._follow_assignment(record)
-                case ConsumerMemberForgotten() if record.member_id not in self._successors:
+                case facts.ConsumerMemberForgotten() if record.member_id not in self._successors:
                     self._follow_end_of_member(record.member_id)
                 case _:
                     pass
-        records: list[Record] = []
+        records: list[facts.Record] = []
         for (topic_id, partition), move in self._submitted.items():
             before = self._group.submitted.get((topic_id, partition))
             if move is None:
                 if before is not None:
                     records.append(_build_forgotten(group_id, (topic_id, partition)))
             elif move != before:
-                records.append(SubmittedMoveSet(group_id=group_id, topic_id=topic_id, partition=partition, move=move))
+                records.append(
+                    facts.SubmittedMoveSet(group_id=group_id, topic_id=topic_id, partition=partition, move=move)
+                )
         moves = self._group.moves
         changed = {place: move for place, move in self._plain.items() if move is not moves.get(place)}
         if changed:
             records.append(MovesFollowed(group_id=group_id, moves=changed))
         return records
 
-    def _find(self, place: Place) -> MoveFacts | None:
+    def _find(self, place: model.Place) -> facts.MoveFacts | None:
         """Return the open move of a partition."""
         if self._group.submitted or self._submitted:
             submitted = self._find_submitted(place)
@@ -137,33 +125,33 @@ class _Following:
                 return submitted
         return self._plain[place] if place in self._plain else self._group.moves.get(place)
 
-    def _find_submitted(self, place: Place) -> MoveFacts | None:
+    def _find_submitted(self, place: model.Place) -> facts.MoveFacts | None:
         submitted = self._submitted[place] if place in self._submitted else self._group.submitted.get(place)
         return None if submitted is None or submitted.granted_ms >= 0 else submitted
 
-    def _put(self, place: Place, move: MoveFacts) -> None:
+    def _put(self, place: model.Place, move: facts.MoveFacts) -> None:
         """Set the progress of a partition's open move."""
         (self._plain if self._find_submitted(place) is None else self._submitted)[place] = move
 
-    def _drop(self, place: Place) -> None:
+    def _drop(self, place: model.Place) -> None:
         """Call off a partition's open move."""
         (self._plain if self._find_submitted(place) is None else self._submitted)[place] = None
 
     def _follow_successors(self) -> None:
         group = self._group
-        gone = [record.member_id for record in self._records if isinstance(record, ConsumerMemberForgotten)]
+        gone = [record.member_id for record in self._records if isinstance(record, facts.ConsumerMemberForgotten)]
         static = [member for each in gone if (member := group.members.get(each)) and member.instance_id is not None]
         bearers = {
             record.instance_id: record.member_id
             for record in (self._everything if static else ())
-            if isinstance(record, ConsumerMemberSubscribed) and record.group_id == group.group_id
+            if isinstance(record, facts.ConsumerMemberSubscribed) and record.group_id == group.group_id
         }
         for member in static:
             if member.instance_id not in bearers:
                 continue
             old, new = member.member_id, bearers[member.instance_id]
             self._successors[old] = new
-            for place in sorted(_places_held(member) | places_of(group.targets.get(old, NO_TARGET))):
+            for place in sorted(_places_held(member) | places_of(group.targets.get(old, model.NO_TARGET))):
                 move = self._find(place)
                 if move is not None:
                     giver, taker = (new if each == old else each for each in (move.from_member_id, move.to_member_id))
@@ -174,15 +162,15 @@ class _Following:
         group = self._group
         after: dict[str, Mapping[TopicId, tuple[int, ...]]] = {}
         for record in self._records:
-            if isinstance(record, MemberTargetSet):
+            if isinstance(record, facts.MemberTargetSet):
                 after[record.member_id] = record.partitions
-            elif isinstance(record, MemberTargetForgotten) and record.member_id not in self._successors:
-                after[record.member_id] = NO_TARGET
+            elif isinstance(record, facts.MemberTargetForgotten) and record.member_id not in self._successors:
+                after[record.member_id] = model.NO_TARGET
         predecessors = {new: old for old, new in self._successors.items()}
-        lost: dict[Place, None] = {}
-        gained: list[tuple[str, list[Place]]] = []
+        lost: dict[model.Place, None] = {}
+        gained: list[tuple[str, list[model.Place]]] = []
         for member_id, target in after.items():
-            before = group.targets.get(predecessors.get(member_id, member_id), NO_TARGET)
+            before = group.targets.get(predecessors.get(member_id, member_id), model.NO_TARGET)
             if group.moves or group.submitted:
                 for place in _without(before, target):
                     move = self._find(place)
@@ -196,7 +184,7 @@ class _Following:
         for place in lost:
             self._drop(place)
 
-    def _follow_taker(self, place: Place, member_id: str) -> None:
+    def _follow_taker(self, place: model.Place, member_id: str) -> None:
         group, (topic_id, partition) = self._group, place
         holder_id = group.holders.get(topic_id, {}).get(partition)
         holder = None if holder_id is None else group.members.get(holder_id)
@@ -209,7 +197,7 @@ class _Following:
             if holder is None:
                 return
             now_ms = self._now_ms
-            move = MoveFacts(granted_epoch_of(holder, place), holder.member_id, member_id, now_ms, now_ms)
+            move = facts.MoveFacts(granted_epoch_of(holder, place), holder.member_id, member_id, now_ms, now_ms)
         elif move.from_member_id == member_id:
             self._drop(place)
             return
@@ -224,7 +212,7 @@ class _Following:
     def _follow_begin(self, record: MovesHeldBack | MovesBegun) -> None:
         waiting = self._group.waiting
         if isinstance(record, MovesBegun):
-            begun: Iterable[Place] = record.places
+            begun: Iterable[model.Place] = record.places
         else:
             begun = [place for place in waiting if place not in record.waiting]
             for place in record.waiting:
@@ -236,7 +224,7 @@ class _Following:
             if move is not None:
                 self._put(place, move._replace(begun_ms=self._now_ms))
 
-    def _follow_assignment(self, record: CurrentAssignmentSet) -> None:
+    def _follow_assignment(self, record: facts.CurrentAssignmentSet) -> None:
         if not (self._group.moves or self._group.submitted or self._plain or self._submitted):
             return
         now_ms, member_id = self._now_ms, record.member_id
@@ -253,7 +241,7 @@ class _Following:
             if place[1] not in pending.get(place[0], ()):
                 move = move._replace(committed_ms=now_ms)
             self._put(place, move)
-        for place in _without(record.assigned, NO_GRANTS if member is None else member.assigned):
+        for place in _without(record.assigned, model.NO_GRANTS if member is None else member.assigned):
             if member is not None and place[1] in member.pending_revocation.get(place[0], ()):
                 continue
             move = self._find(place)
@@ -272,14 +260,14 @@ class _Following:
                 self._put(place, move._replace(fenced_ms=self._now_ms))
 
 
-def granted_epoch_of(holder: ConsumerMember, place: Place) -> int:
+def granted_epoch_of(holder: model.ConsumerMember, place: model.Place) -> int:
     """Return the epoch at which a partition was granted to its member."""
     topic_id, partition = place
     granted = holder.pending_revocation.get(topic_id, {}).get(partition)
     return holder.assigned[topic_id][partition] if granted is None else granted
 
 
-def apply_moves_followed(groups: GroupsState, record: MovesFollowed) -> None:
+def apply_moves_followed(groups: model.GroupsState, record: MovesFollowed) -> None:
     """Apply the progress of moves that were not submitted."""
     group = groups.consumer.get(record.group_id)
     if group is None:
@@ -291,11 +279,11 @@ def apply_moves_followed(groups: GroupsState, record: MovesFollowed) -> None:
             group.moves[place] = move
 
 
-def _places_held(member: ConsumerMember) -> set[Place]:
+def _places_held(member: model.ConsumerMember) -> set[model.Place]:
     return places_of(member.assigned) | places_of(member.pending_revocation)
 
 
-def _without(those: Mapping[TopicId, Collection[int]], others: Mapping[TopicId, Collection[int]]) -> list[Place]:
+def _without(those: Mapping[TopicId, Collection[int]], others: Mapping[TopicId, Collection[int]]) -> list[model.Place]:
     """Return the partitions of `those` that are not among `others`, in their order."""
     return [
         (topic_id, partition)
@@ -311,16 +299,16 @@ def _left(partitions: Collection[int], others: Collection[int]) -> Collection[in
     return [each for each in partitions if each not in known]
 
 
-def _build_forgotten(group_id: str, place: Place) -> SubmittedMoveForgotten:
-    return SubmittedMoveForgotten(group_id=group_id, topic_id=place[0], partition=place[1])
+def _build_forgotten(group_id: str, place: model.Place) -> facts.SubmittedMoveForgotten:
+    return facts.SubmittedMoveForgotten(group_id=group_id, topic_id=place[0], partition=place[1])
 
 
-def _forget_topics(group: ConsumerGroup, image: TopicImage) -> list[Record]:
+def _forget_topics(group: model.ConsumerGroup, image: topics.TopicImage) -> list[facts.Record]:
     """Forget the moves of deleted topics."""
     if not (group.moves or group.submitted):
         return []
-    records: list[Record] = [
+    records: list[facts.Record] = [
         _build_forgotten(group.group_id, place) for place in group.submitted if place[0] not in image.by_id
     ]
-    gone: Mapping[Place, None] = dict.fromkeys(place for place in group.moves if place[0] not in image.by_id)
+    gone: Mapping[model.Place, None] = dict.fromkeys(place for place in group.moves if place[0] not in image.by_id)
     return [*records, MovesFollowed(group_id=group.group_id, moves=dict(gone))] if gone else records

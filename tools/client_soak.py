@@ -1,6 +1,6 @@
 """A soak test: real clients on real sockets while brokers and members come and go.
 
-`python -m kohort.simulation.clients.soak --seconds 600`. The brokers are a process of their own, whose log grows;
+`python tools/client_soak.py --seconds 600`. The brokers are a process of their own, whose log grows;
 what is measured is the process of the clients.
 
 Laws: every group goes on reading; no call raises what is not documented; what the process of the clients holds at the
@@ -53,7 +53,7 @@ CONFIG: Final = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the soak test; return 0 if every law held."""
-    parser = argparse.ArgumentParser(prog="python -m kohort.simulation.clients.soak")
+    parser = argparse.ArgumentParser(prog="python tools/client_soak.py")
     parser.add_argument("--seconds", type=float, default=600.0, help="how long; a fifth of it is for warming up")
     parser.add_argument("--seed", type=int, default=0, help="who comes and goes when")
     options = parser.parse_args(arguments)
