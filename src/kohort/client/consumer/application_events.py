@@ -8,12 +8,13 @@ callback invocation `CallbackWanted`, acknowledgement `CallbackDone`; leave grou
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, Literal, NamedTuple, NewType
 
+from kohort.assign.interface import Assignable
 from kohort.base.values import value
-from kohort.client.consumer.local_assignors import ComputationDone
 from kohort.client.options import ConsumerSettings
 from kohort.client.records import Committable
 from kohort.errors import KohortError
@@ -253,6 +254,20 @@ class MetadataWatched:
     """The application's wish to watch the metadata of its group's members."""
 
 
+@value
+class ComputationDone:
+    """The end of the computation of that number.
+
+    `error`: why it has failed, a sentence. Empty: `owner` is checked, and `said` are the metadata for each member.
+    """
+
+    number: int
+    assignor: str
+    owner: array[int]
+    said: Mapping[str, bytes]
+    error: str
+
+
 #: Events that report the application's progress.
 Progress = Polled | OffsetsStored | CallbackStarted | CallbackDone | CommitAsked | AsynchronousCommitAsked | ChunkTaken
 #: Events that change the work of the machine.
@@ -296,6 +311,27 @@ class CallbackWanted:
     partitions: tuple[TopicPartition, ...]
     #: The reason, as far as the member knows.
     reason: str
+
+
+@value
+class ComputationWanted:
+    """The coordinator's request to compute an assignment, by the assignor of that name."""
+
+    number: int
+    assignor: str
+    group: Assignable
+
+
+@value
+class AssignmentSaid:
+    """The metadata that came with an assignment, from the member that computed it.
+
+    An `error` other than 0: the computation has failed.
+    """
+
+    error: int
+    version: int
+    metadata: bytes
 
 
 @value

@@ -14,7 +14,6 @@ from typing import Protocol
 from kohort.client.consumer import application_events as events
 from kohort.client.consumer.application_events import Chunk, Identity, OwnedUntil, PublishedSeen, WatermarksSeen
 from kohort.client.consumer.fetch.fetch_handler import FetchHandler
-from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationWanted
 from kohort.errors import BrokersUnreachableError, KohortError
 from kohort.ids import TopicPartition
 
@@ -48,7 +47,7 @@ class Deliveries:
         #: Asynchronous commits whose callbacks are to be called, in order.
         self.ended: deque[events.CommitEnded] = deque()
         #: Work for the application's assignors, in order.
-        self.assigning: deque[ComputationWanted | AssignmentSaid] = deque()
+        self.assigning: deque[events.ComputationWanted | events.AssignmentSaid] = deque()
         self._trouble: deque[events.Trouble] = deque()
         self._fatal: KohortError | None = None
         #: Error for the next call: the one that met it had records to hand out.
@@ -125,7 +124,7 @@ class Deliveries:
                     self.asked.append(item)
                 case events.CommitEnded():
                     self.ended.append(item)
-                case ComputationWanted() | AssignmentSaid():
+                case events.ComputationWanted() | events.AssignmentSaid():
                     self.assigning.append(item)
                 case events.Trouble():
                     self._note(item)

@@ -16,7 +16,6 @@ from kohort.client.consumer.positions import Offsets, Positions
 from kohort.client.consumer.reader import Reader
 from kohort.client.consumer.subscriptions import Subscriptions
 from kohort.client.core.host import refuse_copies
-from kohort.client.metrics import consumer_metrics
 from kohort.client.options import changed_limits
 from kohort.client.records import Rebalance
 from kohort.client.steps import held
@@ -96,6 +95,7 @@ class Publications:
             raise ConfigError(f"{what} needs group_protocol=consumer: members of classic groups publish nothing")
 
 
+_HEARTBEATS: Final = ("CONSUMER_GROUP_HEARTBEAT", "HEARTBEAT")
 #: Seconds in which the background leaves the group for a consumer that was dropped without `close`.
 _FORGOTTEN_S: Final = 5.0
 
@@ -194,8 +194,25 @@ class ConsumerDoor:
 
     def metrics(self) -> dict[str, float]:
         """Return this consumer's counters by Kafka's names, from any thread; see docs/how-to/read-metrics.md."""
-        context = self._context
-        return consumer_metrics(context.host.traffic, context.handler, context.rebalancing.count)
+        traffic, handler = self._context.host.traffic, self._context.handler
+        lags = handler.lags()
+        return {
+            **traffic.metrics(),
+            **traffic.of("fetch", ["FETCH"]),
+            **traffic.throttling("fetch", ["FETCH"]),
+            "bytes-fetched-total": handler.fetched_bytes,
+            "records-consumed-total": handler.handed_out,
+            "buffer-bytes": handler.held_bytes,
+            "records-lag-max": max(lags.values(), default=0),
+            **{
+                f'records-lag{{topic="{topic}",partition="{part}"}}': lag for (topic, part), lag in sorted(lags.items())
+            },
+            **traffic.of("commit", ["OFFSET_COMMIT"]),
+            "assigned-partitions": len(handler.assignment),
+            "rebalance-total": self._context.rebalancing.count,
+            "heartbeat-total": traffic.of("heartbeat", _HEARTBEATS)["heartbeat-total"],
+            "last-heartbeat-seconds-ago": traffic.seconds_since((*_HEARTBEATS, "JOIN_GROUP", "SYNC_GROUP")),
+        }
 
     @property
     def last_rebalance(self) -> Rebalance | None:

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeAlias
 from kohort.client.arguments import to_beginnings, to_callback, to_partitions, to_seconds, to_topics
 from kohort.client.consumer import application_events as events
 from kohort.client.consumer.context import ConsumerContext, tell
-from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationDone, ComputationWanted, LocalAssignor
 from kohort.client.consumer.rebalancing import Callbacks
+from kohort.client.local_assignors import LocalAssignor
 from kohort.client.records import GroupMetadata
 from kohort.errors import ConfigError, StateError
 from kohort.ids import TopicPartition
@@ -269,11 +269,11 @@ class Assigning:
         """Return each assignor's present metadata; raise the errors of the application's code."""
         return tuple(each.metadata() for each in self._assignors)
 
-    def answer(self, wanted: deque[ComputationWanted | AssignmentSaid]) -> None:
+    def answer(self, wanted: deque[events.ComputationWanted | events.AssignmentSaid]) -> None:
         """Run the assignors for each request in `wanted`, and hand them their assignments."""
         while wanted:
             asked = wanted.popleft()
-            if isinstance(asked, ComputationWanted):
+            if isinstance(asked, events.ComputationWanted):
                 # Posted if the assignor ends the thread, as Ctrl-C does: the coordinator asks another member then.
                 done = _failed(asked, "was interrupted")
                 try:
@@ -284,7 +284,7 @@ class Assigning:
             for each in self._assignors:
                 each.on_assignment(asked.error, asked.version, asked.metadata)
 
-    def _compute(self, wanted: ComputationWanted) -> ComputationDone:
+    def _compute(self, wanted: events.ComputationWanted) -> events.ComputationDone:
         from kohort.assign.moves import find_fault
 
         chosen = next((each for each in self._assignors if each.name == wanted.assignor), None)
@@ -300,9 +300,11 @@ class Assigning:
         fault = find_fault(wanted.group, owner)
         if fault:
             return _failed(wanted, fault)
-        return ComputationDone(number=wanted.number, assignor=wanted.assignor, owner=owner, said=said, error="")
+        return events.ComputationDone(number=wanted.number, assignor=wanted.assignor, owner=owner, said=said, error="")
 
 
-def _failed(wanted: ComputationWanted, why: str) -> ComputationDone:
+def _failed(wanted: events.ComputationWanted, why: str) -> events.ComputationDone:
     error = f"the assignor {wanted.assignor} {why}"
-    return ComputationDone(number=wanted.number, assignor=wanted.assignor, owner=array("i"), said={}, error=error)
+    return events.ComputationDone(
+        number=wanted.number, assignor=wanted.assignor, owner=array("i"), said={}, error=error
+    )

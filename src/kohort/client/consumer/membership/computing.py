@@ -16,10 +16,11 @@ from typing import Final, NamedTuple
 from kohort.assign.interface import Assignable, AssignableMember
 from kohort.assign.ownership import PartitionSpace
 from kohort.assign.subscribers import subscribers_by_topic
-from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationDone, ComputationWanted, LocalAssignor
+from kohort.client.consumer.application_events import AssignmentSaid, ComputationDone, ComputationWanted
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.coordinator_lookup import BUSY, MOVED, CoordinatorLookup
 from kohort.client.core.requests import Answer, Requests, message_of
+from kohort.client.local_assignors import LocalAssignor
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.wire.messages import consumer_group_install_assignment as install

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import Final, NamedTuple
 
-from kohort.client.consumer.application_events import CallbackKind, Subscribed, Word
-from kohort.client.consumer.local_assignors import ComputationDone
+from kohort.client.consumer.application_events import CallbackKind, ComputationDone, Subscribed, Word
 from kohort.client.consumer.membership.computing import NOT_OFFERED, AssignmentComputation
 from kohort.client.consumer.membership.member import Later, Member, longest_interval_ms, patience_ms, silence_ms
 from kohort.client.consumer.membership.states import ACTIVE, MemberState
