@@ -70,7 +70,7 @@ class ConsumerContext:
     Args:
         door: the consumer, which callbacks get as an argument; it is not kept alive.
         config: options by Kafka's dotted names.
-        options: options as keywords.
+        named: options as keywords.
         host: class or function that makes the host of the machine.
     """
 
@@ -78,7 +78,7 @@ class ConsumerContext:
         self,
         door: object,
         config: Mapping[str, object] | None,
-        options: Mapping[str, object],
+        named: Mapping[str, object],
         *,
         host: Any,
         signal: Signal,
@@ -86,7 +86,7 @@ class ConsumerContext:
     ) -> None:
         from uuid import uuid4
 
-        given = CONSUMER_OPTIONS.gather(config, options)
+        given = CONSUMER_OPTIONS.gather(config, named)
         values = CONSUMER_OPTIONS.parse(given)
         identity = uuid4()
         client = client_settings(values, seed=identity.int & 0xFFFFFFFF)
@@ -98,6 +98,7 @@ class ConsumerContext:
         #: no other.
         self._is_on_loop = is_on_loop
         self.settings = consumer_settings(values, given)
+        options = self.settings.options
         self.default_timeout_s: Final[float] = values["default.api.timeout.ms"] / 1000
         self.handler: Final = _build_handler(self.settings, values)
         self.deliveries: Final = Deliveries(self.handler, member_id=str(identity), signal=signal)
@@ -110,13 +111,10 @@ class ConsumerContext:
             farewell=partial(events.CloseAsked, is_forgotten=True),
             counts_sleep=True,
         )
-        self.progress: Final = Progress(self.handler, is_stored=not self.settings.options["enable_auto_offset_store"])
+        self.progress: Final = Progress(self.handler, is_stored=not options["enable_auto_offset_store"])
+        told = partial(tell, self.host)
         self.rebalancing: Final = Rebalancing[Any](
-            self.handler,
-            self.deliveries,
-            self.progress,
-            partial(tell, self.host),
-            commits=self.settings.options["enable_auto_commit"],
+            self.handler, self.deliveries, self.progress, told, commits=options["enable_auto_commit"]
         )
         self.turn: Final = Turn()
         self.is_closed = False
@@ -132,10 +130,8 @@ class ConsumerContext:
         #: The thread of the latest poll.
         self.poller: int | None = None
         self._noted_s = self._released_s = 0.0
-        self.note_every_s: Final = min(_NOTE_S, self.settings.options["max_poll_interval_ms"] / 3000)
-        self.progress_every_s: Final = min(
-            _PROGRESS_S, self.note_every_s, self.settings.options["auto_commit_interval_ms"] / 10_000
-        )
+        self.note_every_s: Final = min(_NOTE_S, options["max_poll_interval_ms"] / 3000)
+        self.progress_every_s: Final = min(_PROGRESS_S, self.note_every_s, options["auto_commit_interval_ms"] / 10_000)
 
     def wait(self, wait: Wait) -> object:
         """Wait in this thread, as a blocking call does."""

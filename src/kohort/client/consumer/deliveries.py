@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from kohort.client.consumer import application_events as events
 from kohort.client.consumer.application_events import Chunk, Identity, OwnedUntil, PublishedSeen, WatermarksSeen
@@ -17,17 +17,13 @@ from kohort.client.consumer.fetch.fetch_handler import FetchHandler
 from kohort.errors import BrokersUnreachableError, KohortError
 from kohort.ids import TopicPartition
 
+if TYPE_CHECKING:
+    import asyncio
+    import threading
 
-class Signal(Protocol):
-    """The end of a wait for deliveries: an event of threads, or of a loop."""
 
-    def set(self) -> None:
-        """Wake the waiting call, because a delivery has arrived."""
-        ...
-
-    def clear(self) -> None:
-        """Reset the signal before deliveries are sorted."""
-        ...
+#: The end of a wait for deliveries: set with each, cleared before they are sorted.
+Signal: TypeAlias = "threading.Event | asyncio.Event"
 
 
 class Deliveries:

@@ -26,7 +26,7 @@ _RELEASES: Final = {
     30: "4.3",
 }
 #: The newest level known here; a broker with a higher one is a newer release.
-_NEWEST: Final = 30
+_NEWEST: Final = max(_RELEASES)
 
 
 def software_of(response: ApiVersionsResponse) -> str:

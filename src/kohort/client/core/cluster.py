@@ -46,6 +46,9 @@ class Cluster:
 
     Args:
         bootstrap: addresses to start from, at least one.
+        on_change: called with the time after each answer.
+        on_unreachable: called with the error and the time when every address has failed before the first answer; and
+            when all addresses that the answer has named fail, before one of those was reached.
     """
 
     def __init__(
@@ -64,10 +67,7 @@ class Cluster:
         self._max_age_ms = max_age_ms
         #: Whether a request for a missing topic may create it.
         self.may_create = False
-        #: Called with the time after each answer.
         self._on_change = on_change
-        #: Called with the error and the time when every address has failed before the first answer; and when all
-        #: addresses that the answer has named fail, before one of those was reached.
         self._on_unreachable = on_unreachable
         #: node id -> address, from the last answer.
         self.brokers: dict[int, Endpoint] = {}

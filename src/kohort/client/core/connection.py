@@ -114,7 +114,8 @@ class Connection(asyncio.BufferedProtocol):
         self._software = ""
         #: Whether the broker is kohort's.
         self.is_kohort = False
-        self._was_ready = False
+        #: Whether requests could be sent once, even if the connection is closed now.
+        self.was_ready = False
         self._close_reason: str | None = None
         #: Deadline of the connection's own requests.
         self._own_deadline_ms = 0
@@ -129,12 +130,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_ready(self) -> bool:
         """Whether versions are agreed, no login is under way, and the connection is open."""
-        return self._was_ready and self._sign_in is None and self._close_reason is None
-
-    @property
-    def was_ready(self) -> bool:
-        """Whether requests could be sent once, even if the connection is closed now."""
-        return self._was_ready
+        return self.was_ready and self._sign_in is None and self._close_reason is None
 
     @property
     def renew_at_ms(self) -> int | None:
@@ -302,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
         """Return the likely reason of a broker that closes the connection without an answer."""
         if self._has_answered or self._transport is None:
             return ""
-        if self._was_ready and not self._logs_in:
+        if self.was_ready and not self._logs_in:
             return ": it may want a login, see security.protocol"
         if self._sign_in is not None and self._versions:
             return " in the middle of the login: the log of the broker says why"
@@ -354,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
         self._become_ready()
 
     def _become_ready(self) -> None:
-        self._was_ready = True
+        self.was_ready = True
         # The peer speaks Kafka's protocol, so long answers may follow.
         self._receiver.limit_bytes = self._frame_limit_bytes
         self._on_ready()

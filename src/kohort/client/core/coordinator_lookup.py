@@ -19,7 +19,7 @@ from kohort.client.core.requests import Answer, Requests, message_of
 from kohort.errors import ErrorCode, KohortError
 from kohort.ids import TopicId
 from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions
-from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.messages.membership import MemberNews, MemberWord
 
 #: Codes after which the coordinator has to be looked up again.
@@ -100,7 +100,7 @@ class CoordinatorLookup:
             self._cluster.refresh(now_ms)
             self._again(now_ms)
             return
-        found = response.coordinators[0] if response.coordinators else _single(response)
+        found = response.coordinators[0] if response.coordinators else response
         code = ErrorCode.of(found.error_code)
         if code is ErrorCode.NONE:
             self.endpoint = Endpoint(found.host, found.port)
@@ -114,16 +114,6 @@ class CoordinatorLookup:
     def _again(self, now_ms: int) -> None:
         self._due_ms = now_ms + self._requests.retry.delay_ms(self._attempts)
         self._attempts += 1
-
-
-def _single(response: FindCoordinatorResponse) -> Coordinator:
-    return Coordinator(
-        node_id=response.node_id,
-        host=response.host,
-        port=response.port,
-        error_code=response.error_code,
-        error_message=response.error_message,
-    )
 
 
 class UpdatedMember(Protocol):

@@ -186,13 +186,9 @@ class Requests:
         """Queue an item for the application's side."""
         self._actions.append(Deliver(item=item))
 
-    def warn(self, text: str) -> None:
-        """Queue a warning for the log."""
-        self._actions.append(Warn(text=text))
-
-    def inform(self, text: str) -> None:
-        """Queue a line of information for the log."""
-        self._actions.append(Warn(text=text, is_warning=False))
+    def warn(self, text: str, *, is_warning: bool = True) -> None:
+        """Queue a line for the log, a warning or information."""
+        self._actions.append(Warn(text=text, is_warning=is_warning))
 
     def drain(self) -> list[Action]:
         """Return every action queued since the last call, in order."""

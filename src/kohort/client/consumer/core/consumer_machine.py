@@ -333,7 +333,7 @@ class ConsumerMachine:
         if self._group is not None:
             wanted |= self._group.commits.topics()
         if wanted or self._group is not None:
-            self._subscription.follow(wanted, now_ms)
+            self._cluster.want(wanted, now_ms, and_all=self._subscription.pattern is not None)
 
     def _on_cluster_change(self, now_ms: int) -> None:
         self._schedule.wake_all()
@@ -371,7 +371,8 @@ class ConsumerMachine:
         """End every call that the application waits for."""
         self._queries.fail_all(error, now_ms)
         if self._group is not None:
-            self._group.fail_all(error, now_ms)
+            self._group.commits.fail_all(error, now_ms)
+            self._group.committed.fail_all(error, now_ms)
         self._lookups.fail_all(error)
 
     def _on_back(self, partition: TopicPartition) -> None:
@@ -529,8 +530,3 @@ class Group:
             first = self._asynchronous.popleft()
             error = self._ended.pop(id(first))
             self._requests.deliver(events.CommitEnded(callback=first.callback, offsets=first.offsets, error=error))
-
-    def fail_all(self, error: KohortError, now_ms: int) -> None:
-        """End every commit and query with that error."""
-        self.commits.fail_all(error, now_ms)
-        self.committed.fail_all(error, now_ms)

@@ -29,7 +29,7 @@ class Subscription:
         self._cluster = cluster
         self._may_create = may_create
         self._topics: frozenset[str] = frozenset()
-        self._pattern: str | None = None
+        self.pattern: str | None = None
         #: topic -> time at which it was first found missing.
         self._missing_since: dict[str, int] = {}
         #: Topics that are being created by a request for them -> answers that have shown them missing.
@@ -42,15 +42,11 @@ class Subscription:
     def replace(self, topics: Iterable[str], pattern: str | None = None) -> None:
         """Take the application's topics or pattern; without both it has assigned partitions by hand."""
         self._topics = frozenset(topics)
-        self._pattern = pattern
+        self.pattern = pattern
         self._missing_since.clear()
         self._creating.clear()
         # A topic that is subscribed to again may be created again.
         self._seen &= self._topics
-
-    def follow(self, wanted: set[str], now_ms: int) -> None:
-        """Have the cluster's metadata show these topics."""
-        self._cluster.want(wanted, now_ms, and_all=self._pattern is not None)
 
     def find_missing(self, assigned: Iterable[str], now_ms: int) -> list[str]:
         """Return the missing topics of those `assigned` by hand; create subscribed ones, or warn of them."""

@@ -294,10 +294,10 @@ class FetchSender:
         """Send the fetches that are due, and break off those that serve no reading any more."""
         self._targets.place_due(now_ms)
         for fetch in self._targets.under_way():
-            # All its readings have ended.
-            if fetch.serves_nobody:
+            # Every reading that it was sent for has ended.
+            if fetch.over >= len(fetch.asked):
                 self._break_off(fetch)
-        if self._targets.are_leaders_missing:
+        if self._targets.leaderless:
             self._cluster.refresh_soon(now_ms)
         brokers = len(self._targets)
         missing = 0

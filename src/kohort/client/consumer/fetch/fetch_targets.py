@@ -35,11 +35,6 @@ class Fetch:
     #: How many of its readings are over.
     over: int = 0
 
-    @property
-    def serves_nobody(self) -> bool:
-        """Whether every reading that the fetch was sent for is over."""
-        return self.over >= len(self.asked)
-
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FetchTarget:
@@ -106,7 +101,7 @@ class FetchTargets:
         #: Readings in short fetches.
         self._besides: dict[Reading, Fetch] = {}
         #: Readable readings without a known leader.
-        self._leaderless: dict[Reading, None] = {}
+        self.leaderless: dict[Reading, None] = {}
         #: When a reading is to be looked at again: its pause or its preferred replica's time ends.
         self._timers: TimerTable[Reading] = TimerTable()
 
@@ -125,11 +120,6 @@ class FetchTargets:
         """Return the fetches without an answer."""
         both = [fetch for target in self._table.values() for fetch in (target.long, target.beside)]
         return [fetch for fetch in both if fetch is not None]
-
-    @property
-    def are_leaders_missing(self) -> bool:
-        """Whether a reading waits for its leader to be known."""
-        return bool(self._leaderless)
 
     def next_deadline(self) -> int | None:
         """Return when a reading is to be placed anew."""
@@ -207,9 +197,9 @@ class FetchTargets:
                 self._homes[reading] = target
         is_due = reading.not_before_ms <= now_ms
         if is_readable and target is None and is_due:
-            self._leaderless[reading] = None
+            self.leaderless[reading] = None
         else:
-            self._leaderless.pop(reading, None)
+            self.leaderless.pop(reading, None)
         if target is not None and is_due and reading not in self._besides:
             target.offer(reading)
         elif target is not None:
@@ -232,7 +222,7 @@ class FetchTargets:
             home.size -= 1
             if home.ready.get(partition) is reading:
                 home.withdraw(partition)
-        self._leaderless.pop(reading, None)
+        self.leaderless.pop(reading, None)
         self._timers.disarm(reading)
         session = self._sessions.pop(reading, None)
         if session is not None and session.long is not None:

@@ -138,9 +138,6 @@ class Readings:
         self.wake_fetches: Callable[[], None] = _wake_nothing
         self.wake_followers: Callable[[], None] = _wake_nothing
 
-    def __contains__(self, partition: object) -> bool:
-        return partition in self._table
-
     def all(self) -> list[Reading]:
         """Return every reading."""
         return list(self._table.values())
@@ -383,8 +380,11 @@ class Readings:
                 self._ask_committed(self._committed, uncommitted, now_ms)
             # The committed offsets of the others are on their way, or wait for the topic's id.
             idle = [reading for reading in idle if reading.must_reset]
-        if idle:
-            self._ask_reset(idle, now_ms)
+        if idle and self._reset != "none":
+            self._look_up(idle, now_ms)
+            return
+        for reading in idle:
+            self._give_up(reading, f"{reading.partition} has no offset to start from, and auto.offset.reset is none")
 
     def _ask_committed(self, committed: CommittedOffsets, readings: list[Reading], now_ms: int) -> None:
         open_ = {reading.partition: reading for reading in readings}
@@ -406,15 +406,6 @@ class Readings:
 
         ids = {reading.partition: reading.topic_id or ZERO_TOPIC_ID for reading in readings}
         committed.ask(ids, then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms, is_wanted=is_wanted)
-
-    def _ask_reset(self, readings: list[Reading], now_ms: int) -> None:
-        if self._reset == "none":
-            for reading in readings:
-                self._give_up(
-                    reading, f"{reading.partition} has no offset to start from, and auto.offset.reset is none"
-                )
-            return
-        self._look_up(readings, now_ms)
 
     def _look_up(self, readings: list[Reading], now_ms: int) -> None:
         for reading in readings:

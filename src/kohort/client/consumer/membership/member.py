@@ -451,7 +451,8 @@ class Member(ABC):
         wanted = self.callbacks.open
         if wanted is not None and wanted.kind is events.CallbackKind.ASSIGNED:
             self.owned.update(wanted.partitions)
-        self.callbacks.drop()
+        # Its answer will have no effect.
+        self.callbacks.opened = None
 
     # -- losing ---------------------------------------------------------------------------------------------------
 

@@ -171,10 +171,6 @@ class Callbacks:
         wanted, self.opened = self.opened.wanted, None
         return wanted
 
-    def drop(self) -> None:
-        """Drop the open callback: its answer will have no effect."""
-        self.opened = None
-
     @property
     def late_ms(self) -> int | None:
         """When the time of a running revocation callback ends; `None`: none runs."""
