@@ -387,8 +387,6 @@ class Turn:
     Source: Kafka's consumer, which is not safe for threads except for `wakeup`.
     """
 
-    __slots__ = ("_lock", "_owner", "_waiting")
-
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
         #: The thread that has the turn; `None`: no thread has.

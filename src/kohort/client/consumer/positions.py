@@ -185,7 +185,7 @@ class Positions:
         return found
 
     def seen_watermarks(self, partition: TopicPartition) -> tuple[int, int] | None:
-        """The bounds of a partition as the last fetch has said; `None` before the first."""
+        """Return the bounds of a partition as the last fetch has said; `None` before the first."""
         end = self.highwater(partition)
         seen = self._context.handler.watermarks(partition)
         return None if end is None or seen is None or seen.log_start_offset < 0 else (seen.log_start_offset, end)

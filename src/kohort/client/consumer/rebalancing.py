@@ -127,13 +127,7 @@ class Rebalancing(Generic[C]):
         _LOG.info("%s %s: %s", wanted.kind.value, shown, wanted.reason)
 
     async def _run(self, consumer: C, wanted: CallbackWanted, partitions: list[TopicPartition]) -> None:
-        match wanted.kind:
-            case CallbackKind.ASSIGNED:
-                callback = self.callbacks.on_assigned
-            case CallbackKind.REVOKED:
-                callback = self.callbacks.on_revoked
-            case CallbackKind.LOST:
-                callback = self.callbacks.on_lost
+        callback = getattr(self.callbacks, f"on_{wanted.kind.value}")
         if callback is None or not partitions:
             return
         gained = partitions if wanted.kind is CallbackKind.ASSIGNED else ()

@@ -55,7 +55,7 @@ class Authenticator:
         """Return the next request; `None`: the login has succeeded.
 
         Raises:
-            AuthenticationRefused: the broker refuses it, or is not who it says.
+            AuthenticationRefused: the broker refuses it, or fails to prove itself.
         """
         if isinstance(answer, SaslHandshakeResponse):
             self._check_handshake(answer)

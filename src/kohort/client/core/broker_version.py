@@ -1,4 +1,4 @@
-"""The software of a broker, by its answer to ApiVersions, for messages that say what it cannot do.
+"""The software of a broker, by its answer to ApiVersions, for messages about features that it lacks.
 
 Source: KIP-584 (features); kohort's own tag (docs/reference/private-protocol.md); Kafka's `MetadataVersion`.
 """

@@ -139,8 +139,6 @@ class UpdatedMember(Protocol):
 class ReceivedUpdates:
     """The way of news from fetches and commits to the member, and of its word back."""
 
-    __slots__ = ("_heard", "_is_heard", "_is_wanted", "_number", "_said", "_word", "era", "member")
-
     def __init__(self, *, is_wanted: bool) -> None:
         self._is_wanted = is_wanted
         #: The member; `None` without one.

@@ -20,7 +20,7 @@ from kohort.client.core.host import Host
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 
 E = TypeVar("E")
-#: What a client that nobody has closed may take when its loop ends.
+#: Seconds that a client takes at most to end with its loop, if the application has not closed it.
 _FAREWELL_S: Final = 5.0
 
 
@@ -103,7 +103,7 @@ class InLoop(Host[E]):
         self._check_place()
 
     def warn_unclosed(self) -> None:
-        """Say what Python says of files and sockets that nobody has closed, if it has started and not ended; once."""
+        """Raise a `ResourceWarning`, once, if it has started and not ended, as Python does for unclosed sockets."""
         if self._loop is None or self._ended.is_set() or self._is_unclosed_said:
             return
         self._is_unclosed_said = True
@@ -164,8 +164,6 @@ _ROUND_S: Final = 0.005
 
 class Rounds:
     """The rounds that one client gives to the loop's other tasks, while it goes on and on and awaits nothing."""
-
-    __slots__ = ("_last_s",)
 
     def __init__(self) -> None:
         self._last_s = 0.0

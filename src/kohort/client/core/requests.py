@@ -76,18 +76,6 @@ M = TypeVar("M", bound=Message)
 class Requests:
     """The actions of one call of `handle`, and the takers of all outstanding answers."""
 
-    __slots__ = (
-        "_actions",
-        "_latest",
-        "_next_token",
-        "_throttled_ms",
-        "_waiting",
-        "on_end",
-        "request_timeout_ms",
-        "retry",
-        "wake_all",
-    )
-
     def __init__(self, *, request_timeout_ms: int, retry: Backoff) -> None:
         self.request_timeout_ms: Final = request_timeout_ms
         #: Pauses before a failed request is sent again.
@@ -103,7 +91,7 @@ class Requests:
         #: Called after the end of every request, with the broker, the answer and the time.
         self.on_end: Callable[[Endpoint, Answer, int], None] | None = None
         #: Wakes every part of the machine.
-        self.wake_all: Callable[[], None] = _wake_nothing
+        self.wake_all: Callable[[], None] = lambda: None
 
     def send(
         self,
@@ -194,10 +182,6 @@ class Requests:
         """Return every action queued since the last call, in order."""
         actions, self._actions = self._actions, []
         return actions
-
-
-def _wake_nothing() -> None:
-    """Wake no part: the machine looks at all of them after each event."""
 
 
 def message_of(answer: Answer, expected: type[M]) -> M | None:

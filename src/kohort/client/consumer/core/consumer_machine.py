@@ -39,10 +39,6 @@ from kohort.errors import BrokersUnreachableError, ErrorCode, KohortError, State
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 
 
-def _no_work(_: int) -> None:
-    """Do nothing: the part has a deadline alone."""
-
-
 class ConsumerMachine:
     """The background of a consumer.
 
@@ -104,7 +100,7 @@ class ConsumerMachine:
         """Put the parts into the schedule; each may bring work for the parts behind it."""
         schedule, group = self._schedule, self._group
         self._requests.wake_all = schedule.wake_all
-        schedule.add(_no_work, lambda: None if self._closing is None else self._closing.deadline_ms)
+        schedule.add(lambda _: None, lambda: None if self._closing is None else self._closing.deadline_ms)
         self.wake_member = schedule.add(
             self._work_member, lambda: None if self._member is None else self._member.next_deadline()
         )
@@ -167,7 +163,7 @@ class ConsumerMachine:
     def _work_member(self, now_ms: int) -> None:
         if self._member is not None:
             if self._closing is not None and self._closing.is_forgotten:
-                self._member.answer_for_nobody(now_ms)
+                self._member.answer_open_callbacks(now_ms)
             self._member.work(now_ms)
             self._wake_speech()
         self._wake_telling()

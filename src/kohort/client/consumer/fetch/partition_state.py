@@ -82,10 +82,6 @@ class Reading:
         return self.offset is not None and not (self.is_paused or self.is_stuck or self.is_over or self.is_bygone)
 
 
-def _wake_nothing() -> None:
-    """Wake no part: the readings belong to no machine yet."""
-
-
 class Readings:
     """The partitions that are being read."""
 
@@ -134,9 +130,9 @@ class Readings:
         #: Readings without an offset that pause after a refusal.
         self._resting: dict[Reading, None] = {}
         #: Wake this part of the machine, the fetches, and the parts that follow the topics.
-        self.wake: Callable[[], None] = _wake_nothing
-        self.wake_fetches: Callable[[], None] = _wake_nothing
-        self.wake_followers: Callable[[], None] = _wake_nothing
+        self.wake: Callable[[], None] = lambda: None
+        self.wake_fetches: Callable[[], None] = lambda: None
+        self.wake_followers: Callable[[], None] = lambda: None
 
     def all(self) -> list[Reading]:
         """Return every reading."""

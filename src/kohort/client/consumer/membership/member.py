@@ -195,7 +195,7 @@ class Member(ABC):
 
     @abstractmethod
     def _is_watched(self) -> bool:
-        """Whether a coordinator is given up that stays silent for a session from now on."""
+        """Return whether the member gives up a coordinator that stays silent for a session from now on."""
 
     @property
     @abstractmethod
@@ -283,7 +283,7 @@ class Member(ABC):
         else:
             self._on_loss_acknowledged(now_ms)
 
-    def answer_for_nobody(self, now_ms: int) -> None:
+    def answer_open_callbacks(self, now_ms: int) -> None:
         """Count every open callback as answered, without progress, because the application is gone."""
         while (wanted := self.callbacks.open) is not None:
             self.on_callback_done(events.CallbackDone(number=wanted.number, consumed={}, starts={}), now_ms)
@@ -670,8 +670,6 @@ class HeartbeatSchedule:
     Laws: the interval counts from when a heartbeat is sent, never from its answer. A hold is no silence of the broker.
     Source: requirement H1; KIP-848 (the coordinator sets the interval); Apache Kafka's clients, which count so.
     """
-
-    __slots__ = ("_cuts",)
 
     def __init__(self) -> None:
         #: Holds in a row that were cut.
