@@ -2,7 +2,7 @@
 
 Laws: a refusal is a value of the protocol (`Refused` carries an `ErrorCode` and becomes a reply at one place);
 a caller error is an exception with typed fields that says what to do; a bug is an assertion with its story.
-Source: Apache Kafka's error codes; architecture rule 15.
+Source: Apache Kafka's error codes.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ MemberId = NewType("MemberId", str)
 TopicId = NewType("TopicId", bytes)
 #: Identifies one input (request, deadline, change of topics) and everything that it caused.
 CauseId = NewType("CauseId", int)
-#: Addresses the answer of one request; given out by the shell, opaque to cores.
-RequestToken = NewType("RequestToken", int)
+#: Addresses the answer of one request, and is the cause of what it leads to; given out by the shell, opaque to cores.
+RequestToken = NewType("RequestToken", CauseId)
 
 ZERO_TOPIC_ID: Final = TopicId(bytes(16))
 #: Kafka's names of internal topics.

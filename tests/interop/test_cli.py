@@ -399,7 +399,7 @@ def test_why_says_what_led_to_what(address: str, group: kohort.Consumer) -> None
     why = ("group", "why", "workers", "--bootstrap", address)
     last, phases = said(run_kohort(*why, "--last"))
     assert re.search(
-        r" the rebalance to epoch \d+, because \S+ left: nobody has work:0-1 of \S+ any more; it took ", last
+        r" the rebalance to epoch \d+, because \S+ left: work:0-1 of \S+ have no owner any more; it took ", last
     )
     assert re.fullmatch(r" +gathered in \S+ ms, computed in \S+ ms, not taken yet", phases)
     assert said(run_kohort(*why)) == [last, phases, "the group has no members"]

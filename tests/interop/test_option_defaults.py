@@ -11,7 +11,7 @@ import pytest
 from kohort.base.options import Option, OptionSet
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
-from kohort.wire import private
+from support import own_configs
 from support.kafka_tools import run_kafka_tool
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
@@ -43,10 +43,10 @@ def as_text(option: Option) -> str:
 @pytest.mark.parametrize(
     ("options", "config_class", "ours"),
     [
-        (BROKER_OPTIONS, "kafka.server.KafkaConfig", private.BROKER_CONFIGS),
-        (CONSUMER_OPTIONS, "org.apache.kafka.clients.consumer.ConsumerConfig", private.CONSUMER_CONFIGS),
-        (PRODUCER_OPTIONS, "org.apache.kafka.clients.producer.ProducerConfig", private.PRODUCER_CONFIGS),
-        (ADMIN_OPTIONS, "org.apache.kafka.clients.admin.AdminClientConfig", private.CLIENT_CONFIGS),
+        (BROKER_OPTIONS, "kafka.server.KafkaConfig", own_configs.BROKER_CONFIGS),
+        (CONSUMER_OPTIONS, "org.apache.kafka.clients.consumer.ConsumerConfig", own_configs.CONSUMER_CONFIGS),
+        (PRODUCER_OPTIONS, "org.apache.kafka.clients.producer.ProducerConfig", own_configs.PRODUCER_CONFIGS),
+        (ADMIN_OPTIONS, "org.apache.kafka.clients.admin.AdminClientConfig", own_configs.CLIENT_CONFIGS),
     ],
     ids=["broker", "consumer", "producer", "admin"],
 )

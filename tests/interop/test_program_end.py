@@ -161,7 +161,7 @@ def test_what_no_broker_takes_is_counted() -> None:
         nowhere = f"127.0.0.1:{holder.getsockname()[1]}"
         program = SEND.replace("{address!r}", "{address!r}, delivery_timeout_ms=500, request_timeout_ms=400")
         done = run(program.format(address=nowhere, topic="lost", end=""))
-        unasked = "1000 records were not stored, and nobody has asked what send returned for them: "
+        unasked = "1000 records were not stored, and the program has not asked their futures: "
         why = f"topic lost could not be looked up within 500 ms: {nowhere}: Connection refused\n"
         assert done.err == unasked + why
         # One that was asked need not be told again.
@@ -188,7 +188,7 @@ def test_ctrl_c_ends_the_farewell() -> None:
             program.wait_for_lines(1, start="ending")
             program.end(signal.SIGINT)
     assert program.complaints == [
-        "1000 records were not stored, and nobody has asked what send returned for them: "
+        "1000 records were not stored, and the program has not asked their futures: "
         "the producer was closed before this record was acknowledged"
     ]
 

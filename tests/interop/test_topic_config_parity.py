@@ -328,4 +328,4 @@ def test_what_a_power_cut_may_take_is_told_of_topics_of_apache_kafka(apache: Apa
         windows = [topic.loss_window for topic in admin.describe_topics(["plain", "synced", "some"])]
     assert windows == [LossWindow(None, None), None, LossWindow(500, 1_500)]
     told = run_kohort("topic", "describe", "plain", "--bootstrap", apache.bootstrap_servers).out.splitlines()
-    assert told[1].endswith("a power cut may take whatever the system has not written yet")
+    assert told[1].endswith("a power cut may take all that the system has not written yet")

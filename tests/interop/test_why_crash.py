@@ -48,7 +48,7 @@ def test_members_that_left_just_before_the_crash_are_no_members(tmp_path: Path) 
             )
             found = admin.explain_group("g")
             assert found.last is not None and "a, b, c joined" not in found.last.sentence
-            assert found.summary.endswith("the group is at rest with 1 member: nobody is waited for")
+            assert found.summary.endswith("the group is at rest with 1 member: nothing is waited for")
         members[0].close(0)
 
 

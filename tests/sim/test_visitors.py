@@ -14,7 +14,7 @@ VISITED = Scenario(
     pause_between_ms=(100, 600),
     weights={"visit": 1},
     same_topics=("t",),
-    settings=build_settings(window_ms=50, rebalance_interval_ms=100),
+    settings=build_settings(group_consumer_assignment_window_ms=50, group_consumer_rebalance_heartbeat_interval_ms=100),
 )
 
 

@@ -7,7 +7,7 @@ from support.mixed_dialogue import MixedDialogue, subscription
 from support.situations import again, classic, leave, says, settled
 
 
-@says("the rebalance to generation 1, because client-x joined: client-x took t:0-3, which nobody had; it took 0 ms")
+@says("the rebalance to generation 1, because client-x joined: client-x took t:0-3, which had no owner; it took 0 ms")
 def classic_first_member() -> MixedDialogue:
     group, _ = classic(x=[0, 1, 2, 3])
     return group
@@ -15,7 +15,7 @@ def classic_first_member() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 2, because client-y joined: client-y took t:2-3 from client-x; it took 2.0 s;"
-    " client-x took 2.0 s to join again; 2 partitions were read by nobody for at most 2.0 s"
+    " client-x took 2.0 s to join again; 2 partitions were unread for at most 2.0 s"
 )
 def classic_second_member() -> MixedDialogue:
     group, clients = classic(x=[0, 1, 2, 3])
@@ -28,7 +28,7 @@ def classic_second_member() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 3, because client-y left (the consumer is being closed): client-x took t:2-3 "
-    "from client-y; it took 0 ms; 2 partitions were read by nobody for at most 1.0 s"
+    "from client-y; it took 0 ms; 2 partitions were unread for at most 1.0 s"
 )
 def classic_member_leaves() -> MixedDialogue:
     group, clients = classic(x=[0, 1], y=[2, 3])
@@ -40,7 +40,7 @@ def classic_member_leaves() -> MixedDialogue:
 @says(
     "the rebalance to generation 3, because client-y was silent for the whole session timeout: client-x took "
     "t:2-3 from client-y; it took 1.0 s, 10 s after the last sign of client-y; client-x took 1.0 s to join "
-    "again (meanwhile: told that the group rebalances); 2 partitions were read by nobody for at most 11 s; a "
+    "again (meanwhile: told that the group rebalances); 2 partitions were unread for at most 11 s; a "
     "member may be silent for 10 s, its session timeout, before it is missed"
 )
 def classic_member_is_silent() -> MixedDialogue:
@@ -54,7 +54,7 @@ def classic_member_is_silent() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 3, because client-z joined, client-y did not join again in time: client-z "
-    "took t:2-3 from client-y; it took 60 s; 2 partitions were read by nobody for at most 60 s"
+    "took t:2-3 from client-y; it took 60 s; 2 partitions were unread for at most 60 s"
 )
 def classic_member_does_not_join_again() -> MixedDialogue:
     group, clients = classic(x=[0, 1], y=[2, 3])
@@ -70,7 +70,7 @@ def classic_member_does_not_join_again() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 4, because client-y did not ask for its part in time: client-x took t:2-3 "
-    "from client-y; it took 0 ms; 2 partitions were read by nobody for at most 1.0 s"
+    "from client-y; it took 0 ms; 2 partitions were unread for at most 1.0 s"
 )
 def classic_member_does_not_ask_for_its_part() -> MixedDialogue:
     group, clients = classic(x=[0, 1], y=[2, 3])
@@ -103,7 +103,7 @@ def classic_member_is_removed_by_its_name() -> MixedDialogue:
 
 
 @says(
-    "a rebalance, because client-y asked for another assignor: who shall own what is not known yet; "
+    "a rebalance, because client-y asked for another assignor: the target assignment is not known yet; "
     "it has been going on for 0 ms"
 )
 def classic_member_changes_its_assignor() -> MixedDialogue:
@@ -112,7 +112,7 @@ def classic_member_changes_its_assignor() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to generation 3, because client-y subscribed anew: nobody had to move; it took 0 ms")
+@says("the rebalance to generation 3, because client-y subscribed anew: no partition had to move; it took 0 ms")
 def classic_member_changes_its_subscription() -> MixedDialogue:
     group, clients = classic(x=[0, 1], y=[2, 3])
     clients["y"].topics = ("t", "u")
@@ -121,7 +121,7 @@ def classic_member_changes_its_subscription() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to generation 3, because client-x joined again: nobody had to move; it took 1.0 s; "
+    "the rebalance to generation 3, because client-x joined again: no partition had to move; it took 1.0 s; "
     "client-y took 500 ms to join again"
 )
 def classic_leader_joins_again() -> MixedDialogue:
@@ -132,7 +132,7 @@ def classic_leader_joins_again() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 3, because client-x joined again: client-x took t:2 from client-y; it took "
-    "4.0 s; client-x took 4.0 s to share the partitions out; 1 partition was read by nobody for at most 4.0 s"
+    "4.0 s; client-x took 4.0 s to share the partitions out; 1 partition was unread for at most 4.0 s"
 )
 def classic_leader_is_slow() -> MixedDialogue:
     group, clients = classic(x=[0, 1], y=[2, 3])
@@ -150,8 +150,8 @@ def classic_leader_is_slow() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 3, because client-y lost the connection and did not come back: client-x took "
-    "t:2-3 from client-y; it took 0 ms, 1.0 s after the last sign of client-y; 2 partitions were read by "
-    "nobody for up to 1.0 s"
+    "t:2-3 from client-y; it took 0 ms, 1.0 s after the last sign of client-y; 2 partitions were unread "
+    "for up to 1.0 s"
 )
 def classic_connection_is_lost() -> MixedDialogue:
     group = MixedDialogue({"t": 4}, group_disconnect_grace_ms=1_000)
@@ -164,7 +164,7 @@ def classic_connection_is_lost() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 3, because client-z joined, client-y left: client-z took t:2-3 from client-y;"
-    " it took 300 ms; client-x took 300 ms to join again; 2 partitions were read by nobody for at most 300 ms"
+    " it took 300 ms; client-x took 300 ms to join again; 2 partitions were unread for at most 300 ms"
 )
 def classic_members_come_and_go_while_it_rebalances() -> MixedDialogue:
     group, clients = classic(x=[0, 1], y=[2, 3])
@@ -178,7 +178,7 @@ def classic_members_come_and_go_while_it_rebalances() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 3, because client-x joined again: client-y took t:2-3 from client-x; it took "
-    "0 ms; 2 partitions were read by nobody for at most 800 ms"
+    "0 ms; 2 partitions were unread for at most 800 ms"
 )
 def classic_cooperative_hand_over() -> MixedDialogue:
     group, clients = classic(x=[0, 1, 2, 3])
@@ -203,7 +203,7 @@ def classic_third_member() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to generation 1, because connect-1 joined: nobody had to move; it took 0 ms")
+@says("the rebalance to generation 1, because connect-1 joined: no partition had to move; it took 0 ms")
 def classic_group_that_is_no_consumer_s() -> MixedDialogue:
     group = MixedDialogue()
     group.join(fresh="w-1", client_id="connect-1", protocol_type="connect", protocols=[("sessioned", b"url")])
@@ -231,8 +231,8 @@ def now_a_classic_leader_has_to_share_out() -> MixedDialogue:
 
 
 @says(
-    "client-y had t:0 for 1.0 s, until client-y left; then client-x has t:0, for 1.0 s by now (nobody had read"
-    " it for at most 1.5 s)"
+    "client-y had t:0 for 1.0 s, until client-y left; then client-x has t:0, for 1.0 s by now (it was "
+    "unread for at most 1.5 s)"
 )
 def owners_of_a_classic_partition() -> MixedDialogue:
     group, clients = classic(x=[1, 2], y=[0, 3])
@@ -244,8 +244,8 @@ def owners_of_a_classic_partition() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to generation 2, because one joined: client-x took t:0-1, which nobody had, one took "
-    "t:2-3, which nobody had; "
+    "the rebalance to generation 2, because one joined: client-x took t:0-1, which had no owner, one took "
+    "t:2-3, which had no owner; "
     "it took 0 ms"
 )
 def classic_static_member_comes_back() -> MixedDialogue:
@@ -332,7 +332,7 @@ def last_member_of_the_consumer_protocol_leaves() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 3, because b was silent for the whole session timeout: a took t:2-3 from b; it "
-    "took 0 ms, 45 s after the last sign of b; 2 partitions were read by nobody for at most 45 s; a member may"
+    "took 0 ms, 45 s after the last sign of b; 2 partitions were unread for at most 45 s; a member may"
     " be silent for 45 s, its session timeout, before it is missed"
 )
 def member_is_silent_after_a_restart() -> MixedDialogue:
@@ -347,7 +347,7 @@ def member_is_silent_after_a_restart() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 1.0 s; a took 1.0 s to give up "
-    "t:2-3; 2 partitions were read by nobody for at most 700 ms"
+    "t:2-3; 2 partitions were unread for at most 700 ms"
 )
 def hand_over_goes_on_after_a_restart() -> MixedDialogue:
     group = settled("a")
@@ -362,7 +362,7 @@ def hand_over_goes_on_after_a_restart() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 3, because client-z joined: client-z took t:1 from client-x, client-z took "
-    "t:3 from client-y; it took 400 ms; client-x took 400 ms to join again; 2 partitions were read by nobody "
+    "t:3 from client-y; it took 400 ms; client-x took 400 ms to join again; 2 partitions were unread "
     "for at most 400 ms"
 )
 def classic_group_rebalances_after_a_restart() -> MixedDialogue:

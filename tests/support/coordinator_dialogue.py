@@ -1,7 +1,7 @@
 """A coordinator in a test: say what members send, read what they are answered, let time pass, restart it.
 
 After every step, or every n-th for a large group, the invariants are checked, and the log is folded again: what it
-gives is the living state. A request that is answered twice, or an answer that nobody asked for, fails the test at once.
+gives is the living state. A request that is answered twice, or an answer without a request, fails the test at once.
 """
 
 from __future__ import annotations

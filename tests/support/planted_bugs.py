@@ -63,7 +63,7 @@ OWN = Scenario(
     groups=SLOW.groups,
     topics={"t": 3, "u": 1},
     weights={"join": 2, "leave": 1, "visit": 1, "subscribe": 1, "bounce": 1},
-    settings=build_settings(assignors=(OWN_ASSIGNOR,)),
+    settings=build_settings(group_consumer_assignors=(OWN_ASSIGNOR,)),
     static_share=0.3,
 )
 #: Members that run assignors themselves, which fail in each way.
@@ -109,7 +109,7 @@ CLOCK_SET = Scenario(
         "stall_broker": 1,
         "crash_broker": 1,
     },
-    settings=replace(build_settings(window_ms=50), group_moves_per_second=2.0),
+    settings=replace(build_settings(group_consumer_assignment_window_ms=50), group_moves_per_second=2.0),
     static_share=0.3,
     clock_jumps_ms=7_200_000,
 )
@@ -118,7 +118,7 @@ LEFT_ALONE = Scenario(
     groups=tuple(GroupPlan(group_id=group_id, kind="consumer", member_count=2) for group_id in ("blue", "red")),
     topics={"t": 6, "u": 3},
     weights={"join": 3, "leave": 1, "subscribe": 1, "grow_topic": 1, "administrate": 2},
-    settings=build_settings(assignors=("external",)),
+    settings=build_settings(group_consumer_assignors=("external",)),
 )
 #: Moves begin one by one.
 PACED = Scenario(

@@ -69,14 +69,14 @@ def again(group: MixedDialogue, *clients: ClassicClient, after_ms: int = 0, shar
 # The consumer protocol.
 
 
-@says("the rebalance to epoch 1, because a joined: a took t:0-3, which nobody had; it took 0 ms")
+@says("the rebalance to epoch 1, because a joined: a took t:0-3, which had no owner; it took 0 ms")
 def first_member() -> MixedDialogue:
     return settled("a")
 
 
 @says(
     "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 390 ms; a took 300 ms to give up"
-    " t:2-3; 2 partitions were read by nobody for at most 390 ms"
+    " t:2-3; 2 partitions were unread for at most 390 ms"
 )
 def second_member_takes_half() -> MixedDialogue:
     group = settled("a")
@@ -90,8 +90,8 @@ def second_member_takes_half() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 3, because b left: a took t:2-3 from b; it took 200 ms; 2 partitions were read by "
-    "nobody for at most 1.1 s"
+    "the rebalance to epoch 3, because b left: a took t:2-3 from b; it took 200 ms; 2 partitions were unread "
+    "for at most 1.1 s"
 )
 def member_leaves() -> MixedDialogue:
     group = settled("a", "b")
@@ -103,7 +103,7 @@ def member_leaves() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 3, because b was silent for the whole session timeout: a took t:2-3 from b; it "
-    "took 900 ms, 45 s after the last sign of b; 2 partitions were read by nobody for at most 46 s; a member "
+    "took 900 ms, 45 s after the last sign of b; 2 partitions were unread for at most 46 s; a member "
     "may be silent for 45 s, its session timeout, before it is missed"
 )
 def member_is_silent() -> MixedDialogue:
@@ -117,7 +117,7 @@ def member_is_silent() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 3, because a did not give its partitions up in time: b took t:0-3 from a; it took "
-    "0 ms; 4 partitions were read by nobody for at most 60 s"
+    "0 ms; 4 partitions were unread for at most 60 s"
 )
 def member_does_not_give_up_in_time() -> MixedDialogue:
     group = settled("a")
@@ -133,7 +133,7 @@ def member_does_not_give_up_in_time() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 3, because b was removed by an administrator (scaled in): a took t:2-3 from b; it "
-    "took 0 ms; 2 partitions were read by nobody for at most 900 ms"
+    "took 0 ms; 2 partitions were unread for at most 900 ms"
 )
 def administrator_removes_a_member() -> MixedDialogue:
     group = settled("a", "b")
@@ -144,7 +144,7 @@ def administrator_removes_a_member() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 4, because b, c were removed by an administrator: a took t:2 from b, a took t:3 "
-    "from c; it took 0 ms; 2 partitions were read by nobody for at most 900 ms"
+    "from c; it took 0 ms; 2 partitions were unread for at most 900 ms"
 )
 def administrator_removes_two() -> MixedDialogue:
     group = settled("a", "b", "c")
@@ -155,7 +155,7 @@ def administrator_removes_two() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 3, because b lost the connection and did not come back: a took t:2-3 from b; it "
-    "took 4.9 s, 5.1 s after the last sign of b; 2 partitions were read by nobody for up to 10 s"
+    "took 4.9 s, 5.1 s after the last sign of b; 2 partitions were unread for up to 10 s"
 )
 def connection_is_lost() -> MixedDialogue:
     group = settled("a", "b", group_disconnect_grace_ms=1_000)
@@ -166,8 +166,8 @@ def connection_is_lost() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 3, because the topics changed: a took t:4, which nobody had, b took t:5, which "
-    "nobody had; "
+    "the rebalance to epoch 3, because the topics changed: a took t:4, which had no owner, b took t:5, which "
+    "had no owner; "
     "it took 0 ms"
 )
 def topic_grows() -> MixedDialogue:
@@ -178,7 +178,7 @@ def topic_grows() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 2, because the topics changed: nobody has t:0-3 of a any more, but a has nothing: "
+    "the rebalance to epoch 2, because the topics changed: t:0-3 of a have no owner any more, but a has nothing: "
     "there is no topic that it subscribes to (t); it took 0 ms"
 )
 def topic_is_deleted() -> MixedDialogue:
@@ -188,7 +188,7 @@ def topic_is_deleted() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 2, because the topics changed: a took u:0-1, which nobody had; it took 0 ms")
+@says("the rebalance to epoch 2, because the topics changed: a took u:0-1, which had no owner; it took 0 ms")
 def topic_is_made() -> MixedDialogue:
     group = MixedDialogue({"t": 1})
     group.heartbeat("a", epoch=0, topics=["t", "u"], client_id="a")
@@ -198,7 +198,7 @@ def topic_is_made() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 2, because the topics changed: a took tea:0, which nobody had; it took 0 ms")
+@says("the rebalance to epoch 2, because the topics changed: a took tea:0, which had no owner; it took 0 ms")
 def pattern_meets_a_new_topic() -> MixedDialogue:
     group = MixedDialogue({"t": 1})
     group.heartbeat("a", epoch=0, topics=[], subscribed_topic_regex="t.*", client_id="a")
@@ -208,7 +208,7 @@ def pattern_meets_a_new_topic() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 2, because a subscribed anew: a took u:0-1, which nobody had; it took 0 ms")
+@says("the rebalance to epoch 2, because a subscribed anew: a took u:0-1, which had no owner; it took 0 ms")
 def subscription_changes() -> MixedDialogue:
     group = settled("a", topics={"t": 1, "u": 2})
     group.heartbeat("a", epoch=1, topics=["t", "u"], client_id="a")
@@ -216,7 +216,7 @@ def subscription_changes() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 3, because a asked for another assignor: nobody had to move; it took 0 ms")
+@says("the rebalance to epoch 3, because a asked for another assignor: no partition had to move; it took 0 ms")
 def assignor_changes() -> MixedDialogue:
     group = settled("a", "b")
     group.heartbeat("a", epoch=2, server_assignor="range", client_id="a")
@@ -241,7 +241,7 @@ def two_join_in_one_window() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 5, because c joined, b left: c took t:2-3 from b; it took 80 ms; 2 partitions were"
-    " read by nobody for at most 980 ms"
+    " unread for at most 980 ms"
 )
 def one_joins_and_one_leaves_in_one_window() -> MixedDialogue:
     group = settled("a", "b", group_consumer_assignment_window_ms=50)
@@ -295,7 +295,7 @@ def administrator_moves_a_partition() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 3, because c joined: b took t:2 from a, c took t:3 from a; it took 100 ms; a took "
-    "500 ms to give up t:2-3; 2 partitions were read by nobody for at most 500 ms"
+    "500 ms to give up t:2-3; 2 partitions were unread for at most 500 ms"
 )
 def another_joins_before_the_end() -> MixedDialogue:
     group = settled("a")
@@ -308,20 +308,20 @@ def another_joins_before_the_end() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 2, because a left: nobody has t:0-3 of a any more; it took 0 ms")
+@says("the rebalance to epoch 2, because a left: t:0-3 of a have no owner any more; it took 0 ms")
 def last_member_leaves() -> MixedDialogue:
     group = settled("a")
     group.leave("a")
     return group
 
 
-@says("the rebalance to epoch 2, because b joined: nobody had to move; it took 0 ms")
+@says("the rebalance to epoch 2, because b joined: no partition had to move; it took 0 ms")
 def more_members_than_partitions() -> MixedDialogue:
     return settled("a", "b", topics={"t": 1})
 
 
 @says(
-    "the rebalance to epoch 2, because a joined: a took t:0-1, which nobody had; it took 700 ms; "
+    "the rebalance to epoch 2, because a joined: a took t:0-1, which had no owner; it took 700 ms; "
     "assignor mine took 700 ms to assign"
 )
 def assignor_of_ones_own_is_slow() -> MixedDialogue:
@@ -334,7 +334,7 @@ def assignor_of_ones_own_is_slow() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 2, because a joined: a took t:0-1, which nobody had; it took 1.7 s; "
+    "the rebalance to epoch 2, because a joined: a took t:0-1, which had no owner; it took 1.7 s; "
     "assignor mine took 700 ms to assign and failed: ValueError: no idea"
 )
 def assignor_of_ones_own_fails() -> MixedDialogue:
@@ -350,7 +350,7 @@ def assignor_of_ones_own_fails() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 3.0 s; a took 3.0 s to give up "
-    "t:2-3 (meanwhile: refused: STALE_MEMBER_EPOCH); 2 partitions were read by nobody for at most 3.0 s"
+    "t:2-3 (meanwhile: refused: STALE_MEMBER_EPOCH); 2 partitions were unread for at most 3.0 s"
 )
 def giver_is_refused_meanwhile() -> MixedDialogue:
     group = settled("a")
@@ -363,8 +363,8 @@ def giver_is_refused_meanwhile() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 3, because a left: b took t:0-3 from a; it took 0 ms; 4 partitions were read by "
-    "nobody for at most 3.0 s"
+    "the rebalance to epoch 3, because a left: b took t:0-3 from a; it took 0 ms; 4 partitions were unread "
+    "for at most 3.0 s"
 )
 def giver_leaves_meanwhile() -> MixedDialogue:
     group = settled("a")
@@ -396,7 +396,7 @@ def now_nobody_has_heard_of_it() -> MixedDialogue:
 @says(
     "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 3.1 s; a took 3.0 s to hear that"
     " it has to give up t:2-3, out of reach until its next heartbeat (meanwhile: 2 commits); 2 partitions were"
-    " read by nobody for at most 100 ms"
+    " unread for at most 100 ms"
 )
 def giver_commits_and_hears_late() -> MixedDialogue:
     group = settled("a")
@@ -412,7 +412,7 @@ def giver_commits_and_hears_late() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 4.0 s; a took 4.0 s to give up "
-    "t:2-3 (meanwhile: 4 heartbeats, 3 commits); 2 partitions were read by nobody for at most 4.0 s"
+    "t:2-3 (meanwhile: 4 heartbeats, 3 commits); 2 partitions were unread for at most 4.0 s"
 )
 def giver_works_on_before_it_gives_up() -> MixedDialogue:
     group = settled("a")
@@ -506,7 +506,7 @@ def now_a_member_is_silent() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 3 goes on: who shall own what is not known yet")
+@says("the rebalance to epoch 3 goes on: the target assignment is not known yet")
 def now_the_window_is_open() -> MixedDialogue:
     group = settled("a", group_consumer_assignment_window_ms=50)
     group.heartbeat("b", epoch=0, client_id="b")
@@ -521,7 +521,7 @@ def now_the_assignor_is_at_work() -> MixedDialogue:
     return group
 
 
-@says("the group is at rest with 2 members: nobody is waited for")
+@says("the group is at rest with 2 members: nothing is waited for")
 def now_all_is_quiet() -> MixedDialogue:
     return settled("a", "b")
 
@@ -538,7 +538,7 @@ def now_the_group_is_gone() -> MixedDialogue:
     return group
 
 
-@says("a had t:0 for 1.0 s, until a left; then b has t:0, for 2.0 s by now (nobody had read it for at most 1.4 s)")
+@says("a had t:0 for 1.0 s, until a left; then b has t:0, for 2.0 s by now (it was unread for at most 1.4 s)")
 def owners_of_a_partition_that_moved_twice() -> MixedDialogue:
     group = settled("a")
     group.leave("a")

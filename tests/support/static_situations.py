@@ -19,7 +19,7 @@ def now_a_static_member_is_away() -> MixedDialogue:
 
 @says(
     "one had t:0 for 5.0 s, until one came back under the same name; then one has t:0, for 1.0 s by now "
-    "(nobody had read it for at most 5.0 s)"
+    "(it was unread for at most 5.0 s)"
 )
 def owners_when_a_static_member_comes_back() -> MixedDialogue:
     group = MixedDialogue({"t": 1})
@@ -34,7 +34,7 @@ def owners_when_a_static_member_comes_back() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 3, because one was silent for the whole session timeout: a took t:2-3 from one; it"
-    " took 0 ms, 45 s after the last sign of one; 2 partitions were read by nobody for at most 45 s; a member "
+    " took 0 ms, 45 s after the last sign of one; 2 partitions were unread for at most 45 s; a member "
     "may be silent for 45 s, its session timeout, before it is missed"
 )
 def static_member_does_not_come_back() -> MixedDialogue:
@@ -48,7 +48,7 @@ def static_member_does_not_come_back() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 3, because one came back under the same name: a took t:1 from one, one took "
-    "u:0-1, which nobody had; "
+    "u:0-1, which had no owner; "
     "it took 10 ms; one took 10 ms to hear that it has to give up t:1, out of reach until its next heartbeat"
 )
 def static_member_subscribes_anew_when_it_comes_back() -> MixedDialogue:
@@ -84,7 +84,7 @@ def now_a_member_of_a_static_group_is_offline() -> MixedDialogue:
     return group
 
 
-@says("the group is at rest with 2 members: nobody is waited for")
+@says("the group is at rest with 2 members: nothing is waited for")
 def now_a_member_of_a_static_group_is_back() -> MixedDialogue:
     group = static_group()
     group.heartbeat("b", epoch=group.member("a").member_epoch, client_id="b", instance_id="two")

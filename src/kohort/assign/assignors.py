@@ -12,20 +12,19 @@ from typing import Final
 from kohort.assign.choice import kernels
 from kohort.assign.interface import Assignable, Assignor
 from kohort.assign.moves import limit_moves
-from kohort.assign.subscribers import order_members, subscribers_in_order
+from kohort.assign.subscribers import order_members, ranks_of, subscribers_in_order
 from kohort.assign.uniform import Uniform, assign_evenly, assign_homogeneous, fill_heterogeneous
-
-# The range assignor: each topic's partitions in order, cut into one range per subscriber.
-#
-# Laws: computed anew each time; members of equal subscriptions get the same partition numbers of every topic with the
-# same number of partitions, so that they can join them. `imbalance` has no meaning here; `max_moves` delays moves,
-# and while it does so equal numbers may be apart.
-# Source: Apache Kafka 4.3's server-side range assignor: static members come first, by their names, and keep their
-# ranges wherever they come back; then the others, by their ids.
 
 
 class Range:
-    """The assignor `range`: ranges of each topic, co-partitioned topics alike."""
+    """The assignor `range`: ranges of each topic, co-partitioned topics alike.
+
+    Laws: computed anew each time; members of equal subscriptions get the same partition numbers of every topic with the
+    same number of partitions, so that they can join them. `imbalance` has no meaning here; `max_moves` delays moves,
+    and while it does so equal numbers may be apart.
+    Source: Apache Kafka 4.3's server-side range assignor: static members come first, by their names, and keep their
+    ranges wherever they come back; then the others, by their ids.
+    """
 
     name: Final = "range"
 
@@ -39,16 +38,14 @@ class Range:
         return limit_moves(group, owner)
 
 
-# The round-robin assignor: all partitions of all topics in one line, dealt to the members in turns.
-#
-# Laws: computed anew each time, so that one member more can move most partitions: `sticky` and `uniform` move fewer. A
-# member that does not subscribe to a topic misses its turn there. `imbalance` has no meaning here; `max_moves` delays
-# moves.
-# Source: Apache Kafka's round-robin assignor (client side), over topics in the order of their names.
-
-
 class RoundRobin:
-    """The assignor `roundrobin`: partitions in turns."""
+    """The assignor `roundrobin`: partitions in turns.
+
+    Laws: computed anew each time, so that one member more can move most partitions: `sticky` and `uniform` move fewer.
+    A member that does not subscribe to a topic misses its turn there. `imbalance` has no meaning here; `max_moves`
+    delays moves.
+    Source: Apache Kafka's round-robin assignor (client side), over topics in the order of their names.
+    """
 
     name: Final = "roundrobin"
 
@@ -56,9 +53,7 @@ class RoundRobin:
         """Return the new owners: each partition goes to the next subscriber in the circle of members."""
         owner = group.owner[:]
         order = order_members(group.members)
-        rank = array("i", bytes(4 * len(order)))
-        for place, member in enumerate(order):
-            rank[member] = place
+        rank = ranks_of(order)
         turn = 0
         for topic, receivers in enumerate(subscribers_in_order(group, order)):
             count = group.space.counts[topic]
@@ -72,20 +67,18 @@ class RoundRobin:
         return limit_moves(group, owner)
 
 
-# The sticky assignor: even loads, but no move that does not pay.
-#
-# It differs from `uniform` where members subscribe to different topics. There the last step to the best balance can
-# take a chain: one member gives a partition to a second one, which gives another to a third, and two members are
-# interrupted to even out one partition. `uniform` does that, `sticky` does not. Where all members want the same, the
-# two are equal.
-#
-# Laws: of two members, one never has 2 partitions or more beyond the other if it could give one of them to it. A chain
-# of n moves evens out loads that differ by more than n. Racks and co-partitioned topics play no part.
-# Source: KIP-54 (sticky assignor), whose promises these are; it calls none for chains.
-
-
 class Sticky:
-    """The assignor `sticky`: balance as far as each move pays."""
+    """The assignor `sticky`: balance as far as each move pays.
+
+    It differs from `uniform` where members subscribe to different topics. There the last step to the best balance can
+    take a chain: one member gives a partition to a second one, which gives another to a third, and two members are
+    interrupted to even out one partition. `uniform` does that, `sticky` does not. Where all members want the same, the
+    two are equal.
+
+    Laws: of two members, one never has 2 partitions or more beyond the other if it could give one of them to it. A
+    chain of n moves evens out loads that differ by more than n. Racks and co-partitioned topics play no part.
+    Source: KIP-54 (sticky assignor), whose promises these are; it calls none for chains.
+    """
 
     name: Final = "sticky"
 
@@ -94,16 +87,14 @@ class Sticky:
         return assign_evenly(group, each_move_pays=True)
 
 
-# The assignor for groups with an external scheduler: it assigns unowned partitions and moves none.
-#
-# Laws: an owner that subscribes to its partition's topic keeps it, however uneven that is. Unowned partitions go to
-# subscribers of their topic so that the loads come out as even as they can without a move. Equal input gives equal
-# output. Racks, `max_moves` and `imbalance` play no part: there is no move that they could hold back.
-# Source: requirement H9 (moves that a scheduler asks for); KIP-848 (server-side assignors).
-
-
 class External:
-    """The assignor `external`, which leaves partitions with their owners."""
+    """The assignor `external`, which leaves partitions with their owners.
+
+    Laws: an owner that subscribes to its partition's topic keeps it, however uneven that is. Unowned partitions go to
+    subscribers of their topic so that the loads come out as even as they can without a move. Equal input gives equal
+    output. Racks, `max_moves` and `imbalance` play no part: there is no move that they could hold back.
+    Source: requirement H9 (moves that a scheduler asks for); KIP-848 (server-side assignors).
+    """
 
     name: Final = "external"
 

@@ -2,7 +2,6 @@
 
 Laws: both give the same owners. The environment variable KOHORT_KERNELS chooses when this module is imported: c insists
 on C, python and numpy (there is no such form here) run plain Python; without it C where it was compiled.
-Source: architecture rule 16.
 """
 
 from __future__ import annotations

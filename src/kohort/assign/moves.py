@@ -44,10 +44,7 @@ def spread_of(loads: array[int]) -> int:
 
 
 def limit_moves(group: Assignable, wanted: array[int]) -> array[int]:
-    """Make as many of the moves to `wanted` as `group.max_moves` allows; other partitions stay.
-
-    The next computation goes on from there.
-    """
+    """Make as many of the moves to `wanted` as `group.max_moves` allows; the next computation goes on from there."""
     if group.max_moves == UNLIMITED:
         return wanted
     kept = kept_owners(group)

@@ -70,12 +70,18 @@ def order_members(members: Sequence[AssignableMember]) -> array[int]:
     return order
 
 
-def subscribers_in_order(group: Assignable, order: array[int]) -> Iterator[array[int]]:
-    """Return each topic's subscribers in the given order of all members."""
-    has_static_members = any(member.instance_id is not None for member in group.members)
+def ranks_of(order: array[int]) -> array[int]:
+    """Return each member's place in an order of all members."""
     rank = array("i", bytes(4 * len(order)))
     for place, member in enumerate(order):
         rank[member] = place
+    return rank
+
+
+def subscribers_in_order(group: Assignable, order: array[int]) -> Iterator[array[int]]:
+    """Return each topic's subscribers in the given order of all members."""
+    has_static_members = any(member.instance_id is not None for member in group.members)
+    rank = ranks_of(order)
     # Topics of the same subscribers share their list, mostly as the same object.
     known: dict[int, array[int]] = {}
     for members in group.subscribers:

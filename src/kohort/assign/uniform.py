@@ -137,11 +137,8 @@ def assign_heterogeneous(
 def fill_heterogeneous(space: PartitionSpace, owner: array[int], subscribers: Sequence[Sequence[int]]) -> None:
     """Assign unowned partitions, and move none, where members subscribe to different topics.
 
-    Args:
-        space: what the numbers in `owner` mean.
-        owner: partition -> member, or -1; changed in place. Owners that subscribe keep what they have; on return the
-            sum of the squares of the loads is the least that giving out the rest can lead to.
-        subscribers: per topic of `space`, ascending members that subscribe to it; a topic without any stays unowned.
+    The arguments are those of `assign_heterogeneous`. Owners that subscribe keep what they have; on return the sum of
+    the squares of the loads is the least that giving out the rest can lead to.
     """
     classes = _Classes(space, subscribers, 1 + kernels.largest(owner))
     if not classes.loads:
@@ -194,10 +191,7 @@ class _Classes:
     __slots__ = ("bounds", "free", "loads", "shares", "spans", "subscribers")
 
     def __init__(self, space: PartitionSpace, subscribers: Sequence[Sequence[int]], member_count: int) -> None:
-        """Build the classes of a group.
-
-        `member_count`: at least so many members; others come from `subscribers`.
-        """
+        """Build the classes of a group of `member_count` members or more, by the numbers in `subscribers`."""
         topics_of: dict[bytes, list[int]] = {}
         known: dict[int, bytes] = {}
         for topic, members in enumerate(subscribers):
@@ -292,8 +286,6 @@ def fewest_moves(average: int, free: int, imbalance: int, sum_above: LevelSum, s
         average: of the loads once the free partitions are given out, rounded down.
         free: how many partitions without an owner come to the loads.
         imbalance: the difference beyond 1 that is worth no move.
-        sum_above: of the loads.
-        sum_below: of the loads.
     """
 
     def moves_with(low: int) -> int:

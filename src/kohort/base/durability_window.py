@@ -29,14 +29,14 @@ class LossWindow(NamedTuple):
         >>> LossWindow(10_000, 1_000).told().partition(": ")[2]
         'a power cut may take about the last 10,000 records or 1 s of a partition'
         >>> LossWindow(None, None).told(copies=3).partition(": ")[2]
-        'a power cut of one broker may take whatever its system has not written yet'
+        'a power cut of one broker may take all that its system has not written yet'
         """
         limits = [f"{self.records:,} records"] if self.records is not None else []
         if self.ms is not None:
             limits.append(f"{self.ms:,} ms" if self.ms % 1_000 else f"{self.ms // 1_000:,} s")
-        where, whose, of = (" of one broker", "its", "its copy of ") if copies > 1 else ("", "the", "")
+        where, system, of = (" of one broker", "its system", "its copy of ") if copies > 1 else ("", "the system", "")
         lost = f"about the last {' or '.join(limits)} of {of}a partition" if limits else None
-        lost = lost or f"whatever {whose} system has not written yet"
+        lost = lost or f"all that {system} has not written yet"
         return f"acks=all is answered before records are on disk: a power cut{where} may take {lost}"
 
 

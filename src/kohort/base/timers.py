@@ -123,11 +123,8 @@ class TimerTable(Generic[Key]):
         return key
 
     def shift(self, by_ms: int, *, but_for: Callable[[Key], bool] = lambda _: False) -> None:
-        """Move every deadline by `by_ms`.
-
-        `but_for`: keys whose deadline is a promise.
-        """
-        # Architecture rule 17: a process that stood still fences no member.
+        """Move every deadline by `by_ms`, except those of keys `but_for`, which are promises."""
+        # A process that stood still fences no member.
         for key, place in self._places.items():
             if not but_for(key):
                 self._deadlines[place] += by_ms

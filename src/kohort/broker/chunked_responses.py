@@ -9,18 +9,16 @@ Source: architecture rule 18: 20 ms.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from kohort.broker.connections.request import Framing
+from kohort.broker.context import BrokerContext, Request
+from kohort.broker.groups.coordination import Coordination
+from kohort.broker.limits.requests import MOST_NAMED, check_rows
+from kohort.coordinator.commands import Command, GroupCommand
 from kohort.wire.codec import encode
 from kohort.wire.primitives import encode_uvarint
-
-if TYPE_CHECKING:
-    from kohort.broker.connections.request import Framing, Request
-    from kohort.broker.groups.coordination import Coordination
-    from kohort.coordinator.commands import GroupCommand
-    from kohort.coordinator.decision import ReplyBody
-    from kohort.wire.schema import Message
-
+from kohort.wire.schema import Message
 
 #: A described topic with all its configs takes 0.1 ms, a described group a quarter of that.
 ROWS_PER_TURN: Final = 50
@@ -54,28 +52,49 @@ def rows_asked_for(
 
 
 def rows_of_coordinators(
-    runtime: Coordination, command_of: Callable[[Asked], GroupCommand], row_of: Callable[[Asked, ReplyBody], Row]
+    runtime: Coordination, command_of: Callable[[Asked], GroupCommand], row_of: Callable[[Asked, Any], Row]
 ) -> RowsOf[Asked, Row]:
     """Return a source of rows for which the groups' coordinators are asked."""
     return rows_asked_for(lambda each, take: runtime.ask(command_of(each), take), row_of)
 
 
+def answer_groups(
+    context: BrokerContext,
+    request: Request,
+    group_ids: Sequence[str],
+    command: Callable[..., GroupCommand],
+    row_of: Callable[[str, Any], Row],
+    *,
+    response_of: Callable[[list[Row]], Message],
+) -> None:
+    """Answer `request` with a row for each named group, of the reply of its coordinator to `command`."""
+    # A group that is named twice is answered once: repeated large groups would be more than any client can take.
+    once, runtime = list(dict.fromkeys(group_ids)), context.runtime
+    check_rows(len(once), MOST_NAMED, "groups")
+
+    def command_of(group_id: str) -> GroupCommand:
+        token = runtime.next_token()
+        return command(cause=token, request=token, group_id=group_id)
+
+    answer_rows(context, request, once, rows_of_coordinators(runtime, command_of, row_of), response_of)
+
+
+def ask_shards(runtime: Coordination, command: Callable[..., Command], complete: Callable[[list[Any]], None]) -> None:
+    """Ask every shard; call `complete` with the replies of all."""
+    whole = Gather(runtime.shard_count, complete)
+    for index in range(runtime.shard_count):
+        token = runtime.next_token()
+        runtime.ask_shard(index, token, command(cause=token, request=token), whole.slot(index))
+
+
 def answer_rows(
-    call_soon: Callable[[Callable[[], None]], object],
+    context: BrokerContext,
     request: Request,
     asked: Sequence[Asked],
     rows_of: RowsOf[Asked, Row],
     response_of: Callable[[list[Row]], Message],
 ) -> None:
-    """Answer `request` with a row for each of `asked`.
-
-    Args:
-        call_soon: of the loop.
-        request: is not answered yet.
-        asked: anything, in the order of the rows.
-        rows_of: makes rows of a part of `asked`, which is never empty.
-        response_of: the answer with these rows.
-    """
+    """Answer `request` with a row for each of `asked`; `rows_of` is called with parts that are never empty."""
     if not asked:
         request.answer(response_of([]))
     elif len(asked) <= ROWS_PER_TURN:
@@ -86,7 +105,7 @@ def answer_rows(
 
         rows_of(asked, answer)
     else:
-        _Parts(call_soon, request, asked, rows_of, response_of).go_on()
+        _Parts(context.loop.call_soon, request, asked, rows_of, response_of).go_on()
 
 
 class _Parts(Generic[Asked, Row]):

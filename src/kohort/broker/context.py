@@ -1,4 +1,7 @@
-"""The parts of one broker that every request can reach, put together once by `server`."""
+"""The parts of one broker that every request can reach, put together once by `server`.
+
+`Request` is here as well, since each API takes both.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kohort.broker.batch_validation import BatchValidation
 from kohort.broker.connections.idle_timeouts import Patience, WatchedConnection
 from kohort.broker.connections.memberconnections import MemberConnections
+from kohort.broker.connections.request import Request
 from kohort.broker.fetch.fetchsessions import FetchSessions, trim_heap
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
 from kohort.broker.groups.membership_updates import MembershipUpdates
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
     from kohort.broker.topics.leadership import Leadership
     from kohort.broker.topics.metadata import Cluster
     from kohort.storage.store import Store
+
+
+__all__ = ["BrokerContext", "Request"]
 
 
 class BrokerContext:

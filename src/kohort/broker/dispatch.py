@@ -18,18 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.broker.connections.request import Buffer
 from kohort.broker.limits.requests import Decoder, bounded_decode
 from kohort.errors import RemoteProtocolError
+from kohort.wire import registry
 from kohort.wire.codec import decode, encode_parts, encoder
-from kohort.wire.registry import (
-    UNSERVED,
-    AnyApiKey,
-    ApiKey,
-    RequestHeader,
-    api_key_of,
-    request_header_version,
-    response_class,
-    response_header_version,
-    versions_of,
-)
+from kohort.wire.registry import AnyApiKey, ApiKey
 
 if TYPE_CHECKING:
     from kohort.broker.connections.request import Request
@@ -61,21 +52,6 @@ _SHORT: Final = _KEPT | {
 class Route:
     """One API at one version."""
 
-    __slots__ = (
-        "_encode",
-        "_response_class",
-        "api_key",
-        "decode",
-        "handle",
-        "has_flexible_header",
-        "has_parts",
-        "is_flexible",
-        "is_long",
-        "keeps_request",
-        "name",
-        "version",
-    )
-
     def __init__(
         self,
         api_key: AnyApiKey,
@@ -95,14 +71,14 @@ class Route:
         #: Whether tagged fields stand between the client id and the body.
         self.has_flexible_header: Final = has_flexible_header
         #: Whether tagged fields stand in the answer.
-        self.is_flexible: Final = response_header_version(api_key, response_version) >= 1
+        self.is_flexible: Final = registry.response_header_version(api_key, response_version) >= 1
         #: Whether the answer is too large to be copied together.
         self.has_parts: Final = api_key in _WITH_PARTS
         #: Whether a short request may have a long answer, or one that is much work.
         self.is_long: Final = api_key not in _SHORT
         #: Whether the whole request stays in memory until it is answered, which may take long.
         self.keeps_request: Final = api_key in _KEPT
-        self._encode: Final = encoder(response_class(api_key), response_version)
+        self._encode: Final = encoder(registry.response_class(api_key), response_version)
 
     def append_frame(self, out: bytearray, correlation_id: int, body: Message | bytes) -> None:
         """Append the whole answer to `out`, length first."""
@@ -139,18 +115,18 @@ class Routes:
 
     def resolve(self, api_key: int, version: int) -> Route:
         """Build the route of an API and version; raise `RemoteProtocolError` if they are not served."""
-        key = api_key_of(api_key)
-        if key is None or key in UNSERVED:
+        key = registry.api_key_of(api_key)
+        if key is None or key in registry.UNSERVED:
             # Kafka, too, closes the connection of a request that it cannot parse.
             raise RemoteProtocolError(f"API key {api_key} is not served")
-        lowest, highest = versions_of(key)
+        lowest, highest = registry.versions_of(key)
         if lowest <= version <= highest:
             route = Route(
                 key,
                 version,
                 decode=bounded_decode(key, version),
                 handle=_handler(key),
-                has_flexible_header=request_header_version(key, version) >= 2,
+                has_flexible_header=registry.request_header_version(key, version) >= 2,
                 response_version=version,
             )
             self._routes[api_key << 16 | version] = route
@@ -165,7 +141,7 @@ class Routes:
         """Return the position of the body, behind the tagged fields of a flexible header."""
         if position < len(frame) and not frame[position]:
             return position + 1
-        return decode(RequestHeader, 2, frame)[1]
+        return decode(registry.RequestHeader, 2, frame)[1]
 
 
 def _handler(key: AnyApiKey) -> Handler:

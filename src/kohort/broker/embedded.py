@@ -16,11 +16,16 @@ from concurrent.futures import Future
 from os import PathLike, environ, pathsep, read
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from kohort.broker.limits.connection_quotas import raise_limit
 from kohort.broker.options.settings import BrokerSettings
 from kohort.errors import ConfigError, KohortError, StateError, StorageError
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from kohort.broker.server import Server
 
 #: The listener of a broker from Python that is not configured.
 ANY_PORT: Final = "PLAINTEXT://127.0.0.1:0"
@@ -171,14 +176,7 @@ class _InThread:
             else:
                 self._ready.set_exception(failure)
 
-    def _announce(self, server: object, loop: object) -> None:
-        from asyncio import AbstractEventLoop
-
-        from kohort.broker.server import Server
-
-        assert isinstance(server, Server)
-        assert isinstance(loop, AbstractEventLoop)
-
+    def _announce(self, server: Server, loop: AbstractEventLoop) -> None:
         def request_stop() -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(server.request_stop)
@@ -217,7 +215,9 @@ class _InProcess:
             host, _, port = rest.rpartition(":")
             return host.strip("[]"), int(port)
         self.kill()
-        raise _start_error(rest if word == "error" else "the broker's process ended before it was ready")
+        from kohort.broker.server import BrokerStartError
+
+        raise BrokerStartError(rest if word == "error" else "the broker's process ended before it was ready")
 
     def stop(self) -> None:
         child = self._child
@@ -270,12 +270,6 @@ def _environment() -> dict[str, str]:
     return {**environ, "PYTHONPATH": source if not path else f"{source}{pathsep}{path}"}
 
 
-def _start_error(text: str) -> KohortError:
-    from kohort.broker.server import BrokerStartError
-
-    return BrokerStartError(text)
-
-
 def serve_in_foreground(
     *,
     data_dir: str | None = None,
@@ -294,9 +288,7 @@ def serve_in_foreground(
         The exit code: 0 after a clean stop, 74 if the disk failed, 70 after a bug; both are logged.
     """
     settings = BrokerSettings.of(config, host=host, port=port, data_dir=data_dir)
-    from asyncio import AbstractEventLoop
-
-    from kohort.broker.server import Server, serve
+    from kohort.broker.server import serve
 
     write_log_to_stderr()
     raise_limit()
@@ -349,14 +341,8 @@ def _report_failure(failure: Exception) -> int:
     return EXIT_BUG
 
 
-def _watch_stdin(loop: object, server: object) -> None:
+def _watch_stdin(loop: AbstractEventLoop, server: Server) -> None:
     """Stop the broker when standard input ends."""
-    from asyncio import AbstractEventLoop
-
-    from kohort.broker.server import Server
-
-    assert isinstance(loop, AbstractEventLoop)
-    assert isinstance(server, Server)
 
     def wait_for_end() -> None:
         while read(sys.stdin.fileno(), 4096):

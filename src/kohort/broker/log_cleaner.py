@@ -24,15 +24,8 @@ from typing import TYPE_CHECKING, Final
 
 from kohort.base.clock import Clock
 from kohort.errors import StorageError
-from kohort.storage.compaction import (
-    Compacted,
-    CompactionPlan,
-    CompactionStopped,
-    compact,
-    discard_cleaned,
-    finish_replacement,
-    plan_compaction,
-)
+from kohort.storage import compaction
+from kohort.storage.compaction import Compacted, CompactionPlan, CompactionStopped
 from kohort.storage.data_directory import CLEANED_NAME, load_offsets, save_offsets
 from kohort.storage.files.fs import DiskFileSystem, SegmentsGoneError
 from kohort.storage.partitions.partition import PartitionLog
@@ -163,7 +156,7 @@ class LogCleaner:
             # A full disk is reported to the producers that append.
             with contextlib.suppress(StorageError):
                 log.roll_overdue(now_ms)
-            found = plan_compaction(
+            found = compaction.plan_compaction(
                 log, self._cleaned[log], now_ms=now_ms, dedupe_buffer_bytes=self._dedupe_buffer_bytes
             )
             # Kafka's min.cleanable.dirty.ratio: a log with little to gain waits.
@@ -185,14 +178,14 @@ class LogCleaner:
                 # The log changes on the loop only, by one rename per file.
                 replaced = self._on_loop(partition, partial(self._replace, partition, segment, part.cleaned_path))
                 has_changed = True
-                partition.filing.do(partial(finish_replacement, fs, plan.directory, replaced))
+                partition.filing.do(partial(compaction.finish_replacement, fs, plan.directory, replaced))
             self._save({**self._cleaned, partition: made.end_offset})
             _report(partition, made, self._clock.now_ms() - began_ms)
         except CompactionStopped:
             self._post(self._on_done, partition, None)
         except Exception as error:  # the log is as it was, whatever it is
             with contextlib.suppress(StorageError):
-                discard_cleaned(fs, plan.directory)
+                compaction.discard_cleaned(fs, plan.directory)
             self._post(self._on_failure, partition, error, None if has_changed else plan)
         else:
             self._post(self._on_done, partition, made.end_offset)
@@ -201,7 +194,7 @@ class LogCleaner:
         if self._process is not None:
             return self._process.compact(plan, now_ms=now_ms)
         self._rested_at = time.monotonic()
-        return compact(self._store.fs, plan, now_ms=now_ms, is_stopped=self._rest)
+        return compaction.compact(self._store.fs, plan, now_ms=now_ms, is_stopped=self._rest)
 
     def _end_process(self) -> None:
         assert self._process is not None

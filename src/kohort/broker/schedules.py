@@ -21,9 +21,7 @@ from kohort.base.clock import Clock
 from kohort.broker.groups.runtime import Runtime
 from kohort.broker.scheduling import BlockingWork
 from kohort.coordinator.commands import ExpireOffsets, ExpireOffsetsReply, Refusal
-from kohort.coordinator.decision import ReplyBody
 from kohort.errors import StorageError
-from kohort.ids import CauseId
 from kohort.storage.data_directory import RECOVERY_POINT_NAME, save_offsets
 from kohort.storage.files.descriptors import NotResidentError
 from kohort.storage.files.fs import FileSystem
@@ -224,16 +222,15 @@ class OffsetRetention:
         step = tuple(group_ids[-GROUPS_AT_ONCE:])
         del group_ids[-GROUPS_AT_ONCE:]
         token = self._runtime.next_token()
-        command = ExpireOffsets(cause=CauseId(token), request=token, group_ids=step)
+        command = ExpireOffsets(cause=token, request=token, group_ids=step)
         self._runtime.ask_shard(self._index, token, command, self._on_reply)
 
-    def _on_reply(self, reply: ReplyBody) -> None:
+    def _on_reply(self, reply: ExpireOffsetsReply | Refusal) -> None:
         if isinstance(reply, Refusal):
             # The disk takes nothing: old offsets will still be old in the next round.
             self._left.clear()
             self._finish()
             return
-        assert isinstance(reply, ExpireOffsetsReply)
         self._expired += reply.expired
         self._removed += reply.removed
         if self._left:

@@ -87,7 +87,6 @@ class TakesTurns(Protocol):
 
     def take_turn(self) -> None:
         """Continue with buffered requests and ready answers."""
-        ...
 
 
 class FairQueue:
@@ -177,17 +176,6 @@ class FairQueue:
 
 class LoopWatch:
     """The measurement of a loop's turns."""
-
-    __slots__ = (
-        "_began",
-        "_clock",
-        "during",
-        "longest_at_ms",
-        "longest_during",
-        "longest_seconds",
-        "sees_turns",
-        "turns",
-    )
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock: Final = clock or SystemClock()

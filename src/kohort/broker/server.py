@@ -53,7 +53,7 @@ COLLECTED_AFTER: Final = (20_000, 10, 100)
 #: The warning about a listener that other machines can reach.
 _OPEN: Final = (
     "reason='there is no login: every host that reaches this address may read, write and delete' "
-    "action='listen on 127.0.0.1, or let a firewall choose who connects'"
+    "action='listen on 127.0.0.1, or let a firewall choose the clients'"
 )
 
 

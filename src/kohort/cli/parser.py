@@ -212,7 +212,7 @@ _VERBS: Final[dict[str, dict[str, str]]] = {
         **_all("events log", "kohort group history GROUP"),
         **_all("explain", "kohort group why GROUP"),
         **_all("set alter alter-config", "kohort group config GROUP NAME=VALUE"),
-        **_all("create join", "a consumer with this group_id; a group is there as soon as somebody joins it"),
+        **_all("create join", "a consumer with this group_id; a group is there as soon as a member joins it"),
         **_all("consume", _TAIL),
         **dict.fromkeys(("reset", "seek", "commit", "set-offsets", "edit-offsets"), _RESET),
     },

@@ -130,7 +130,7 @@ class SharedOptions(TypedDict, total=False):
     ssl_check_hostname: Annotated[str | bool, Spelling(of="ssl.endpoint.identification.algorithm")]
     enable_ssl_certificate_verification: Annotated[
         bool,
-        switch(True, "Off believes every certificate, so that anybody may read along (librdkafka's, not Kafka's)."),
+        switch(True, "Off believes every certificate, so that others may read along (librdkafka's, not Kafka's)."),
     ]
     ssl_truststore_type: Annotated[
         Literal["PEM"],

@@ -126,13 +126,13 @@ _ALL: Final = (
     ),
     _of_ours(
         "group.disconnect.grace.ms",
-        "How long a member lives on whose connection closed without a word, from its next heartbeat on; -1: "
+        "How long a member stays whose connection closed without a leave, from its next heartbeat on; -1: "
         "its session decides.",
         low=-1,
     ),
     _of_ours(
         "group.assignor",
-        "The assignor of the group, whatever its members name: one of the broker's group.consumer.assignors; "
+        "The assignor of the group, before the names of its members: one of the broker's group.consumer.assignors; "
         "empty: what most of them name.",
         parse=parse_str,
         choices="assignor_choices",
@@ -164,7 +164,7 @@ _ALL: Final = (
     ),
     _of_ours(
         "group.moves.paused",
-        "Whether none of them begins; what nobody owns is given out all the same.",
+        "Whether none of them begins; a partition without an owner is given out all the same.",
         parse=parse_bool,
     ),
     _of_ours(
@@ -202,8 +202,8 @@ _ALL: Final = (
     ),
     _of_ours(
         "group.static.fallback",
-        "Who makes a static group dynamic again: an administrator alone (admin), or also the first member that joins "
-        "it without a name while it is stable (join).",
+        "How a static group becomes dynamic again: by an administrator alone (admin), or also by the first member that "
+        "joins it without a name while it is stable (join).",
         parse=parse_str,
         choices=STATIC_FALLBACKS,
     ),

@@ -194,11 +194,10 @@ def epochs_of(groups: GroupsState, group_ids: Iterable[str] | None = None) -> di
     `group_ids` `None` means every group.
     """
     found = groups.consumer if group_ids is None else (each for each in group_ids if each in groups.consumer)
-    return {group_id: _epochs_of(groups.consumer[group_id]) for group_id in found}
-
-
-def _epochs_of(group: ConsumerGroup) -> tuple[int, dict[str, int]]:
-    return group.epoch, {member.member_id: member.member_epoch for member in group.members.values()}
+    return {
+        group.group_id: (group.epoch, {each.member_id: each.member_epoch for each in group.members.values()})
+        for group in map(groups.consumer.__getitem__, found)
+    }
 
 
 def _fail(group: ConsumerGroup, law: str, why: str) -> InvariantViolation:
@@ -213,13 +212,9 @@ def _fail(group: ConsumerGroup, law: str, why: str) -> InvariantViolation:
     return InvariantViolation(f"{law}: group {group.group_id}: {why}", story)
 
 
-def _text(partitions: Mapping[TopicId, object]) -> str:
-    shown = (f"{format_topic_id(topic_id)[:4]} {sorted(_ints(found))}" for topic_id, found in partitions.items())
+def _text(partitions: Mapping[TopicId, Iterable[int]]) -> str:
+    shown = (f"{format_topic_id(topic_id)[:4]} {sorted(found)}" for topic_id, found in partitions.items())
     return "{" + ", ".join(shown) + "}"
-
-
-def _ints(found: object) -> list[int]:
-    return list(found) if isinstance(found, (dict, tuple)) else []
 
 
 def check_type(group: ConsumerGroup) -> None:
@@ -250,7 +245,7 @@ def _check_counts(group: ConsumerGroup) -> None:
     if dict(patterns) != group.regex_subscribers:
         raise _fail(group, law, f"counted patterns are {group.regex_subscribers}, and should be {dict(patterns)}")
     if not group.regexes.keys() <= patterns.keys():
-        raise _fail(group, law, f"patterns that nobody uses are kept: {group.regexes.keys() - patterns.keys()}")
+        raise _fail(group, law, f"unused patterns are kept: {group.regexes.keys() - patterns.keys()}")
     named = [(name, each.member_id) for each in group.members.values() if (name := each.instance_id) is not None]
     if sorted(group.instance_ids.items()) != sorted(named):
         raise _fail(group, law, f"static names are {group.instance_ids}, and should be {named}")
@@ -491,7 +486,7 @@ def check_valid_member_generation(group: ClassicGroup) -> None:
     law = "ValidMemberGeneration"
     for waiting in (group.awaiting_join, group.awaiting_sync, group.unsynced, group.new_members):
         if not waiting.keys() <= group.members.keys():
-            raise _fail_classic(group, law, "a request is parked for somebody who is no member")
+            raise _fail_classic(group, law, "a request waits for a member that is gone")
     if group.awaiting_join and group.state is not ClassicGroupState.PREPARING_REBALANCE:
         raise _fail_classic(group, law, "a JoinGroup is parked outside of the join phase")
     if group.awaiting_sync and group.state is not ClassicGroupState.COMPLETING_REBALANCE:
@@ -507,6 +502,6 @@ def check_valid_stable_generation(group: ClassicGroup) -> None:
     if is_at_work and group.generation < 1:
         raise _fail_classic(group, law, "a group is at work before its first generation")
     if is_at_work and any(group.protocol_name not in member.protocol_names for member in group.members.values()):
-        raise _fail_classic(group, law, f"somebody does not speak {group.protocol_name}, which was elected")
+        raise _fail_classic(group, law, f"a member does not speak {group.protocol_name}, which was elected")
     if group.state is ClassicGroupState.EMPTY and group.members:
         raise _fail_classic(group, law, "an empty group has members")

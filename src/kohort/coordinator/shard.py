@@ -72,10 +72,7 @@ class Shard:
         self.timers: Final[TimerTable[TimerKey]] = TimerTable()
         #: State, settings, timers and topics together, for the functions that decide.
         self._known: Final = Known(
-            settings=settings,
-            settings_of=self._settings_of,
-            groups=self.groups,
-            timers=self.timers,
+            settings=settings, settings_of=self._settings_of, groups=self.groups, timers=self.timers
         )
         #: Work decided to be done outside of this shard that the shell has not taken yet.
         self._errands: Final[list[ComputeTarget | MeasureLogs]] = []
@@ -100,7 +97,7 @@ class Shard:
                     check_not_ousted(self.groups, command)
             decision = decide(self._known, command, settings, now_ms)
         except Refused as refused:
-            assert isinstance(command, GroupCommand), "nobody waits for an answer"
+            assert isinstance(command, GroupCommand), "no request waits for an answer"
             return _refuse(command, refused)
         return self._completed(decision, command, now_ms=now_ms)
 
@@ -318,7 +315,7 @@ class Shard:
                 "loading writes nothing"
             )
             replies = self.commit(decision, now_ms=now_ms)
-            assert not replies, "nobody asked yet"
+            assert not replies, "no request waits yet"
         for group_id in self.groups.clocks:
             loaded = clock_updates.build_loaded_clock(self.groups, group_id, self.settings_for(group_id), now_ms=now_ms)
             self.commit(loaded, now_ms=now_ms)

@@ -2,12 +2,11 @@
 
 Laws: loading this module loads the compiled function and nothing else. The package `crc32c` imports the standard
 library's package metadata on its way, which takes longer than all of a broker's own start.
-Source: architecture rule 14, start-up is a budget.
 """
 
 from __future__ import annotations
 
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from typing import Final, Protocol
 
@@ -20,7 +19,10 @@ class Checksum(Protocol):
 
 def _load() -> Checksum:
     """Load the function from its extension module, or through the package if that is laid out otherwise."""
-    spec = _extension_spec()
+    package = PathFinder.find_spec("crc32c")
+    spec = None
+    if package is not None and package.submodule_search_locations is not None:
+        spec = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
     if spec is not None and spec.loader is not None:
         module = module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -31,13 +33,6 @@ def _load() -> Checksum:
 
     found: Checksum = packaged
     return found
-
-
-def _extension_spec() -> ModuleSpec | None:
-    package = PathFinder.find_spec("crc32c")
-    if package is None or package.submodule_search_locations is None:
-        return None
-    return PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
 
 
 #: The CRC-32C of a buffer.

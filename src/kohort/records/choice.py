@@ -4,14 +4,13 @@
 Laws: all three give the same columns and refuse the same bytes; numpy is imported only when it is chosen. The
 environment variable KOHORT_KERNELS (c, numpy, python) chooses; without it C where it was compiled, else numpy where
 it or Arrow is in use already, else Python.
-Source: architecture rule 16.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import accumulate
@@ -78,15 +77,15 @@ def kernels_named(name: str) -> KernelSet:
     if name == "c":
         if not is_compiled():
             raise not_compiled()
-        return _kernel_set(name, _imported_kernels(), rows=row_kernels)
+        return _kernel_set(name, _imported_kernels(), row_kernels)
     if name == "numpy":
         if not _has_numpy():
             raise MissingDependencyError("numpy", "arrow")
         from kohort.records import vectorized
 
-        return _kernel_set(name, vectorized, rows=plain_form(row_kernels))
+        return _kernel_set(name, vectorized, plain_form(row_kernels))
     if name == "python":
-        return _kernel_set(name, plain_kernels(), rows=plain_form(row_kernels), gather=gather_joined)
+        return replace(_kernel_set(name, plain_kernels(), plain_form(row_kernels)), gather=gather_joined)
     raise ConfigError(f"{VARIABLE}={name!r}; choose one of {', '.join(NAMES)}")
 
 
@@ -137,23 +136,7 @@ def _has_numpy() -> bool:
     return find_spec("numpy") is not None
 
 
-def _kernel_set(
-    name: str,
-    module: ModuleType,
-    *,
-    rows: ModuleType,
-    gather: Callable[[Buffer, memoryview, int, int, int, int, memoryview, memoryview], int] | None = None,
-) -> KernelSet:
-    return KernelSet(
-        name=name,
-        count_batches=module.count_batches,
-        index_batches=module.index_batches,
-        scan_records=module.scan_records,
-        check_records=module.check_records,
-        scan_headers=module.scan_headers,
-        sum_lengths=module.sum_lengths,
-        count_nulls=module.count_nulls,
-        fill_validity=module.fill_validity,
-        gather=gather or module.gather,
-        build_rows=rows.build_rows,
-    )
+def _kernel_set(name: str, *modules: ModuleType) -> KernelSet:
+    """Take each function of the set from the module that has it."""
+    loops = {each: getattr(module, each) for module in modules for each in KernelSet.__slots__ if hasattr(module, each)}
+    return KernelSet(name=name, **loops)

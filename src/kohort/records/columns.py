@@ -36,6 +36,7 @@ from kohort.records.scan import DEFAULT_TOTAL_BYTES, ScannedRecords, scan_batche
 Slice: TypeAlias = tuple[ScannedRecords, int, int]
 #: A region, and the rows [first, stop) of joined spans that lie in it.
 _Piece: TypeAlias = tuple[Buffer, int, int]
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,17 +263,13 @@ def _batch_rows(slices: Sequence[Slice]) -> Iterator[tuple[int, int, int]]:
         base += stop - start
 
 
-# Columns of byte strings and headers, in the layout of Arrow's types, without Arrow.
-#
-# Laws: a column owns its memory; bytes objects are made only for the rows that are asked for.
-# Source: the Arrow columnar format, variable-size binary layout.
-
-Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryColumn:
-    """n byte strings behind each other, in the layout of Arrow's binary type."""
+    """n byte strings behind each other, in the layout of Arrow's binary type.
+
+    Laws: a column owns its memory; bytes objects are made only for the rows that are asked for.
+    Source: the Arrow columnar format, variable-size binary layout.
+    """
 
     #: int32[n + 1]: string i is data[offsets[i] : offsets[i + 1]].
     offsets: memoryview

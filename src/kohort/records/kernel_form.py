@@ -1,7 +1,6 @@
 """The kernel modules, compiled or plain, and the form that KOHORT_KERNELS asks for.
 
 Laws: nothing heavy is imported here, so that every module with kernels can import it.
-Source: architecture rule 16.
 """
 
 from __future__ import annotations

@@ -259,17 +259,13 @@ def scan_batches(
     view = memoryview(buffer).cast("B")[:_REGION_LIMIT]
     table, count, fault = read_table(view, kernels)
     while True:
-        if fault is not None and not _is_any_wanted(table, count, start_offset):
+        # Offsets ascend: if the last batch is not wanted, the fault is in front of all that are.
+        if fault is not None and not (count and table[(count - 1) * TABLE_WIDTH + LAST_OFFSET] >= start_offset):
             raise fault
         try:
             return scanner.scan(view, table, count)
         except _DamagedBatch as damaged:
             count, fault = damaged.batch, damaged.reason
-
-
-def _is_any_wanted(table: memoryview, count: int, start_offset: int) -> bool:
-    # Offsets ascend, so the last batch decides.
-    return count > 0 and table[(count - 1) * TABLE_WIDTH + LAST_OFFSET] >= start_offset
 
 
 def _extend(regions: list[Region], batch: int, data: Buffer, size: int, *, is_compressed: bool) -> int:
@@ -342,7 +338,6 @@ def table_field(table: memoryview, field: int, first: int, stop: int) -> list[in
 # Scanned records as tuples of the kind that an application gets, straight from the record bytes.
 #
 # Laws: a row owns what it holds; only the rows that are asked for are made.
-# Source: architecture rule 16.
 
 T = TypeVar("T", bound=tuple[object, ...])
 

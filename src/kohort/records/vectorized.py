@@ -4,7 +4,6 @@
 Laws: same results as `kernels.py`. Only well-formed bytes are read here; whatever looks impossible is given to the
 plain loop, which alone decides that it is. The one loop left steps from record to record, because where a record
 begins is only known from the one in front of it; runs of records of one length are taken at once.
-Source: architecture rule 16.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ _PARTS: Final = re.compile(
     r"""\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([=;])|([^\s=;"']+))""",
     re.DOTALL,
 )
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _LONGEST: Final = 65_536
 
 
@@ -81,13 +82,9 @@ def _split(text: str) -> list[str]:
             raise ConfigError("sasl.jaas.config has a quote that is not closed")
         quoted = found[1] if found[1] is not None else found[2]
         # What stands in quotes is marked, or a password of `;` would end it all.
-        parts.append(found[3] or found[4] or "" if quoted is None else f'"{_unescaped(quoted)}')
+        parts.append(found[3] or found[4] or "" if quoted is None else '"' + _ESCAPED.sub(r"\1", quoted))
         position = found.end()
     return parts
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
 
 
 def _options(parts: list[str]) -> dict[str, str]:

@@ -42,9 +42,8 @@ class ExchangeFailed(Exception):
 class Exchange(Protocol):
     """The client's half of a SASL exchange."""
 
-    @property
-    def is_done(self) -> bool:
-        """Whether the exchange has succeeded."""
+    #: Whether the exchange has succeeded.
+    is_done: bool
 
     def first(self) -> bytes:
         """Return the client's first message."""
@@ -62,12 +61,7 @@ class PlainExchange:
 
     def __init__(self, username: str, password: str) -> None:
         self._first: Final = f"\0{username}\0{password}".encode()
-        self._is_done = False
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the server has accepted the password."""
-        return self._is_done
+        self.is_done = False
 
     def first(self) -> bytes:
         """Return name and password, without an authorization identity before them."""
@@ -75,9 +69,9 @@ class PlainExchange:
 
     def reply(self, challenge: bytes) -> bytes:
         """Return no answer: the server only confirms the login."""
-        if self._is_done:
+        if self.is_done:
             raise ExchangeFailed("the broker says more than PLAIN has to say")
-        self._is_done = True
+        self.is_done = True
         return b""
 
 
@@ -92,14 +86,9 @@ class BearerExchange:
     def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
         pairs = "".join(f"{name}={value}\x01" for name, value in (extensions or {}).items())
         self._first: Final = f"n,,\x01auth=Bearer {token}\x01{pairs}\x01".encode()
-        self._is_done = False
+        self.is_done = False
         #: Why the server refuses; it says so before it ends the exchange.
         self._refusal: str | None = None
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the server has taken the token."""
-        return self._is_done
 
     def first(self) -> bytes:
         """Return the token and its extensions."""
@@ -107,14 +96,14 @@ class BearerExchange:
 
     def reply(self, challenge: bytes) -> bytes:
         """Answer a refusal, so that the server ends the exchange; raise the refusal after that."""
-        if self._is_done:
+        if self.is_done:
             raise ExchangeFailed("the broker says more than OAUTHBEARER has to say")
         if self._refusal is not None:
             raise ExchangeFailed(f"the broker refuses the token: {self._refusal}")
         if challenge:
             self._refusal = _refusal(challenge)
             return b"\x01"
-        self._is_done = True
+        self.is_done = True
         return b""
 
 

@@ -45,7 +45,6 @@ class ScramExchange:
 
     Args:
         mechanism: SCRAM-SHA-256 or SCRAM-SHA-512.
-        username, password: of the user.
         nonce: printable text without a comma that was never used before.
         extensions: pairs that the first message carries besides, such as `tokenauth`.
 
@@ -67,12 +66,8 @@ class ScramExchange:
         self._first: Final = b"n=" + name + b",r=" + self._nonce + more
         #: The signature that the server has to prove; `None` before the client's proof was sent.
         self._expected: bytes | None = None
-        self._is_done = False
-
-    @property
-    def is_done(self) -> bool:
-        """Whether both sides have proven their identity."""
-        return self._is_done
+        #: Whether both sides have proven their identity.
+        self.is_done = False
 
     def first(self) -> bytes:
         """Return the client's first message."""
@@ -85,19 +80,23 @@ class ScramExchange:
             ExchangeFailed: the server does not follow the protocol, asks for too few or too many rounds, refuses, or
                 cannot prove its identity.
         """
-        if self._is_done or len(challenge) > _LONGEST_BYTES:
+        if self.is_done or len(challenge) > _LONGEST_BYTES:
             raise ExchangeFailed("the broker says more than SCRAM has to say")
         if self._expected is None:
             return self._prove(challenge)
-        self._check(challenge)
-        self._is_done = True
+        said = _attributes(challenge)
+        if "e" in said:
+            raise ExchangeFailed(f"the broker refuses: {said['e'].decode(errors='replace')}")
+        if not hmac.compare_digest(_decoded(said.get("v", b"")), self._expected):
+            raise ExchangeFailed("the broker does not know the password itself: another host may stand in its place")
+        self.is_done = True
         return b""
 
     def _prove(self, challenge: bytes) -> bytes:
         said = _attributes(challenge)
         nonce, salt = said.get("r", b""), _decoded(said.get("s", b""))
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise ExchangeFailed("the broker's nonce does not continue ours: somebody may stand in between")
+            raise ExchangeFailed("the broker's nonce does not continue ours: another host may stand in between")
         rounds = said.get("i", b"")
         if not rounds.isdigit() or len(rounds) > 12:
             raise ExchangeFailed("the broker does not say how many rounds its SCRAM has")
@@ -115,14 +114,6 @@ class ScramExchange:
         proof = bytes(left ^ right for left, right in zip(key, signature, strict=True))
         self._expected = self._hmac(self._hmac(salted, b"Server Key"), signed)
         return without_proof + b",p=" + b64encode(proof)
-
-    def _check(self, final: bytes) -> None:
-        said = _attributes(final)
-        if "e" in said:
-            raise ExchangeFailed(f"the broker refuses: {said['e'].decode(errors='replace')}")
-        assert self._expected is not None, "a proof was sent"
-        if not hmac.compare_digest(_decoded(said.get("v", b"")), self._expected):
-            raise ExchangeFailed("the broker does not know the password itself: somebody may stand in its place")
 
     def _hmac(self, key: bytes, text: bytes) -> bytes:
         return hmac.digest(key, text, self._hash)

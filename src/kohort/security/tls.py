@@ -68,7 +68,7 @@ def build_context(settings: TlsSettings) -> ssl.SSLContext:
     if settings.certificate is not None:
         _load_certificate(context, settings.certificate, settings.key, settings.key_password)
     elif settings.key is not None:
-        raise ConfigError("ssl.key.location needs ssl.certificate.location, too: a key alone says nobody's name")
+        raise ConfigError("ssl.key.location needs ssl.certificate.location, too: a key alone names no client")
     elif settings.key_password is not None:
         raise ConfigError("ssl.key.password would change nothing: ssl.certificate.location is not set")
     return context
@@ -125,13 +125,11 @@ def _reading(option: str, given: str, lack: str) -> Iterator[None]:
         yield
     except ConfigError:
         raise
-    except ssl.SSLError:
+    except (ssl.SSLError, TypeError, ValueError):
+        # The last two: text that is not ASCII, or a name that no file can have.
         raise ConfigError(f"{option}: {_named(given)} holds {lack}") from None
     except OSError as error:
         raise ConfigError(f"{option}: {_named(given)} cannot be read: {os.strerror(error.errno or 0)}") from None
-    except (TypeError, ValueError):
-        # Text that is not ASCII, or a name that no file can have.
-        raise ConfigError(f"{option}: {_named(given)} holds {lack}") from None
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None, password: str | None) -> None:
@@ -195,15 +193,10 @@ class _Files:
 
 def _path(given: str) -> str:
     """Return a path to look for; text that can name no file gives a path that does not exist."""
-    return given if "\0" not in given and _is_encodable(given) else ""
-
-
-def _is_encodable(given: str) -> bool:
     try:
-        os.fsencode(given)
+        return "" if b"\0" in os.fsencode(given) else given
     except UnicodeEncodeError:
-        return False
-    return True
+        return ""
 
 
 def _named(given: str) -> str:
@@ -248,7 +241,7 @@ def _explain_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
             "ssl.endpoint.identification.algorithm to none"
         )
     if code in (18, 19, 20, 21):
-        return f"the broker's certificate is signed by nobody who is believed ({words}): set ssl.ca.location to its CA"
+        return f"the broker's certificate is signed by no trusted authority ({words}): set ssl.ca.location to its CA"
     if code == 10:
         return "the broker's certificate has expired: it has to be renewed there"
     if code == 9:

@@ -54,17 +54,10 @@ class SimulatedAssignors:
         self._clock.after(delay_ms, partial(on_computed, computed))
 
     def _right(self, group: Assignable) -> Computed:
-        """Compute an even and sticky assignment."""
-        uniform = built_in("uniform")
-        assert uniform is not None
-        return uniform.assign(group), ""
+        return even(group), ""
 
     def _whimsical(self, group: Assignable) -> Computed:
-        """Compute a legal assignment that is neither even nor sticky."""
-        owner = array("i")
-        for count, subscribers in zip(group.space.counts, group.subscribers, strict=True):
-            owner.extend(self._random.choice(subscribers) for _ in range(count))
-        return owner, ""
+        return legal(group, self._random), ""
 
     def _failing(self, _: Assignable) -> Computed:
         return None, "ValueError: it cannot cope with that"
@@ -73,21 +66,17 @@ class SimulatedAssignors:
         return None, "it takes longer than group.consumer.assignor.timeout.ms"
 
     def _foreign(self, group: Assignable) -> Computed:
-        """Assign partitions to no member, to unknown members, and to members not subscribed to them."""
-        return array("i", (self._random.randint(-1, len(group.members)) for _ in range(len(group.space)))), ""
+        return foreign(group, self._random), ""
 
     def _short(self, group: Assignable) -> Computed:
         return array("i", [0] * max(len(group.space) - 1, 0)), ""
 
 
-# An assignor of the clients' world: right most of the time, else legal, wrong, or failing.
-#
-# Laws: what it gives where it is not wrong is an assignment, however odd.
-# Source: requirement G9.
+class FaultyAssignor:
+    """The assignor of one member of the clients' world: right most of the time, else legal, wrong, or failing.
 
-
-class Whimsical:
-    """The assignor of one member."""
+    Source: requirement G9.
+    """
 
     name = "whimsical"
 
@@ -102,17 +91,12 @@ class Whimsical:
         """See `kohort.assign.interface.Assignor`."""
         match self._random.choice(("right", "right", "odd", "none", "foreign")):
             case "right":
-                uniform = built_in("uniform")
-                assert uniform is not None
-                return uniform.assign(group)
+                return even(group)
             case "odd":
-                chosen = array("i")
-                for count, subscribers in zip(group.space.counts, group.subscribers, strict=True):
-                    chosen.extend(self._random.choice(subscribers) for _ in range(count))
-                return chosen
+                return legal(group, self._random)
             case "none":
                 raise ValueError("it cannot cope with that")
-        return array("i", (self._random.randint(-1, len(group.members)) for _ in range(len(group.space))))
+        return foreign(group, self._random)
 
     def tell(self, group: Assignable, owner: array[int]) -> dict[str, bytes]:
         """Return the number of partitions of each member as its message."""
@@ -120,3 +104,23 @@ class Whimsical:
 
     def on_assignment(self, error: int, version: int, metadata: bytes) -> None:
         """Ignore the assignment."""
+
+
+def even(group: Assignable) -> array[int]:
+    """Compute an even and sticky assignment."""
+    uniform = built_in("uniform")
+    assert uniform is not None
+    return uniform.assign(group)
+
+
+def legal(group: Assignable, random: Random) -> array[int]:
+    """Compute a legal assignment that is neither even nor sticky."""
+    owner = array("i")
+    for count, subscribers in zip(group.space.counts, group.subscribers, strict=True):
+        owner.extend(random.choice(subscribers) for _ in range(count))
+    return owner
+
+
+def foreign(group: Assignable, random: Random) -> array[int]:
+    """Assign partitions to no member, to unknown members, and to members not subscribed to them."""
+    return array("i", (random.randint(-1, len(group.members)) for _ in range(len(group.space))))

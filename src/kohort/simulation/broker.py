@@ -246,7 +246,7 @@ class SimulatedBroker:
         ]
         if socket is not None:
             # The connection of a first join that waits is known only by the request.
-            parked = (self.runtime.open.get(RequestToken(number)) for number in socket.awaited)
+            parked = (self.runtime.open.get(RequestToken(CauseId(number))) for number in socket.awaited)
             joins = (each for each in parked if isinstance(each, commands.JoinGroup))
             heard += [(each.group_id, each.member_id or each.fresh_member_id) for each in joins]
             socket.close()
@@ -439,7 +439,7 @@ class Socket:
         ordered = next((each for each in self._open if not each.is_unordered), None)
         if ordered is not None and not self._open[place].is_unordered and ordered.correlation_id != number:
             why = f"{number} is answered, and {ordered.correlation_id} was asked first"
-            raise LawBroken("AnswersInOrder", why, group_id="")
+            raise LawBroken("AnswersInOrder", why)
         del self._open[place]
         self.connection.send_back(self._route.answers.pop(number), place)
 
@@ -451,8 +451,8 @@ class Socket:
                 held += 1
                 if is_behind and not request.is_unordered:
                     why = f"{request.correlation_id} is held, and what was asked behind it is ready"
-                    raise LawBroken("HeldInNobodysWay", why, group_id="")
+                    raise LawBroken("HeldInNobodysWay", why)
             is_behind = is_behind or request.state is SlotState.READY
         if held > self._replies.limit // 2:
             why = f"{held} requests of one connection are held, of {self._replies.limit} that it may have open"
-            raise LawBroken("HeldInNobodysWay", why, group_id="")
+            raise LawBroken("HeldInNobodysWay", why)

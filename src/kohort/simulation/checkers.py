@@ -23,6 +23,7 @@ from kohort.coordinator.invariants import (
     epochs_of,
 )
 from kohort.coordinator.journal_events.triggers import Stimulus
+from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId
@@ -39,6 +40,18 @@ from kohort.simulation.runtime import Home
 
 #: Records of the steps that come most often, and that leave members, targets and epochs of a group alone.
 _CALM: Final = (HeartbeatHeld, HeartbeatReleased, facts.OffsetCommitted)
+
+
+class _ShardLaws:
+    """The laws about one shard, which begin anew with a restart, but for those of static groups."""
+
+    def __init__(self, groups: GroupsState, *, now_ms: int) -> None:
+        self.hand_overs = HandOvers()
+        self.sessions = SessionLaws(groups, now_ms=now_ms)
+        self.generations = GenerationLaws()
+        self.holds = HoldLaws()
+        self.words = WordLaws()
+        self.static = StaticLaws()
 
 
 class Checkers:
@@ -74,14 +87,8 @@ class Checkers:
         self._causes = CauseLaws(is_by_administrator)
         self._sharing = SharingLaws()
         self._classic_static = ClassicStaticLaws()
-        #: By number of the shard; a restart begins anew.
-        self._hand_overs: dict[int, HandOvers] = {}
-        self._sessions: dict[int, SessionLaws] = {}
-        self._generations: dict[int, GenerationLaws] = {}
-        self._holds: dict[int, HoldLaws] = {}
-        self._words: dict[int, WordLaws] = {}
-        #: By number of the shard; a restart does not begin anew.
-        self._static: dict[int, StaticLaws] = {}
+        #: By number of the shard.
+        self._shards: dict[int, _ShardLaws] = {}
         #: Numbers of the shards that know their logs and have no deadlines yet; the topics may come before those.
         self._loading: set[int] = set()
         #: Held heartbeats are answered because there is news.
@@ -99,7 +106,7 @@ class Checkers:
         """Note the state that the step may not change, and check the decision before it is applied."""
         self.steps += 1
         if isinstance(command, MemberDisconnected):
-            self._sessions_of(home).on_disconnected(command, now_ms=self._now_ms())
+            self._of(home).sessions.on_disconnected(command, now_ms=self._now_ms())
         if not decision.records:
             return
         self._is_calm = all(isinstance(record, _CALM) for record in decision.records)
@@ -107,22 +114,22 @@ class Checkers:
         if not self._is_calm:
             self._note_groups(home, command, decision)
         self.offsets.before_step(home.shard.groups, command, decision)
-        self._holds_of(home).before_step(
+        self._of(home).holds.before_step(
             home.shard, decision, now_ms=self._now_ms(), clock_offset_ms=home.clock_offset_ms
         )
         for record in decision.records:
             if isinstance(record, HeartbeatHeld):
-                self._sessions_of(home).on_held(home.shard, record.command, now_ms=self._now_ms())
-                self._static_of(home).on_held(record.command, now_ms=self._now_ms())
+                self._of(home).sessions.on_held(home.shard, record.command, now_ms=self._now_ms())
+                self._of(home).static.on_held(record.command, now_ms=self._now_ms())
                 self._classic_static.on_held(record.command, now_ms=self._now_ms())
             elif isinstance(record, HeartbeatReleased) and command is None:
-                self._sessions_of(home).check_release(home.shard, record, decision, now_ms=self._now_ms())
+                self._of(home).sessions.check_release(home.shard, record, decision, now_ms=self._now_ms())
             elif isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
-                self._sessions_of(home).on_configured(record.group_id, now_ms=self._now_ms())
-        self._generations_of(home).before_step(home.shard.groups, command, decision)
+                self._of(home).sessions.on_configured(record.group_id, now_ms=self._now_ms())
+        self._of(home).generations.before_step(home.shard.groups, command, decision)
         self._classic_static.before_step(home.shard, command, decision, now_ms=self._now_ms())
         if command is None:
-            self._sessions_of(home).check_expiry(home.shard, decision, now_ms=self._now_ms())
+            self._of(home).sessions.check_expiry(home.shard, decision, now_ms=self._now_ms())
 
     def _note_groups(self, home: Home, command: Command | None, decision: Decision) -> None:
         """Note and check everything that a decision about members, targets or epochs may break."""
@@ -132,46 +139,46 @@ class Checkers:
         self._owners.before_step(groups, command, decision)
         self.moves.before_step(home.shard, command, decision)
         self._computations.before_step(groups, command, decision)
-        self._static_of(home).before_step(home.shard, command, decision, now_ms=self._now_ms())
+        self._of(home).static.before_step(home.shard, command, decision, now_ms=self._now_ms())
         self._pace.before_step(home.shard, decision, now_ms=self._now_ms())
         self._sharing.before_step(groups, decision)
-        self._words_of(home).before_step(decision)
+        self._of(home).words.before_step(decision)
 
     def on_told(self, home: Home, entry: Entry, stimulus: Stimulus, decision: Decision) -> None:
         """Check that the journal entry of a decision tells the truth."""
-        sessions = self._sessions_of(home)
+        sessions = self._of(home).sessions
         self._causes.check(entry, home.shard, stimulus, decision, sessions, now_ms=self._now_ms())
 
     def on_decided(self, home: Home, command: GroupCommand, body: ReplyBody) -> None:
         """Check a decided answer, once its records are applied; it may have to wait for the disk."""
-        holds = self._holds_of(home)
+        holds = self._of(home).holds
         if holds.is_held(command):
             assert isinstance(command, AnyHeartbeat), "nothing else is held"
-            self._sessions_of(home).on_released(command, body, now_ms=self._now_ms())
+            self._of(home).sessions.on_released(command, body, now_ms=self._now_ms())
             holds.on_decided(command, body, now_ms=self._now_ms(), tells_news=self._tells_news)
         else:
-            self._sessions_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms())
-            self._static_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms())
+            self._of(home).sessions.on_decided(home.shard, command, body, now_ms=self._now_ms())
+            self._of(home).static.on_decided(home.shard, command, body, now_ms=self._now_ms())
             self._classic_static.on_decided(command, body, now_ms=self._now_ms())
         self._owners.check_release(home.shard.groups, command, body)
-        self._words_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms() + home.clock_offset_ms)
+        self._of(home).words.on_decided(home.shard, command, body, now_ms=self._now_ms() + home.clock_offset_ms)
         self._computations.on_decided(home.shard.groups, command, body)
-        self._generations_of(home).on_decided(home.shard.groups, command, body)
+        self._of(home).generations.on_decided(home.shard.groups, command, body)
 
     def after_step(self, home: Home, decision: Decision) -> None:
         """Check every law about the state that a step changed."""
         groups = home.shard.groups
         if self._now_ms() != self._went_on_ms:
             # A broker that stood still gives the time back, and tells what it promised, behind what has come meanwhile.
-            self._hand_overs.setdefault(home.index, HandOvers()).check(groups, now_ms=self._now_ms())
-            self._holds_of(home).check_times(home.shard, now_ms=self._now_ms())
+            self._of(home).hand_overs.check(groups, now_ms=self._now_ms())
+            self._of(home).holds.check_times(home.shard, now_ms=self._now_ms())
         if not decision.records:
             return
         if not self._is_calm:
             self._check_groups(home, decision)
         for group_id in self._touched:
             check_offsets(groups, group_id)
-        sessions, offset_ms = self._sessions_of(home), home.clock_offset_ms
+        sessions, offset_ms = self._of(home).sessions, home.clock_offset_ms
         sessions.after_step(groups, self._touched, now_ms=self._now_ms())
         sessions.check_ends(home.shard, self._touched, now_ms=self._now_ms(), clock_offset_ms=offset_ms)
         if any(not isinstance(record, facts.VolatileRecord) for record in decision.records):
@@ -190,7 +197,7 @@ class Checkers:
         stored = {record.group_id for record in decision.records if isinstance(record, facts.ClassicGroupStored)}
         for group_id in self._touched:
             check_group_id(groups, group_id)
-            self._generations_of(home).after_step(groups, group_id, is_stored=group_id in stored)
+            self._of(home).generations.after_step(groups, group_id, is_stored=group_id in stored)
             self._classic_static.after_step(groups, group_id)
             self._owners.check_no_change_without_move(groups, group_id)
             self._owners.check_owners(groups, group_id)
@@ -202,13 +209,12 @@ class Checkers:
 
     def on_restart(self, home: Home) -> None:
         """Check that the state after a crash contains everything that was acknowledged."""
+        former = self._shards.get(home.index)
         self._pace.on_restart()
-        self._hand_overs.pop(home.index, None)
-        self._generations.pop(home.index, None)
-        self._holds.pop(home.index, None)
-        self._words.pop(home.index, None)
+        laws = self._shards[home.index] = _ShardLaws(home.shard.groups, now_ms=self._now_ms())
+        if former is not None:
+            laws.static = former.static
         self._loading.add(home.index)
-        self._sessions[home.index] = SessionLaws(home.shard.groups, now_ms=self._now_ms())
         self._classic_static.on_restart(home.shard.groups)
         self.offsets.on_restart(home.shard.groups, home.index)
         check_groups(home.shard.groups)
@@ -220,14 +226,14 @@ class Checkers:
         The time of a rebalance that begins with the load counts from here too.
         """
         self._loading.discard(home.index)
-        self._sessions[home.index] = SessionLaws(home.shard.groups, now_ms=self._now_ms())
+        self._of(home).sessions = SessionLaws(home.shard.groups, now_ms=self._now_ms())
         check_assignment_is_due(home.shard.groups, home.shard.timers, home.shard.groups.consumer)
 
     def on_shift(self, home: Home, gap_ms: int) -> None:
         """Shift the laws' deadlines by the time that the broker stood still."""
-        self._hand_overs.setdefault(home.index, HandOvers()).on_shift(gap_ms)
-        self._sessions_of(home).on_shift(gap_ms)
-        self._static_of(home).on_shift(gap_ms, now_ms=self._now_ms())
+        self._of(home).hand_overs.on_shift(gap_ms)
+        self._of(home).sessions.on_shift(gap_ms)
+        self._of(home).static.on_shift(gap_ms, now_ms=self._now_ms())
 
     def on_go_on(self) -> None:
         """Expect now the answers that were due while the broker stood still."""
@@ -242,25 +248,11 @@ class Checkers:
         """Compare members' ownership with each other's and with the coordinator's."""
         self._owners.check_owners(home.shard.groups, group_id)
 
-    def _sessions_of(self, home: Home) -> SessionLaws:
-        found = self._sessions.get(home.index)
+    def _of(self, home: Home) -> _ShardLaws:
+        """Return the laws about one shard."""
+        found = self._shards.get(home.index)
         if found is None:
-            found = self._sessions[home.index] = SessionLaws(home.shard.groups, now_ms=self._now_ms())
-        return found
-
-    def _words_of(self, home: Home) -> WordLaws:
-        return self._words.setdefault(home.index, WordLaws())
-
-    def _holds_of(self, home: Home) -> HoldLaws:
-        return self._holds.setdefault(home.index, HoldLaws())
-
-    def _static_of(self, home: Home) -> StaticLaws:
-        return self._static.setdefault(home.index, StaticLaws())
-
-    def _generations_of(self, home: Home) -> GenerationLaws:
-        found = self._generations.get(home.index)
-        if found is None:
-            found = self._generations[home.index] = GenerationLaws()
+            found = self._shards[home.index] = _ShardLaws(home.shard.groups, now_ms=self._now_ms())
         return found
 
     def _check_fold(self, home: Home) -> None:

@@ -128,7 +128,8 @@ class Connection:
         if self.is_open:
             self.is_open = False
             network = self._network
-            self.is_draining = not self.is_silent and network.draws_late()
+            late = network.quality.late
+            self.is_draining = not self.is_silent and bool(late) and network.random.random() < late
             if not self.is_silent:
                 network.clock.at(self._arrival_ms(0), self._end)
 
@@ -138,7 +139,9 @@ class Connection:
             self._network.server.on_gone(self)
 
     def _arrival_ms(self, direction: int) -> int:
-        arrival_ms = max(self._network.clock.now_ms() + self._network.draw_delay_ms(), self._last_ms[direction])
+        network = self._network
+        delay_ms = network.quality.draw_delay_ms(network.random)
+        arrival_ms = max(network.clock.now_ms() + delay_ms, self._last_ms[direction])
         self._last_ms[direction] = arrival_ms
         return arrival_ms
 
@@ -151,7 +154,7 @@ class SimulatedNetwork:
         self.server: Server
         self.quality = GOOD
         self.is_server_up = True
-        self._random = random
+        self.random = random
         self._open: list[Connection] = []
         self._opened = 0
         #: How often the server died.
@@ -199,26 +202,18 @@ class SimulatedNetwork:
             return
         connection.is_open = False
         self.server.on_gone(connection)
-        self.clock.after(self._random.randint(0, 200), lambda: connection.client.on_broken(connection))
+        self.clock.after(self.random.randint(0, 200), lambda: connection.client.on_broken(connection))
 
     def passes(self, connection: Connection) -> bool:
         """Whether a message gets through; the loss of one may end the connection."""
         if not connection.is_open or connection.is_silent:
             return False
-        loss = self.quality.draw_loss(self._random)
+        loss = self.quality.draw_loss(self.random)
         if loss == "silent":
             connection.is_silent = True
         elif loss:
             self.break_one(connection)
         return not loss
-
-    def draw_delay_ms(self) -> int:
-        """Draw the delay of the next message."""
-        return self.quality.draw_delay_ms(self._random)
-
-    def draws_late(self) -> bool:
-        """Whether the requests of a connection that its client closes still arrive."""
-        return bool(self.quality.late) and self._random.random() < self.quality.late
 
     def deliver(
         self, connection: Connection, arrival_ms: int, action: Callable[[], None], *, is_request: bool = False

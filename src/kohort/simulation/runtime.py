@@ -184,15 +184,11 @@ class SimulatedRuntime(Runtime):
         """Follow a change of the process's clock; a planted bug does not."""
         super()._follow_clock(by_ms)
 
-    def forget(self, token: RequestToken) -> None:
-        """Forget an open request that will get no answer."""
-        self.open.pop(token, None)
-
     def abandon(self, command: commands.AnyHeartbeat | commands.WatchMember) -> None:
         """See `Runtime.abandon`."""
         super().abandon(command)
         if command.request not in self._decided:
-            self.forget(command.request)
+            self.open.pop(command.request, None)
 
     def release(self, command: commands.AnyHeartbeat, is_cut: bool) -> None:
         """Release a held heartbeat because of a later request; see `Runtime.release`."""

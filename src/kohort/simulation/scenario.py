@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 from kohort.assign.assignors import built_in
 from kohort.assign.interface import UNLIMITED
@@ -20,8 +20,6 @@ from kohort.simulation.network import GOOD, NetworkQuality
 MemberProtocol = Literal["consumer", "eager", "cooperative"]
 #: What the processes of a group speak; those of the last two speak KIP-848 or that, and change over time.
 Kind = Literal["consumer", "eager", "cooperative", "rolling eager", "rolling cooperative"]
-
-#: Topics that a world knows; some exist from the beginning.
 
 #: What members may subscribe to besides names; all of it means the same to RE2 and to Python.
 PATTERNS = ("[tu]", "u|v", ".*", "t")
@@ -53,7 +51,7 @@ class MemberSettings:
     callback_ms: int = 200
 
 
-#: Faults, by weight; the names are methods of `Perturbations`.
+#: Faults, by weight; the names are methods of `world.Faults`.
 WEIGHTS = {
     "join": 4,
     "leave": 2,
@@ -78,35 +76,28 @@ WEIGHTS = {
 
 
 def build_settings(
-    *,
-    initial_delay_ms: int = 0,
-    assignment_interval_ms: int = 0,
-    window_ms: int = 0,
-    rebalance_interval_ms: int = 0,
-    assignors: tuple[str, ...] = ("uniform", "range", "roundrobin", "sticky"),
-    max_moves: int = UNLIMITED,
-    incremental_from_partitions: int = 500,
-    is_offloaded: bool = True,
-    disconnect_grace_ms: int = -1,
-    moves_order: str = "name",
+    *, group_consumer_assignors: tuple[str, ...] = ("uniform", "range", "roundrobin", "sticky"), **fields: Any
 ) -> GroupSettings:
-    """Build settings with limits that let groups react within seconds."""
+    """Build settings with limits that let groups react within seconds; `fields`: others of `GroupSettings`."""
     return GroupSettings(
-        group_min_session_timeout_ms=1_000,
-        group_initial_rebalance_delay_ms=initial_delay_ms,
-        group_consumer_session_timeout_ms=5_000,
-        group_consumer_heartbeat_interval_ms=1_000,
-        group_consumer_assignment_interval_ms=assignment_interval_ms,
-        group_consumer_assignment_window_ms=window_ms,
-        group_consumer_rebalance_heartbeat_interval_ms=rebalance_interval_ms,
-        group_consumer_assignors=assignors,
-        own_assignors=tuple(name for name in assignors if built_in(name) is None),
-        group_consumer_assignor_timeout_ms=2_000,
-        group_consumer_assignor_offload_enable=is_offloaded,
-        group_assignor_max_moves=max_moves,
-        group_disconnect_grace_ms=disconnect_grace_ms,
-        group_moves_order=moves_order,
-        incremental_from_partitions=incremental_from_partitions,
+        **{
+            "group_min_session_timeout_ms": 1_000,
+            "group_initial_rebalance_delay_ms": 0,
+            "group_consumer_session_timeout_ms": 5_000,
+            "group_consumer_heartbeat_interval_ms": 1_000,
+            "group_consumer_assignment_interval_ms": 0,
+            "group_consumer_assignment_window_ms": 0,
+            "group_consumer_rebalance_heartbeat_interval_ms": 0,
+            "group_consumer_assignor_timeout_ms": 2_000,
+            "group_consumer_assignor_offload_enable": True,
+            "group_assignor_max_moves": UNLIMITED,
+            "group_disconnect_grace_ms": -1,
+            "group_moves_order": "name",
+            "incremental_from_partitions": 500,
+            **fields,
+        },
+        group_consumer_assignors=group_consumer_assignors,
+        own_assignors=tuple(name for name in group_consumer_assignors if built_in(name) is None),
     )
 
 
@@ -192,11 +183,11 @@ def draw_scenario(random: Random) -> Scenario:
         assignor_share=0.95 if runs_assignors else 0.0,
         shard_count=random.randint(1, 3),
         settings=build_settings(
-            initial_delay_ms=random.choice((0, 0, 1_500)),
-            assignment_interval_ms=random.choice((0, 0, 700)),
-            window_ms=random.choice((0, 50, 50, 400)),
-            rebalance_interval_ms=random.choice((0, 100, 100)),
-            assignors=random.choice(
+            group_initial_rebalance_delay_ms=random.choice((0, 0, 1_500)),
+            group_consumer_assignment_interval_ms=random.choice((0, 0, 700)),
+            group_consumer_assignment_window_ms=random.choice((0, 50, 50, 400)),
+            group_consumer_rebalance_heartbeat_interval_ms=random.choice((0, 100, 100)),
+            group_consumer_assignors=random.choice(
                 (
                     ("uniform", "range"),
                     ("range", "uniform"),
@@ -205,12 +196,12 @@ def draw_scenario(random: Random) -> Scenario:
                     (OWN_ASSIGNOR, "uniform"),
                 )
             ),
-            max_moves=random.choice((UNLIMITED, UNLIMITED, UNLIMITED, 1)),
+            group_assignor_max_moves=random.choice((UNLIMITED, UNLIMITED, UNLIMITED, 1)),
             # Small groups have their balance kept as large ones have it, or computed anew each time.
             incremental_from_partitions=random.choice((1, 500)),
-            is_offloaded=random.random() < 0.8,
-            disconnect_grace_ms=random.choice((-1, -1, 1_500, 3_000)),
-            moves_order=MOVE_ORDERS[topics["t"] % len(MOVE_ORDERS)],
+            group_consumer_assignor_offload_enable=random.random() < 0.8,
+            group_disconnect_grace_ms=random.choice((-1, -1, 1_500, 3_000)),
+            group_moves_order=MOVE_ORDERS[topics["t"] % len(MOVE_ORDERS)],
         ),
         pattern_share=random.choice((0.0, 0.3)) if find_spec("re2") else 0.0,
         static_share=random.choice((0.0, 0.0, 0.3, 0.7)),

@@ -24,15 +24,15 @@ _ROW_LENGTH: Final = 240
 
 
 class LawBroken(InvariantViolation):
-    """A broken law of one group; the world adds the story.
+    """A broken law, of one group or of none; the world adds the story.
 
     Args:
         name: of the law, as `kohort.simulation.checkers` lists it.
-        why: what was seen, in words.
+        why: the observation that breaks it, in words.
     """
 
-    def __init__(self, name: str, why: str, *, group_id: str) -> None:
-        super().__init__(f"{name}: group {group_id}: {why}")
+    def __init__(self, name: str, why: str, *, group_id: str = "") -> None:
+        super().__init__(f"{name}: group {group_id}: {why}" if group_id else f"{name}: {why}")
         self.group_id = group_id
 
 

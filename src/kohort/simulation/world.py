@@ -13,23 +13,28 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
+from typing import Any
 
+from kohort.coordinator import commands
+from kohort.coordinator.commands import admin as asked
 from kohort.coordinator.consumer.assignment.batching_window import assignment_key
+from kohort.coordinator.decision import ReplyBody
 from kohort.coordinator.invariants import check_shared
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.errors import InvariantViolation
+from kohort.ids import ZERO_TOPIC_ID
 from kohort.simulation.broker import SimulatedBroker
 from kohort.simulation.checkers import Checkers
-from kohort.simulation.faults import Administrator, Perturbations
 from kohort.simulation.invariants.convergence import check_told, progress_of, why_not_at_rest
 from kohort.simulation.members.classic import ClassicMember
 from kohort.simulation.members.consumer import ConsumerMember, Wishes
-from kohort.simulation.members.process import MemberProcess, Wire
-from kohort.simulation.network import SimulatedNetwork
+from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, Wire
+from kohort.simulation.network import Connection, SimulatedNetwork
 from kohort.simulation.runtime import compact, fold
-from kohort.simulation.scenario import PATTERNS, GroupPlan, MemberProtocol, Scenario, draw_scenario
+from kohort.simulation.scenario import PATTERNS, QUALITIES, GroupPlan, MemberProtocol, Scenario, draw_scenario
 from kohort.simulation.topics import TOPIC_NAMES, TopicShelf
 from kohort.simulation.trace import LawBroken, Story
 from kohort.testing.clock import VirtualClock
@@ -46,6 +51,32 @@ MEMBERS_PER_WIRE = 4
 AFTERMATH_MS = 8_000
 #: After the last member died, every deadline has passed within this time.
 SILENCE_WITHIN_MS = 900_000
+
+#: A group does not get more members than this.
+MEMBERS_AT_MOST = 6
+#: And not more than this if some of them are about to go.
+VISITORS_AT_MOST = 12
+#: A topic does not get more partitions than this.
+PARTITIONS_AT_MOST = 8
+#: How long a callback takes that outlasts the rebalance timeout, or nearly does.
+SLOW_CALLBACK_MS = (4_000, 12_000)
+#: What an administrator sets of a group: config -> values.
+GROUP_CONFIGS: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+    ("consumer.session.timeout.ms", (None, "4000", "9000")),
+    ("consumer.heartbeat.interval.ms", (None, "500", "2000")),
+    ("consumer.assignment.interval.ms", (None, "0", "1500")),
+    ("group.moves.per.second", (None, "0", "2", "20")),
+)
+#: Those of static groups; a token may be any text.
+STATIC_CONFIGS: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+    ("group.membership", ("static", "dynamic")),
+    ("group.registration.timeout.ms", (None, "6000", "12000")),
+    ("group.expansion.timeout.ms", (None, "1000", "5000")),
+    ("group.rebalance.token", ("1", "2", "3")),
+    ("group.static.fallback", ("admin", "join")),
+)
+USUAL_SYNC_MS = 5
+SLOW_SYNC_MS = 1_500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +145,8 @@ class World:
             is_by_administrator=self.administrator.has_asked,
             is_clean=self.scenario.is_clean,
         )
+        self.on_begun: Callable[[str, str, int, int], None] = self.checkers.offsets.on_begun
+        self.on_processed: Callable[[str, str, int, int], None] = self.checkers.offsets.on_processed
         self.broker: SimulatedBroker = broker_class(
             self.clock,
             self.network,
@@ -130,7 +163,7 @@ class World:
             shard_count=self.scenario.shard_count,
             build_shard=build_shard,
         )
-        self._perturbations = Perturbations(self)
+        self._faults = Faults(self)
         self._member_counts: dict[str, int] = {}
 
     def run(self) -> Report:
@@ -273,14 +306,6 @@ class World:
         for plan in self.scenario.groups:
             self.checkers.check_owners(self.broker.home_of(plan.group_id), plan.group_id)
 
-    def on_begun(self, group_id: str, topic: str, partition: int, offset: int) -> None:
-        """Check the offset from which a member begins to process."""
-        self.checkers.offsets.on_begun(group_id, topic, partition, offset)
-
-    def on_processed(self, group_id: str, topic: str, partition: int, offset: int) -> None:
-        """Check the next offset of a member that has processed records."""
-        self.checkers.offsets.on_processed(group_id, topic, partition, offset)
-
     def on_ownership_changed(self, process: MemberProcess) -> None:
         """Check the owners after a member's ownership has changed."""
         if self.broker.is_up:
@@ -296,9 +321,9 @@ class World:
         for plan in scenario.groups:
             for _ in range(plan.member_count):
                 self.start_member_later(self.random.randint(0, 3_000), plan)
-        self._perturbations.begin()
+        self._faults.begin()
         self.clock.run_until(self.clock.now_ms() + scenario.perturbed_ms)
-        self._perturbations.heal()
+        self._faults.heal()
         rest_after_ms = self._come_to_rest()
         self._stay_at_rest()
         self._fall_silent()
@@ -390,4 +415,327 @@ class World:
         return InvariantViolation(f"{law}\n  again with: make seed SEED={self.seed}", [*detail, *rows])
 
 
-# An administrator, which sends requests about groups as no member of them.
+class Faults:
+    """The source of faults, which draws the next one until it is told to stop."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.random
+        self._until_ms = 0
+        self._is_healed = False
+        weights = {name: weight for name, weight in world.scenario.weights.items() if weight}
+        self._actions: list[Callable[[], None]] = [getattr(self, name) for name in weights]
+        self._weights = list(weights.values())
+
+    def begin(self) -> None:
+        """Begin to cause faults, for as long as the scenario says."""
+        self._until_ms = self._world.clock.now_ms() + self._world.scenario.perturbed_ms
+        self._plan_next()
+
+    def heal(self) -> None:
+        """End every fault; a dead process stays dead."""
+        world = self._world
+        self._is_healed = True
+        world.story.tell("world", "is healed")
+        world.network.heal()
+        world.broker.sync_ms = USUAL_SYNC_MS
+        world.broker.assignors.heal()
+        for process in world.members.values():
+            process.slow_callback_ms = 0
+            if process.is_alive and world.has_younger_process(process):
+                process.die()
+            process.resume()
+        world.broker.go_on()
+        if not world.broker.is_up:
+            world.restart_broker()
+
+    def _plan_next(self) -> None:
+        delay_ms = self._random.randint(*self._world.scenario.pause_between_ms)
+        if self._actions and self._world.clock.now_ms() + delay_ms < self._until_ms:
+            self._world.clock.after(delay_ms, self._perturb)
+
+    def _perturb(self) -> None:
+        self._random.choices(self._actions, self._weights)[0]()
+        for plan in self._world.scenario.groups:
+            # An empty group tests nothing; it stays empty only for a moment.
+            if not any(member.group_id == plan.group_id and member.is_alive for member in self._world.members.values()):
+                self._world.start_member(plan)
+        self._plan_next()
+
+    def _pick(self) -> MemberProcess | None:
+        """Pick a working member."""
+        members = [member for member in self._world.members.values() if _is_at_work(member)]
+        return self._random.choice(members) if members else None
+
+    def _pick_to_go(self) -> MemberProcess | None:
+        """Pick a member that may go; the last one of a group only sometimes."""
+        member = self._pick()
+        if member is None:
+            return None
+        others = [o for o in self._world.members.values() if o.group_id == member.group_id and _is_at_work(o)]
+        return member if len(others) > 1 or self._random.random() < 0.2 else None
+
+    # Members.
+
+    def join(self) -> None:
+        """Start another member of a group."""
+        plan = self._random.choice(self._world.scenario.groups)
+        alive = [p for p in self._world.members.values() if p.group_id == plan.group_id and p.is_alive]
+        if len(alive) < MEMBERS_AT_MOST:
+            self._world.start_member(plan)
+
+    def visit(self) -> None:
+        """Start members that stay a few seconds, then close or vanish without a word."""
+        world, random = self._world, self._random
+        plan = random.choice(world.scenario.groups)
+        alive = [p for p in world.members.values() if p.group_id == plan.group_id and p.is_alive]
+        for _ in range(min(random.randint(1, 4), VISITORS_AT_MOST - len(alive))):
+            visitor = world.start_member(plan, instance_id=None, is_static_allowed=False)
+            end = visitor.leave if random.random() < 0.5 else visitor.die
+            self._later(random.randint(300, 5_000), partial(_end_visit, visitor, end))
+
+    def leave(self) -> None:
+        """Close a member."""
+        if (process := self._pick_to_go()) is not None:
+            process.leave()
+
+    def kill(self) -> None:
+        """Kill a member."""
+        if (process := self._pick_to_go()) is not None:
+            process.die()
+
+    def pause(self) -> None:
+        """Pause a member for a time shorter or longer than its session."""
+        if (process := self._pick()) is not None:
+            process.pause()
+            self._later(self._random.randint(500, 12_000), process.resume)
+
+    def slow_callback(self) -> None:
+        """Make the next callback of a member slow."""
+        if (process := self._pick()) is not None:
+            process.slow_callback_ms = self._random.randint(*SLOW_CALLBACK_MS)
+
+    def ask_anew(self) -> None:
+        """Make a member ask for a new assignment."""
+        process = self._pick()
+        if isinstance(process, ConsumerMember):
+            process.ask_anew()
+
+    def bounce(self) -> None:
+        """Replace a static member's process after it closed, after it died, or while it hangs."""
+        world = self._world
+        process = self._pick()
+        if process is None or process.instance_id is None or world.has_younger_process(process):
+            return
+        how, instance_id = self._random.choice(("closes", "dies", "hangs")), process.instance_id
+        if how == "closes":
+            process.leave()
+        elif how == "dies":
+            process.die()
+        else:
+            process.pause()
+            resumed_ms = self._random.randint(2_000, 20_000)
+            self._later(resumed_ms, process.resume)
+            # The supervisor ends the process once it sees that it goes on.
+            self._later(resumed_ms + 1_500, process.die)
+        plan = next(plan for plan in world.scenario.groups if plan.group_id == process.group_id)
+        self._later(self._random.randint(0, 8_000), lambda: world.start_member(plan, instance_id=instance_id))
+
+    def roll(self) -> None:
+        """Replace a process by one that speaks the other protocol, in a group that is migrated."""
+        process = self._pick()
+        plan = next(
+            (plan for plan in self._world.scenario.groups if process and plan.group_id == process.group_id), None
+        )
+        if process is None or plan is None or len(plan.protocols) < 2 or self._world.has_younger_process(process):
+            return
+        process.leave()
+        protocol = plan.protocols[1] if isinstance(process, ConsumerMember) else plan.protocols[0]
+        instance_id = process.instance_id
+        delay_ms = self._random.randint(0, 4_000)
+        self._later(delay_ms, lambda: self._world.start_member(plan, instance_id=instance_id, protocol=protocol))
+
+    def subscribe(self) -> None:
+        """Change the subscription of a member."""
+        if (process := self._pick()) is not None and not process.is_starting:
+            process.subscribe(self._world.draw_topics())
+
+    # Network.
+
+    def break_connection(self) -> None:
+        """Reset a connection."""
+        if (process := self._pick()) is not None:
+            self._world.story.tell("network", f"breaks the connection of {process.name}", group_id=process.group_id)
+            process.wire.reset()
+
+    def cut_off(self) -> None:
+        """Cut a member off from the broker for a while."""
+        if (process := self._pick()) is not None:
+            self._world.story.tell("network", f"cuts {process.name} off", group_id=process.group_id)
+            self._world.network.cut_off(process.wire.name)
+            self._later(self._random.randint(500, 10_000), lambda: self._world.network.restore(process.wire.name))
+
+    def change_network(self) -> None:
+        """Make the network better or worse."""
+        self._world.network.quality = self._random.choice(QUALITIES)
+        self._world.story.tell("network", "is now", self._world.network.quality)
+
+    # Broker.
+
+    def crash_broker(self) -> None:
+        """Crash the broker process and restart it."""
+        if self._world.broker.is_up:
+            self._world.broker.crash()
+            self._later(self._random.randint(50, 4_000), self._world.restart_broker)
+
+    def stall_broker(self) -> None:
+        """Stall the broker process."""
+        self._world.broker.stall(self._random.randint(300, 8_000))
+
+    def set_clock(self) -> None:
+        """Set the machine's clock forward or back."""
+        most_ms = self._world.scenario.clock_jumps_ms
+        self._world.broker.set_clock(self._random.randint(-most_ms, most_ms))
+
+    def slow_disk(self) -> None:
+        """Make syncs slow from now on, or fast again."""
+        broker = self._world.broker
+        broker.sync_ms = SLOW_SYNC_MS if broker.sync_ms == USUAL_SYNC_MS else USUAL_SYNC_MS
+        self._world.story.tell("disk", f"syncs within {broker.sync_ms} ms")
+
+    # Administrators.
+
+    def administrate(self) -> None:
+        """Send a random administrative request about a group."""
+        world, random = self._world, self._random
+        admin, group_id = world.administrator, random.choice(world.scenario.groups).group_id
+        asks = admin.ask
+        partitions = world.topics.partitions_of(TOPIC_NAMES)
+        match random.randint(0, 7):
+            case 0 if partitions:
+                asks(
+                    asked.DeleteOffsets, group_id, partitions=tuple(random.sample(partitions, min(2, len(partitions))))
+                )
+            case 1:
+                asks(asked.DeleteGroup, group_id)
+            case 2 if partitions:
+                topic, partition = random.choice(partitions)
+                admin.reset_offset(group_id, topic, partition, random.randint(0, 50))
+            case 3 | 4:
+                name, values = random.choice(GROUP_CONFIGS)
+                asks(asked.AlterGroupConfigs, group_id, changes={name: random.choice(values)})
+            case 5:
+                process = self._pick()
+                if process is not None:
+                    member_id = "" if process.instance_id is not None else process.member_id
+                    admin.remove_member(process.group_id, member_id=member_id, instance_id=process.instance_id)
+            case 6 if partitions:
+                process = self._pick()
+                if process is not None:
+                    places = random.sample(partitions, min(2, len(partitions)))
+                    moves = tuple(
+                        asked.AskedMove(topic=t, partition=p, to_member_id=process.member_id) for t, p in places
+                    )
+                    asks(asked.SubmitMoves, process.group_id, moves=moves)
+            case _:
+                for kind in (asked.DescribeMoves, asked.DescribeConsumerGroup, asked.DescribeClassicGroup):
+                    asks(kind, group_id)
+
+    def switch_mode(self) -> None:
+        """Switch a group between static and dynamic, change its timeouts, or make it rebalance."""
+        group_id = self._random.choice(self._world.scenario.groups).group_id
+        name, values = self._random.choice(STATIC_CONFIGS)
+        self._world.administrator.ask(asked.AlterGroupConfigs, group_id, changes={name: self._random.choice(values)})
+
+    # Topics.
+
+    def grow_topic(self) -> None:
+        """Add partitions to a topic."""
+        names = list(self._world.topics.image.by_name)
+        if names:
+            name = self._random.choice(names)
+            count = self._world.topics.image.by_name[name].partition_count + self._random.randint(1, 2)
+            if count <= PARTITIONS_AT_MOST:
+                self._world.topics.grow(name, count)
+                self._world.announce_topics(f"topic {name} grows to {count} partitions")
+
+    def create_topic(self) -> None:
+        """Create a topic, perhaps one that was deleted before."""
+        names = [name for name in TOPIC_NAMES if name not in self._world.topics.image.by_name]
+        if names:
+            self._world.create_topic(self._random.choice(names), self._random.randint(1, 4))
+
+    def delete_topic(self) -> None:
+        """Delete a topic."""
+        names = list(self._world.topics.image.by_name)
+        if names:
+            name = self._random.choice(names)
+            self._world.topics.delete(name)
+            self._world.announce_topics(f"topic {name} is deleted")
+
+    def _later(self, delay_ms: int, action: Callable[[], object]) -> None:
+        """Schedule the end of a fault; `heal` ends all that are still on before."""
+
+        def act() -> None:
+            if not self._is_healed:
+                action()
+
+        self._world.clock.after(delay_ms, act)
+
+
+def _is_at_work(member: MemberProcess) -> bool:
+    return member.is_alive and not member.is_paused and not member.is_leaving
+
+
+def _end_visit(visitor: MemberProcess, end: Callable[[], None]) -> None:
+    """End a visiting member; one that stands still dies.
+
+    A member that is dead or leaving already is left as it is.
+    """
+    if visitor.is_paused:
+        visitor.die()
+    elif visitor.is_alive and not visitor.is_leaving:
+        end()
+
+
+class Administrator:
+    """An administrator that sends one request after the other."""
+
+    name = "admin"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._connection: Connection | None = None
+        #: The member to be removed, by each of its requests.
+        self._removals: list[tuple[commands.LeavingMember, ...]] = []
+
+    def has_asked(self, command: commands.LeaveGroup) -> bool:
+        """Whether the administrator has sent a request; the broker has numbered it since."""
+        return any(command.members is members for members in self._removals)
+
+    def on_reply(self, connection: Connection, body: ReplyBody, place: int) -> None:
+        """Ignore a reply: the story has it already."""
+
+    def on_broken(self, connection: Connection) -> None:
+        """Drop the connection; the next request opens another one."""
+        self._connection = None
+
+    def remove_member(self, group_id: str, *, member_id: str, instance_id: str | None) -> None:
+        """Send LeaveGroup in the name of a member."""
+        leaving = (commands.LeavingMember(member_id=member_id, instance_id=instance_id),)
+        self._removals.append(leaving)
+        self.ask(commands.LeaveGroup, group_id, members=leaving, client_id=self.name)
+
+    def reset_offset(self, group_id: str, topic: str, partition: int, offset: int) -> None:
+        """Commit an offset without a member, as tools do; only a group without members accepts it."""
+        wanted = (commands.OffsetToCommit(topic=topic, topic_id=ZERO_TOPIC_ID, partition=partition, offset=offset),)
+        self.ask(commands.CommitOffsets, group_id, member_id="", generation_or_member_epoch=-1, offsets=wanted)
+
+    def ask(self, kind: type[commands.GroupCommand], group_id: str, **fields: Any) -> None:
+        """Send a request about a group."""
+        if self._connection is None or not self._connection.is_open:
+            self._connection = self._world.network.connect(self)
+        if self._connection is not None:
+            command = kind(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id, **fields)
+            self._world.story.tell(self.name, "asks", command, group_id=group_id)
+            self._connection.send(command)

@@ -27,6 +27,20 @@ PRODUCER_ID_BLOCK: Final = 1000
 _LONGEST_NAME: Final = 249
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _FOLDER_NAME: Final = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
+#: The catalog's file in the data directory.
+CATALOG_NAME: Final = "kohort.catalog"
+#: The file of the first format: the whole catalog as one JSON document.
+FORMER_CATALOG_NAME: Final = "kohort.catalog.json"
+CATALOG_FORMAT: Final = 2
+#: More than any catalog that kohort writes.
+CATALOG_LIMIT_BYTES: Final = 256 << 20
+#: The file is rewritten when it exceeds twice its size after the last rewrite by so much.
+SPARE_BYTES: Final = 64 << 10
+#: Topics in one record of a rewritten file: encoding one never keeps other threads waiting for long.
+_TOPICS_EACH: Final = 50
+_RECORD: Final = re.compile(rb"@([0-9a-f]{8}) ([0-9a-f]{8}) ")
+#: The errors of reading a file that is damaged, or of other software.
+_UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, Refused)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,31 +233,6 @@ def _write_entry(entry: TopicEntry) -> dict[str, object]:
     }
 
 
-# The catalog's file: a log of changes, read at each start, at times rewritten as the present state.
-#
-# Laws: a change is in force when its record is durable, and costs what changed, however many topics there are. A record
-# stands twice, one copy behind the other, so that one damaged copy loses nothing; what a crash tore at the end is cut,
-# a change that is missing in the middle is an error. A rewritten file takes the place of the old one in one step.
-# Source: Apache Kafka's metadata log and its snapshots (KIP-631, KIP-630). The format,
-# docs/explanation/data-directory.md: `@`, eight digits of length, a space, eight of CRC-32C, a space, JSON `[number,
-# change]`, a line feed.
-
-#: The catalog's file in the data directory.
-CATALOG_NAME: Final = "kohort.catalog"
-#: The file of the first format: the whole catalog as one JSON document.
-FORMER_CATALOG_NAME: Final = "kohort.catalog.json"
-CATALOG_FORMAT: Final = 2
-#: More than any catalog that kohort writes.
-CATALOG_LIMIT_BYTES: Final = 256 << 20
-#: The file is rewritten when it exceeds twice its size after the last rewrite by so much.
-SPARE_BYTES: Final = 64 << 10
-#: Topics in one record of a rewritten file: encoding one never keeps other threads waiting for long.
-_TOPICS_EACH: Final = 50
-_RECORD: Final = re.compile(rb"@([0-9a-f]{8}) ([0-9a-f]{8}) ")
-#: The errors of reading a file that is damaged, or of other software.
-_UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, Refused)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogCut:
     """Bytes that were cut off the end of a catalog, because neither copy of a change in them was whole."""
@@ -259,7 +248,16 @@ class CatalogCut:
 
 
 class CatalogFile:
-    """The catalog in force, and the file that keeps it; used by one thread at a time."""
+    """The catalog in force, and the file that keeps it; used by one thread at a time.
+
+    Laws: a change is in force when its record is durable, and costs what changed, however many topics there are. A
+    record stands twice, one copy behind the other, so that one damaged copy loses nothing; what a crash tore at the end
+    is cut, a change that is missing in the middle is an error. A rewritten file takes the place of the old one in one
+    step.
+    Source: Apache Kafka's metadata log and its snapshots (KIP-631, KIP-630). The format,
+    docs/explanation/data-directory.md: `@`, eight digits of length, a space, eight of CRC-32C, a space, JSON `[number,
+    change]`, a line feed.
+    """
 
     def __init__(self, fs: FileSystem, directory: str, *, first: Catalog | None = None) -> None:
         """Open the catalog of a directory, or make the first one; raise `StorageError` if it is damaged.

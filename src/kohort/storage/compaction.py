@@ -44,6 +44,16 @@ from kohort.storage.segments.segment import Segment, segment_name
 
 #: Bytes that a remembered key takes beside its own, roughly.
 _KEY_OVERHEAD_BYTES: Final = 160
+#: Size at which a batch is written; large ones are quick to load, and a reader's fetch still takes several.
+BATCH_BYTES: Final = 128 * 1024
+#: Bytes of records that are worth a batch of their own.
+OWN_BATCH_BYTES: Final = 4 * 1024
+#: Bytes that a record takes in a batch beside its tail, roughly.
+_RECORD_OVERHEAD_BYTES: Final = 10
+#: Times between which any two differ by a number that fits.
+_EARLIEST_MS, _LATEST_MS = -1, 1 << 62
+#: Most offsets of a segment or batch: 31 bits.
+_LONGEST_BATCH: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,26 +409,6 @@ def sheets(run: Run) -> Iterator[Sheet | Run]:
         start = end
 
 
-# The writer of compacted segments: makes batches of the remaining records, and files of batches.
-#
-# Laws: batches cover every offset of the old segments, so that a batch may be sparse, or empty. A batch of a producer
-# that numbers its batches, one that is dated by the broker, and one of which much is left stay batches of their own,
-# with what their headers say; what is left of others becomes part of longer ones. A file is durable, but for its name,
-# when it is given out; none is longer than the topic's segments, unless an old one was.
-# Source: Apache Kafka's log cleaner; KIP-534 (when tombstones may go).
-
-#: Size at which a batch is written; large ones are quick to load, and a reader's fetch still takes several.
-BATCH_BYTES: Final = 128 * 1024
-#: Bytes of records that are worth a batch of their own.
-OWN_BATCH_BYTES: Final = 4 * 1024
-#: Bytes that a record takes in a batch beside its tail, roughly.
-_RECORD_OVERHEAD_BYTES: Final = 10
-#: Times between which any two differ by a number that fits.
-_EARLIEST_MS, _LATEST_MS = -1, 1 << 62
-#: Most offsets of a segment or batch: 31 bits.
-_LONGEST_BATCH: Final = (1 << 31) - 1
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
     """The plan of a compaction: the segments that begin at `bases`, up to `end_offset`."""
@@ -489,7 +479,14 @@ class KeptRecords:
 
 
 class SegmentWriter:
-    """Turns the remaining records into batches, and batches into files."""
+    """Turns the remaining records into batches, and batches into files.
+
+    Laws: batches cover every offset of the old segments, so that a batch may be sparse, or empty. A batch of a producer
+    that numbers its batches, one that is dated by the broker, and one of which much is left stay batches of their own,
+    with what their headers say; what is left of others becomes part of longer ones. A file is durable, but for its
+    name, when it is given out; none is longer than the topic's segments, unless an old one was.
+    Source: Apache Kafka's log cleaner; KIP-534 (when tombstones may go).
+    """
 
     def __init__(self, fs: FileSystem, plan: CompactionPlan, end_offset: int) -> None:
         self._fs = fs

@@ -43,6 +43,16 @@ _COUNT: Final = Struct(">i")
 _PRODUCER: Final = Struct(">qhiqiqiq")
 #: The errors of reading a damaged state.
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, IndexError, OverflowError, struct_error)
+#: The file of the rows, in the data directory.
+LAST_STOP_NAME: Final = ".kohort_laststop"
+_LIMIT_BYTES: Final = 256 << 20
+#: Logs with more segments or producers have their state in their folders.
+_MOST_SEGMENTS: Final = 64
+_MOST_PRODUCERS: Final = 100
+#: A longer index of the newest segment is kept in its files.
+_MOST_INDEX_BYTES: Final = 512
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,29 +246,6 @@ def recall(producers: ProducerStates, rows: Iterable[ProducerRow], end_offset: i
     producers.restore(sorted(newest.values(), key=lambda row: row[2][-1].last_offset))
 
 
-# The state of each log at the last clean stop, in one file, so that starts cost only later changes.
-#
-# `.kohort_laststop` has a row for each log: where it ended, its epochs and producers, and of each segment what its
-# facts say. A log of which little was written is not written down elsewhere. The row also says how the folder and the
-# files of the segments were found then: inode, size, time of the last change.
-#
-# Laws: a start that follows a clean stop believes a row as long as folder and files are as they were, and reads nothing
-# of them; any other start reads the files, and takes of a row what `log.state` would have told. A row counts for the
-# topic whose id it names. What cannot be read counts as missing: the files say it all, at the price of a longer start.
-# Source: of ours; Apache Kafka's clean shutdown file, recovery points and producer snapshots.
-
-#: The file of the rows, in the data directory.
-LAST_STOP_NAME: Final = ".kohort_laststop"
-_LIMIT_BYTES: Final = 256 << 20
-#: Logs with more segments or producers have their state in their folders.
-_MOST_SEGMENTS: Final = 64
-_MOST_PRODUCERS: Final = 100
-#: A longer index of the newest segment is kept in its files.
-_MOST_INDEX_BYTES: Final = 512
-
-Row = dict[str, Any]
-
-
 def forget_last_stop(fs: FileSystem, directory: str) -> None:
     """Remove the rows before a log is repaired, since they are no longer reliable."""
     if has_last_stop(fs, directory):
@@ -272,7 +259,18 @@ def has_last_stop(fs: FileSystem, directory: str) -> bool:
 
 
 class LastStop:
-    """The rows of a stop, by the names of folders."""
+    """The rows of a stop, by the names of folders.
+
+    `.kohort_laststop` has a row for each log: where it ended, its epochs and producers, and of each segment what its
+    facts say. A log of which little was written is not written down elsewhere. The row also says how the folder and the
+    files of the segments were found then: inode, size, time of the last change.
+
+    Laws: a start that follows a clean stop believes a row as long as folder and files are as they were, and reads
+    nothing of them; any other start reads the files, and takes of a row what `log.state` would have told. A row counts
+    for the topic whose id it names. What cannot be read counts as missing: the files say it all, at the price of a
+    longer start.
+    Source: of ours; Apache Kafka's clean shutdown file, recovery points and producer snapshots.
+    """
 
     def __init__(self, rows: Mapping[str, Row], *, is_believed: bool) -> None:
         self._rows: Final = rows

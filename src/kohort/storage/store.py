@@ -160,7 +160,7 @@ class Store:
         """
         loss = self._lock.find_loss()
         if loss:
-            words = f"{loss}: what the broker has written since then may be lost; see who did that, then start again"
+            words = f"{loss}: what the broker has written since then may be lost; find the cause, then start again"
             raise self.fs.health.fail(DiskFailedError(words))
 
     def has(self, log: PartitionLog) -> bool:

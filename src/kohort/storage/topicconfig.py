@@ -65,7 +65,7 @@ _CONFIGS: Final = [
     _number("flush.messages", 1, "Records after which the log is synced; 1: before each acks=all answer.", low=1),
     _number("flush.ms", LONG_MAX, "Time after which records are synced that flush.messages lets wait."),
     _number("max.message.bytes", 1_048_588, "Largest record batch, in bytes.", high=INT_MAX),
-    _choice("message.timestamp.type", "CreateTime", "Whose clock dates records.", "CreateTime", "LogAppendTime"),
+    _choice("message.timestamp.type", "CreateTime", "The clock that dates records.", "CreateTime", "LogAppendTime"),
     _number(
         "segment.bytes",
         1 << 30,

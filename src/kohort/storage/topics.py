@@ -1,4 +1,13 @@
-"""Topics created, changed and deleted, in the catalog and on disk."""
+"""Topics created, changed and deleted, in the catalog and on disk, in three steps: only the second waits for the disk.
+
+A change is planned, which decides whether it can be; written, by a thread beside the owner's and many changes at once;
+and settled, which puts it in force.
+
+Laws: a topic exists when the catalog's file says so. Its folders are made before and removed after, so that after a
+crash at any point it is there as a whole or not at all. A plan is written before another one about the same topic is
+made; one thread writes at a time.
+Source: Apache Kafka's ReplicationControlManager, which decides alone and answers when its log has the change.
+"""
 
 from __future__ import annotations
 
@@ -32,22 +41,21 @@ from kohort.storage.segments.indexes import SUFFIXES, SYNCED_SUFFIX
 from kohort.storage.segments.segment import segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
-# Topic changes in three steps, so that only the one that writes waits for the disk.
-#
-# A change is planned, which decides whether it can be; written, which does all that waits for the disk and may be done
-# by a thread beside the owner's, many changes at once; and settled, which puts it in force.
-#
-# Laws: a topic exists when the catalog's file says so; its folders are made before and removed after, so that after a
-# crash at any point it is there as a whole or not at all. What is planned is written before anything that concerns the
-# same topic is planned; one thread writes at a time.
-# Source: Apache Kafka's ReplicationControlManager, which decides alone and answers when its log has the change.
-
 #: A file in memory doubles as it grows; short ones keep the pauses short.
 _MEMORY_SEGMENT_BYTES: Final = 16 << 20
 #: Partitions between two calls of `after_many`.
 _MANY: Final = 100
 #: Folders of deleted topics that are removed between two changes.
 _REMOVED_AT_ONCE: Final = 100
+#: Files beside the segments in a partition's folder: by their names, and by the suffixes of names with an offset.
+NAMES_BESIDE: Final = (PARTITION_METADATA_NAME, EPOCHS_NAME, STATE_NAME)
+SUFFIXES_BESIDE: Final = (*SUFFIXES, SYNCED_SUFFIX, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX)
+
+#: Kafka's suffix of a deleted partition's folder.
+_DELETE_SUFFIX: Final = "-delete"
+#: The end of the name of a deleted partition's folder; other folders may end in the suffix alone.
+_DELETED_FOLDER: Final = re.compile(rf"-\d+\.[0-9a-f]{{32}}{_DELETE_SUFFIX}$")
+_FILE_NAME_LIMIT: Final = 255
 
 
 @dataclass(slots=True, kw_only=True)
@@ -357,27 +365,15 @@ def already_has(count: int, wanted: int) -> str:
     return f"The topic currently has {count} partition(s); {wanted} would not be an increase."
 
 
-# The folders of partitions: made before the catalog names their topic, removed after it does not.
-#
-# Laws: folders count only once the catalog names their topic; what was made for a topic that then is not created is
-# removed again. Folders that hold records and that the catalog does not know are never removed, nor is anything of
-# somebody else's. Deleted folders are moved out of the way of their names first, which is quick, and removed
-# afterwards.
-# Source: Apache Kafka's folder names, `-delete` suffix included.
-
-#: Files beside the segments in a partition's folder: by their names, and by the suffixes of names with an offset.
-NAMES_BESIDE: Final = (PARTITION_METADATA_NAME, EPOCHS_NAME, STATE_NAME)
-SUFFIXES_BESIDE: Final = (*SUFFIXES, SYNCED_SUFFIX, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX)
-
-#: Kafka's suffix of a deleted partition's folder.
-_DELETE_SUFFIX: Final = "-delete"
-#: The end of the name of a deleted partition's folder; other folders may end in the suffix alone.
-_DELETED_FOLDER: Final = re.compile(rf"-\d+\.[0-9a-f]{{32}}{_DELETE_SUFFIX}$")
-_FILE_NAME_LIMIT: Final = 255
-
-
 class TopicFolders:
-    """The folders of one data directory."""
+    """The folders of one data directory.
+
+    Laws: folders count only once the catalog names their topic; what was made for a topic that then is not created is
+    removed again. Folders that hold records and that the catalog does not know are never removed, nor is anything of
+    somebody else's. Deleted folders are moved out of the way of their names first, which is quick, and removed
+    afterwards.
+    Source: Apache Kafka's folder names, `-delete` suffix included.
+    """
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs: Final = fs

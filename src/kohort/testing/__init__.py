@@ -46,35 +46,27 @@ __all__ = [
     "Anomaly",
 ]
 
+#: Module -> the public names that it has.
 _HOMES = {
-    "Cluster": "kohort.testing.cluster",
-    "World": "kohort.simulation.world",
-    "Report": "kohort.simulation.world",
-    "Scenario": "kohort.simulation.scenario",
-    "GroupPlan": "kohort.simulation.scenario",
-    "VirtualClock": "kohort.testing.clock",
-    "SimulatedNetwork": "kohort.simulation.network",
-    "NetworkQuality": "kohort.simulation.network",
-    "SimulatedBroker": "kohort.simulation.broker",
-    "Checkers": "kohort.simulation.checkers",
-    "Story": "kohort.simulation.trace",
-    "FaultyFileSystem": "kohort.testing.disks",
-    "MemoryFileSystem": "kohort.testing.disks",
-    "Crashed": "kohort.testing.disks",
-    "Fault": "kohort.testing.disks",
-    "Operation": "kohort.testing.disks",
-    "History": "kohort.testing.history",
-    "check_history": "kohort.testing.history",
-    "Anomaly": "kohort.testing.history",
+    "kohort.simulation.broker": ("SimulatedBroker",),
+    "kohort.simulation.checkers": ("Checkers",),
+    "kohort.simulation.network": ("NetworkQuality", "SimulatedNetwork"),
+    "kohort.simulation.scenario": ("GroupPlan", "Scenario"),
+    "kohort.simulation.trace": ("Story",),
+    "kohort.simulation.world": ("Report", "World"),
+    "kohort.testing.clock": ("VirtualClock",),
+    "kohort.testing.cluster": ("Cluster",),
+    "kohort.testing.disks": ("Crashed", "Fault", "FaultyFileSystem", "MemoryFileSystem", "Operation"),
+    "kohort.testing.history": ("Anomaly", "History", "check_history"),
 }
 
 
 def __getattr__(name: str) -> Any:
     # pytest loads this package in every run; the simulation is loaded only by those who use it.
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'kohort.testing' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module 'kohort.testing' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

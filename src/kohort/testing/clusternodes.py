@@ -9,7 +9,7 @@ Source: KIP-320 (leader epochs); Apache Kafka's `LeaderEpochFileCache.endOffsetF
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,19 +20,14 @@ from kohort.broker.groups.coordination import Coordination
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
 from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.groups.runtime import Runtime, Translate
-from kohort.broker.groups.shard_log import GroupLimit
 from kohort.broker.listener import Listener
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import listen_on
 from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
 from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import AlterGroupConfigs, DescribeGroupConfigs, ListGroups, ListGroupsReply
-from kohort.coordinator.decision import ReplyBody
-from kohort.coordinator.journal_events.open_rebalances import Reads
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, RequestToken
-from kohort.journal.ring import Journal
-from kohort.journal.words import Partition
 from kohort.storage.partitions.partition import PartitionLog
 
 #: Commands that any broker carries out for a group: configs belong to the cluster.
@@ -125,39 +120,16 @@ class NodeCoordination:
     def __init__(self, runtime: Runtime, leadership: NodeLeadership) -> None:
         self._runtime: Final = runtime
         self._leadership: Final = leadership
+        # All brokers share these.
+        self.journal: Final = runtime.journal
+        self.reads: Final = runtime.reads
+        self.room: Final = runtime.room
+        self.shard_count: Final = runtime.shard_count
         self.next_token: Final = runtime.next_token
-
-    @property
-    def journal(self) -> Journal:
-        """Return the journal of all brokers."""
-        return self._runtime.journal
-
-    @property
-    def reads(self) -> Reads:
-        """Return the reads of the members at all brokers."""
-        return self._runtime.reads
-
-    def begin_to_read(self, keys: Iterable[MemberKey], asked_for: Sequence[Partition]) -> None:
-        """See `Runtime.begin_to_read`."""
-        self._runtime.begin_to_read(keys, asked_for)
-
-    @property
-    def room(self) -> GroupLimit:
-        """Return the room for groups, which all brokers share."""
-        return self._runtime.room
-
-    @property
-    def shard_count(self) -> int:
-        """Return the number of shards, which all brokers share."""
-        return self._runtime.shard_count
-
-    def serves(self, group_id: str) -> bool:
-        """Whether the log of a group is loaded."""
-        return self._runtime.serves(group_id)
-
-    def session_timeout_ms(self, group_id: str) -> int:
-        """Return the session timeout of a group's KIP-848 members."""
-        return self._runtime.session_timeout_ms(group_id)
+        self.begin_to_read: Final = runtime.begin_to_read
+        self.serves: Final = runtime.serves
+        self.session_timeout_ms: Final = runtime.session_timeout_ms
+        self.abandon: Final = runtime.abandon
 
     def answer(self, request: Asker, command: commands.GroupCommand, translate: Translate) -> None:
         """Carry out a command for a group that is coordinated here."""
@@ -172,10 +144,6 @@ class NodeCoordination:
         if self._is_here(command.group_id):
             self._runtime.release(command, is_cut)
 
-    def abandon(self, command: commands.AnyHeartbeat | commands.WatchMember) -> None:
-        """Abandon a held heartbeat whose connection is gone."""
-        self._runtime.abandon(command)
-
     def hold(self, request: Request, command: commands.ConsumerGroupHeartbeat, translate: Translate) -> bool:
         """Hold a heartbeat again, if the group is still coordinated here."""
         return self._is_here(command.group_id) and self._runtime.hold(request, command, translate)
@@ -184,7 +152,7 @@ class NodeCoordination:
         """Carry out a repeated heartbeat, if the group is still coordinated here."""
         return self._runtime.renew(command) if self._is_here(command.group_id) else None
 
-    def ask(self, command: commands.GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
+    def ask(self, command: commands.GroupCommand, on_reply: Callable[[Any], None]) -> None:
         """Carry out a command for a group that is coordinated here."""
         if isinstance(command, _ANYWHERE) or self._is_here(command.group_id):
             self._runtime.ask(command, on_reply)
@@ -196,7 +164,7 @@ class NodeCoordination:
         index: int,
         token: RequestToken,
         command: commands.Command,
-        on_reply: Callable[[ReplyBody], None],
+        on_reply: Callable[[Any], None],
     ) -> None:
         """Carry out a command for a shard; groups coordinated by another broker are not listed."""
         brokers = self._leadership.brokers

@@ -26,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 Kind = Literal["invoke", "ok", "fail", "info"]
 
@@ -118,8 +118,7 @@ class History:
         return event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Operation(NamedTuple):
     """One operation with both its ends."""
 
     process: str
@@ -154,22 +153,11 @@ def operations(events: Sequence[Event]) -> list[Operation]:
             begun[event.number] = place, event
         else:
             began, _ = begun.pop(event.number, (place, event))
-            found.append(_operation(event, began, place, event.kind))
+            found.append(Operation(event.process, event.name, event.kind, event.value, began, place, event.time_ns))
     # Dictionaries keep their order, so these are by their beginnings.
-    found += [_operation(event, began, len(events), "info") for began, event in begun.values()]
+    for began, event in begun.values():
+        found.append(Operation(event.process, event.name, "info", event.value, began, len(events), event.time_ns))
     return found
-
-
-def _operation(event: Event, began: int, ended: int, kind: Kind) -> Operation:
-    return Operation(
-        process=event.process,
-        name=event.name,
-        kind=kind,
-        value=event.value,
-        began=began,
-        ended=ended,
-        time_ns=event.time_ns,
-    )
 
 
 # Anomalies, by name. Each check takes time linear in the history, but for sorting:
@@ -214,7 +202,7 @@ def check_history(events: Sequence[Event], *, orphan_limit_ms: int | None = None
     >>> history.ok(history.invoke("p", "send", topic="t", partition=0, value="a"), offset=0)
     >>> history.note("q", "finish")
     >>> [str(anomaly) for anomaly in check_history(history.events)]
-    ["unseen: 'a' is acknowledged at offset 0 of t-0, and nobody has read it"]
+    ["unseen: 'a' is acknowledged at offset 0 of t-0, and no member has read it"]
     """
     facts = _facts(operations(events))
     found = [Anomaly(check=name, detail=detail) for name, check in _CHECKS.items() for detail in check(facts)]
@@ -323,7 +311,7 @@ def _unseen(facts: _Facts) -> Iterator[str]:
     for send, partition in _unread(facts):
         yield (
             f"{send.value['value']!r} is acknowledged at offset {send.value['offset']} of {_named(partition)}, and "
-            "nobody has read it"
+            "no member has read it"
         )
 
 
@@ -350,7 +338,7 @@ def _failed_reads(facts: _Facts) -> Iterator[str]:
     for partition, offsets in facts.values.items():
         for offset, values in offsets.items():
             for value in values - possible:
-                yield f"{value!r} was read at offset {offset} of {_named(partition)}, and nobody sent it"
+                yield f"{value!r} was read at offset {offset} of {_named(partition)}, and no producer sent it"
 
 
 def _nonmonotonic_sends(facts: _Facts) -> Iterator[str]:
@@ -484,7 +472,7 @@ def _orphans(facts: _Facts, limit_ms: int | None) -> Iterator[str]:
         for tenure, next_ns in zip(tenures, begins, strict=False):
             if tenure.ended_ns is not None and next_ns - tenure.ended_ns > limit_ms * _MS:
                 gap_ms = (next_ns - tenure.ended_ns) // _MS
-                yield f"nobody of {group} owned {_named(partition)} for {gap_ms} ms behind {tenure.process}"
+                yield f"no member of {group} owned {_named(partition)} for {gap_ms} ms behind {tenure.process}"
 
 
 _CHECKS: Final[dict[str, Callable[[_Facts], Iterator[str]]]] = {

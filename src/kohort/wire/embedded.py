@@ -13,11 +13,7 @@ from typing import Final, TypeVar
 
 from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire import codec
-from kohort.wire.messages.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    TopicPartition,
-)
+from kohort.wire.messages import consumer_protocol
 from kohort.wire.primitives import Buffer
 from kohort.wire.schema import Message
 
@@ -61,7 +57,7 @@ def encode_subscription(
     version: int = NEWEST_VERSION,
 ) -> bytes:
     """Encode a member's metadata for JoinGroup; leave out fields that `version` does not have."""
-    message = ConsumerProtocolSubscription(
+    message = consumer_protocol.ConsumerProtocolSubscription(
         topics=list(topics),
         user_data=user_data,
         owned_partitions=_listed(owned_partitions or {}),
@@ -73,7 +69,7 @@ def encode_subscription(
 
 def decode_subscription(blob: Buffer) -> Subscription:
     """Decode a member's metadata from JoinGroup."""
-    message = _decode(ConsumerProtocolSubscription, blob)
+    message = _decode(consumer_protocol.ConsumerProtocolSubscription, blob)
     return Subscription(
         topics=tuple(message.topics),
         user_data=message.user_data,
@@ -87,14 +83,17 @@ def encode_assignment(
     partitions: Mapping[str, Sequence[int]], *, user_data: bytes | None = None, version: int = NEWEST_VERSION
 ) -> bytes:
     """Encode the leader's assignment for one member in SyncGroup."""
-    return _encode(ConsumerProtocolAssignment(assigned_partitions=_listed(partitions), user_data=user_data), version)
+    return _encode(
+        consumer_protocol.ConsumerProtocolAssignment(assigned_partitions=_listed(partitions), user_data=user_data),
+        version,
+    )
 
 
 def decode_assignment(blob: Buffer) -> Assignment:
     """Decode the leader's assignment for a member; an empty blob is an empty assignment."""
     if not len(blob):
         return Assignment(partitions={})
-    message = _decode(ConsumerProtocolAssignment, blob)
+    message = _decode(consumer_protocol.ConsumerProtocolAssignment, blob)
     return Assignment(partitions=_by_topic(message.assigned_partitions), user_data=message.user_data)
 
 
@@ -118,11 +117,13 @@ def _decode(cls: type[T], blob: Buffer) -> T:
     return codec.decode(cls, min(version, NEWEST_VERSION), blob, _VERSION_BYTES)[0]
 
 
-def _listed(partitions: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
-    return [TopicPartition(topic=topic, partitions=list(numbers)) for topic, numbers in partitions.items()]
+def _listed(partitions: Mapping[str, Sequence[int]]) -> list[consumer_protocol.TopicPartition]:
+    return [
+        consumer_protocol.TopicPartition(topic=topic, partitions=list(numbers)) for topic, numbers in partitions.items()
+    ]
 
 
-def _by_topic(listed: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+def _by_topic(listed: Iterable[consumer_protocol.TopicPartition]) -> dict[str, tuple[int, ...]]:
     """Return the partitions by topic; a repeated topic keeps the partitions of both places."""
     found: dict[str, list[int]] = {}
     for each in listed:

@@ -1,10 +1,11 @@
-"""The one registry of kohort's own numbers and names: on the wire, in group logs, among the configs.
+"""The one registry of kohort's own numbers and names: on the wire and in group logs.
 
 Laws: an entry is never given another meaning and never taken out, only marked as past; stock clients and Apache Kafka
 must be able to ignore every one of them. API keys are above 10,000, record types of `__consumer_offsets` from 20,000
 on, tagged fields, which stand where their messages are declared, from 10,000 on, so that no number that Kafka may give
 out is taken. API keys of ours are announced only to clients that name their software "kohort".
-Source: docs/reference/private-protocol.md says what each entry is for; a test holds the two together.
+Source: docs/reference/private-protocol.md says what each entry is for, and has the configs of our own; tests hold them
+together.
 """
 
 from __future__ import annotations
@@ -56,93 +57,6 @@ RECORD_TYPES: Final[dict[int, str]] = {
 #: it never has to. The rest is the documentation that other values have.
 NOT_YET: Final = "not acted on yet"
 NO_EFFECT: Final = "without effect here"
-#: Configs of a group that Kafka does not have; the broker has an option of each name for all other groups, but for
-#: those of `OF_GROUPS_ALONE`.
-GROUP_CONFIGS: Final = (
-    "group.disconnect.grace.ms",
-    "group.assignor",
-    "group.consumer.assignor.mismatch",
-    "group.assignor.max.moves",
-    "group.assignor.imbalance",
-    "group.moves.per.second",
-    "group.moves.burst",
-    "group.moves.paused",
-    "group.moves.order",
-    "group.initial.rebalance.delay.ms",
-    "group.membership",
-    "group.registration.timeout.ms",
-    "group.expansion.timeout.ms",
-    "group.rebalance.token",
-    "group.static.fallback",
-)
-#: Configs of groups that have no option of the broker.
-OF_GROUPS_ALONE: Final = ("group.rebalance.token",)
-#: Options of the broker that Kafka's does not have.
-BROKER_CONFIGS: Final = (
-    "auto.create.topics.per.minute",
-    "cluster.id",
-    "group.assignor",
-    "group.assignor.imbalance",
-    "group.assignor.max.moves",
-    "group.consumer.assignment.window.max.ms",
-    "group.consumer.assignment.window.ms",
-    "group.consumer.assignor.mismatch",
-    "group.consumer.assignor.timeout.ms",
-    "group.consumer.rebalance.heartbeat.interval.ms",
-    "group.disconnect.grace.ms",
-    "group.expansion.timeout.ms",
-    "group.heartbeat.rate.max",
-    "group.max.expansion.timeout.ms",
-    "group.max.registration.timeout.ms",
-    "group.membership",
-    "group.min.expansion.timeout.ms",
-    "group.min.registration.timeout.ms",
-    "group.moves.burst",
-    "group.moves.order",
-    "group.moves.paused",
-    "group.moves.per.second",
-    "group.push.clients",
-    "group.push.enable",
-    "group.push.join.hold.ms",
-    "group.registration.timeout.ms",
-    "group.static.fallback",
-    "journal.ring.rows",
-    "journal.topic.enable",
-    "journal.topic.retention.bytes",
-    "journal.topic.retention.ms",
-    "log.scrub.bytes.per.second",
-    "max.groups",
-    "max.partitions",
-    "max.topics",
-    "memory.limit.bytes",
-)
-#: Options of every client that Kafka's do not have.
-CLIENT_CONFIGS: Final = (
-    "ssl.context",
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.crl.location",
-    "enable.ssl.certificate.verification",
-    "sasl.username",
-    "sasl.password",
-    "sasl.oauth.token.provider",
-)
-#: Options of consumers that Kafka's do not have; admins have none.
-CONSUMER_CONFIGS: Final = (
-    "fetch.buffer.bytes",
-    "fetch.carries.membership",
-    "revocation.timeout.policy",
-    "consumer.timeout.ms",
-    "group.local.assignors",
-    "enable.auto.offset.store",
-    "on.corrupt.records",
-    "registration.timeout.ms",
-    "expansion.timeout.ms",
-    *CLIENT_CONFIGS,
-)
-#: Options of producers that Kafka's do not have.
-PRODUCER_CONFIGS: Final = ("partitioner", *CLIENT_CONFIGS)
 
 
 def idle_documentation(words: str, documentation: str) -> str:

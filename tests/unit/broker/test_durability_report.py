@@ -53,7 +53,7 @@ def test_relaxed_defaults_are_told_before_there_are_topics(caplog: pytest.LogCap
     with Broker(data_dir=tmp_path, config=config):
         pass
     (line,) = relaxed_lines(caplog)
-    assert line.startswith("event=relaxed topics=new ") and "whatever the system has not written yet" in line
+    assert line.startswith("event=relaxed topics=new ") and "all that the system has not written yet" in line
 
 
 def test_relaxed_log_of_the_groups_is_told_until_it_is_synced_by_name(

@@ -92,7 +92,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) 
     [
         (
             "authorizer.class.name=org.apache.kafka.Authorizer",
-            "everybody may do everything",
+            "every client has all rights",
         ),
         ("listener.name.internal.ssl.keystore.location=/keys", "connections are plain TCP"),
         ("default.replication.factor=3", "at most 1 is expected"),

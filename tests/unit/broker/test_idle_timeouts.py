@@ -262,7 +262,6 @@ def stand_still(seconds: float) -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     loop._now_s += seconds
-    loop._now_ns = round(loop._now_s * 1e9)
 
 
 def test_time_in_which_the_broker_stood_still_is_not_held_against_a_new_connection() -> None:

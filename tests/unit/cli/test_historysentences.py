@@ -83,7 +83,7 @@ def test_a_name_stays_when_later_rows_bring_its_like() -> None:
             row("deadline_passed", ONE, kind="stimulus", deadline="session timeout"),
             "a deadline passed for app: session timeout",
         ),
-        (row("DeleteGroup", kind="stimulus"), "somebody asked: delete group"),
+        (row("DeleteGroup", kind="stimulus"), "a client asked: delete group"),
         (row("member_joined", ONE, client="app", host="/::1", topics="t,u"), "app joined from ::1: topics t,u"),
         (
             row("assignment_changed", ONE, epoch="3", state="STABLE", gained="t-0 t-1 u-x-7 and 9 more"),

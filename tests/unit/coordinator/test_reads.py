@@ -45,7 +45,7 @@ def silence(group: MixedDialogue, member_id: str, other: str) -> None:
 
 
 def test_a_killed_member_s_partitions_are_unread_from_its_last_fetch() -> None:
-    """Two members, a session of 8 s: read by nobody for 7.8 s, told as 118 ms."""
+    """Two members, a session of 8 s: unread for 7.8 s, told as 118 ms."""
     group = two_members(group_consumer_session_timeout_ms=8_000)
     group.fetch("b", [2, 3])
     group.advance(200)

@@ -66,7 +66,7 @@ def test_members_that_left_untold_are_told_as_gone_and_not_as_there() -> None:
         "the rebalance to epoch 5, because of what came when the broker crashed, which is not known: "
         "a took t:1, which c had before the crash, a took t:2, which b had before the crash"
     )
-    assert found.summary.endswith("the group is at rest with 1 member: nobody is waited for")
+    assert found.summary.endswith("the group is at rest with 1 member: nothing is waited for")
     assert {row.member for row in found.owners if row.ended_ms is None} == {"a"}
 
 
@@ -76,7 +76,7 @@ def test_a_group_of_which_all_was_told_is_explained_as_before() -> None:
     found = explain("g", crash(group, lambda: None), now_ms=group.now_ms)
     assert found.last == before.last and found.gap is not None and found.gap.gone == ()
     assert found.summary.endswith(
-        "and what came then is not known; the group is at rest with 2 members: nobody is waited for"
+        "and what came then is not known; the group is at rest with 2 members: nothing is waited for"
     )
 
 
@@ -95,7 +95,7 @@ def test_a_rebalance_that_the_crash_cut_has_no_end() -> None:
     assert cut.sentence.endswith("is not known: the broker crashed")
     owners = {row.partition: row.member for row in found.owners if row.ended_ms is None}
     assert sorted(owners.values()) == ["a", "a", "b", "b"]
-    assert found.summary.endswith("the group is at rest with 2 members: nobody is waited for")
+    assert found.summary.endswith("the group is at rest with 2 members: nothing is waited for")
     follower = Follower("g")
     for row in rows:
         follower.read(row)

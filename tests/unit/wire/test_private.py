@@ -15,6 +15,7 @@ from kohort.wire.codec import decode, encode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.registry import ApiKey, is_flexible, request_class, response_class, versions_of
 from kohort.wire.schema import Array, Message, fields_of, schema_of
+from support import own_configs
 from support.wire_messages import all_message_classes, message_classes
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "private-protocol.md").read_text()
@@ -102,10 +103,10 @@ def test_every_api_of_ours_is_registered_and_declared() -> None:
 
 def test_every_config_of_ours_is_registered() -> None:
     """Of a group's, Kafka has those of its protocols; what an Apache Kafka knows is asked in the tests of interop."""
-    assert {name for name in GROUP_CONFIGS if not name.startswith("consumer.")} == set(private.GROUP_CONFIGS)
+    assert {name for name in GROUP_CONFIGS if not name.startswith("consumer.")} == set(own_configs.GROUP_CONFIGS)
     options = {option.name for option in BROKER_OPTIONS}
-    assert {*private.GROUP_CONFIGS, *private.BROKER_CONFIGS} - {*private.OF_GROUPS_ALONE} <= options
-    assert set(private.CONSUMER_CONFIGS) <= {option.name for option in CONSUMER_OPTIONS}
+    assert {*own_configs.GROUP_CONFIGS, *own_configs.BROKER_CONFIGS} - {*own_configs.OF_GROUPS_ALONE} <= options
+    assert set(own_configs.CONSUMER_CONFIGS) <= {option.name for option in CONSUMER_OPTIONS}
 
 
 @pytest.mark.parametrize(
@@ -116,10 +117,10 @@ def test_every_config_of_ours_is_registered() -> None:
         *TAGGED_FIELDS.values(),
         *(message for message, _ in TAGGED_FIELDS),
         *private.RECORD_TYPES.values(),
-        *private.GROUP_CONFIGS,
-        *private.BROKER_CONFIGS,
-        *private.CONSUMER_CONFIGS,
-        *private.PRODUCER_CONFIGS,
+        *own_configs.GROUP_CONFIGS,
+        *own_configs.BROKER_CONFIGS,
+        *own_configs.CONSUMER_CONFIGS,
+        *own_configs.PRODUCER_CONFIGS,
     ],
 )
 def test_every_entry_is_documented(name: str) -> None:

@@ -5,74 +5,35 @@ Versions 0 to 2 are served. Apache Kafka calls it deprecated, older clients have
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from functools import partial
 
-from kohort.broker.apis.incremental_alter_configs import alter_broker, alter_group, alter_topic, refuse_nulls
-from kohort.broker.chunked_responses import answer_rows, rows_asked_for
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.apis import incremental_alter_configs as incremental
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.topics.configs import Resource
-from kohort.coordinator.commands import Refusal
 from kohort.coordinator.configs import GROUP_CONFIGS
-from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode, Refused
-from kohort.wire.messages.alter_configs import (
-    AlterConfigsRequest,
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
-    AlterConfigsResponse,
-)
+from kohort.wire.messages import alter_configs as wire
 
 
-def handle(context: BrokerContext, request: Request, message: AlterConfigsRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: wire.AlterConfigsRequest) -> None:
     """Change each resource independently: all of its configs, or none."""
-    resources = message.resources
-    named = Counter((each.resource_type, each.resource_name) for each in resources)
-
-    def alter(asked: AlterConfigsResource, answer: Callable[[ReplyBody], None]) -> None:
-        try:
-            if named[asked.resource_type, asked.resource_name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "the resource is named twice in the request")
-            _alter(context, asked, answer, validate_only=message.validate_only)
-        except Refused as why:
-            answer(Refusal(code=why.code, message=str(why)))
-
-    rows_of = rows_asked_for(alter, _row)
-    answer_rows(context.loop.call_soon, request, resources, rows_of, lambda rows: AlterConfigsResponse(responses=rows))
-
-
-def _row(asked: AlterConfigsResource, reply: ReplyBody) -> AlterConfigsResourceResponse:
-    row = AlterConfigsResourceResponse(
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
-    )
-    if isinstance(reply, Refusal):
-        row.error_code, row.error_message = reply.code, reply.message
-    return row
+    alter = partial(_alter, context, validate_only=message.validate_only)
+    incremental.alter_each(context, request, message.resources, alter, wire.AlterConfigsResponse)
 
 
 def _alter(
-    context: BrokerContext,
-    asked: AlterConfigsResource,
-    answer: Callable[[ReplyBody], None],
-    *,
-    validate_only: bool,
+    context: BrokerContext, asked: wire.AlterConfigsResource, answer: incremental.Answer, *, validate_only: bool
 ) -> None:
     configs = {config.name: config.value for config in asked.configs}
-    if len(configs) != len(asked.configs):
-        raise Refused(ErrorCode.INVALID_REQUEST, "a config is named twice in the request")
-    refuse_nulls(config.name for config in asked.configs if config.value is None)
-    name = asked.resource_name
+    incremental.refuse_nulls(name for name, value in configs.items() if value is None)
+    name, names = asked.resource_name, list(configs)
     match asked.resource_type:
         case Resource.TOPIC:
-            alter_topic(context, name, lambda _: configs, list(configs), answer, validate_only=validate_only)
+            incremental.alter_topic(context, name, lambda _: configs, names, answer, validate_only=validate_only)
         case Resource.GROUP:
             others: dict[str, str | None] = dict.fromkeys(GROUP_CONFIGS)
-            alter_group(context, name, others | configs, answer, validate_only=validate_only)
+            incremental.alter_group(context, name, others | configs, answer, validate_only=validate_only)
         case Resource.BROKER:
-            alter_broker(context, name, lambda _: configs, answer, validate_only=validate_only)
+            incremental.alter_broker(context, name, lambda _: configs, answer, validate_only=validate_only)
         case other:
             raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {other} have no configs here")

@@ -7,29 +7,22 @@ Source: Apache Kafka's codes, INVALID_REPLICA_ASSIGNMENT and NO_REASSIGNMENT_IN_
 
 from __future__ import annotations
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.errors import ErrorCode, Refused
-from kohort.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
-)
+from kohort.wire.messages import alter_partition_reassignments as wire
 
 
 def handle(
-    context: BrokerContext, request: Request, message: AlterPartitionReassignmentsRequest
-) -> AlterPartitionReassignmentsResponse:
+    context: BrokerContext, request: Request, message: wire.AlterPartitionReassignmentsRequest
+) -> wire.AlterPartitionReassignmentsResponse:
     """Answer for each partition independently."""
     del request
-    return AlterPartitionReassignmentsResponse(
+    return wire.AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=message.allow_replication_factor_change,
         error_code=ErrorCode.NONE,
         error_message=None,
         responses=[
-            ReassignableTopicResponse(
+            wire.ReassignableTopicResponse(
                 name=topic.name, partitions=[_answer(context, topic.name, each) for each in topic.partitions]
             )
             for topic in message.topics
@@ -37,16 +30,18 @@ def handle(
     )
 
 
-def _answer(context: BrokerContext, name: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
+def _answer(context: BrokerContext, name: str, asked: wire.ReassignablePartition) -> wire.ReassignablePartitionResponse:
     code, text = ErrorCode.NONE, None
     try:
         _check(context, name, asked)
     except Refused as why:
         code, text = why.code, str(why)
-    return ReassignablePartitionResponse(partition_index=asked.partition_index, error_code=code, error_message=text)
+    return wire.ReassignablePartitionResponse(
+        partition_index=asked.partition_index, error_code=code, error_message=text
+    )
 
 
-def _check(context: BrokerContext, name: str, asked: ReassignablePartition) -> None:
+def _check(context: BrokerContext, name: str, asked: wire.ReassignablePartition) -> None:
     topic, replicas = context.cluster.topic(name), list(context.leadership.replicas)
     if context.cluster.partition(topic, asked.partition_index) is None:
         raise Refused(

@@ -14,17 +14,10 @@ from functools import cache
 from typing import Final
 
 from kohort.base import VERSION
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.errors import ErrorCode
 from kohort.wire.codec import encode
-from kohort.wire.messages.api_versions import (
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-    SupportedFeatureKey,
-)
+from kohort.wire.messages import api_versions as wire
 from kohort.wire.private import API_VERSIONS, SOFTWARE_NAME
 from kohort.wire.registry import SERVED, ApiKey
 
@@ -34,7 +27,7 @@ _LONGEST_NAME: Final = 100
 _ANNOUNCED_FROM: Final[dict[int, int]] = {ApiKey.PRODUCE: 0}
 
 
-def handle(context: BrokerContext, request: Request, message: ApiVersionsRequest) -> bytes:
+def handle(context: BrokerContext, request: Request, message: wire.ApiVersionsRequest) -> bytes:
     """Answer with the served versions; tell clients of kohort the private APIs as well."""
     del context
     # Before version 3 a request has no software name (KIP-511).
@@ -54,16 +47,16 @@ def refuse_version(context: BrokerContext, request: Request, message: object) ->
 def _encoded(version: int, *, is_ours: bool = False, error: ErrorCode = ErrorCode.NONE) -> bytes:
     announced: list[tuple[int, tuple[int, int]]] = [*SERVED.items(), *(API_VERSIONS.items() if is_ours else ())]
     keys = [
-        ApiVersion(api_key=key, min_version=_ANNOUNCED_FROM.get(key, lowest), max_version=highest)
+        wire.ApiVersion(api_key=key, min_version=_ANNOUNCED_FROM.get(key, lowest), max_version=highest)
         for key, (lowest, highest) in announced
     ]
-    supported = [SupportedFeatureKey(name="group.version", min_version=0, max_version=1)] if version >= 4 else []
-    response = ApiVersionsResponse(
+    supported = [wire.SupportedFeatureKey(name="group.version", min_version=0, max_version=1)] if version >= 4 else []
+    response = wire.ApiVersionsResponse(
         error_code=error,
         api_keys=keys,
         supported_features=supported,
         finalized_features_epoch=1,
-        finalized_features=[FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1)],
+        finalized_features=[wire.FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1)],
         broker_version=VERSION if is_ours else None,
     )
     return encode(response, version)

@@ -9,28 +9,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.groups.coordination import new_member_id
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat
 from kohort.coordinator import commands
 from kohort.coordinator.commands import Partitions, Refusal
 from kohort.errors import ErrorCode
-from kohort.ids import CauseId, TopicId
+from kohort.ids import TopicId
 from kohort.wire.codec import encode
-from kohort.wire.messages.consumer_group_heartbeat import (
-    Assignment,
-    ClientAssignment,
-    ClientAssignor,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    MetadataNews,
-    PublishedMetadata,
-    TopicPartitions,
-)
+from kohort.wire.messages import consumer_group_heartbeat as wire
+from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 
-def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeartbeatRequest) -> bytes | None:
+def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroupHeartbeatRequest) -> bytes | None:
     """Ask the group's coordinator; return the answer if it is known at once and nothing is new."""
     runtime, connections = context.runtime, context.member_connections
     # Only these two can do harm when they come late: they acknowledge a revocation, or leave.
@@ -46,7 +37,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
     session_ms = runtime.session_timeout_ms(message.group_id)
     terms = context.delayed_heartbeats.terms(request, member, is_join=message.member_epoch == 0, session_ms=session_ms)
     command = commands.ConsumerGroupHeartbeat(
-        cause=CauseId(token),
+        cause=token,
         request=token,
         group_id=message.group_id,
         member_id=member_id,
@@ -185,7 +176,7 @@ class _Standing(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
         return self._body
 
 
-def _partitions(rows: list[TopicPartitions]) -> Partitions:
+def _partitions(rows: list[wire.TopicPartitions]) -> Partitions:
     """Return the partitions by topic; rows and partitions that are repeated count once."""
     found: dict[TopicId, set[int]] = {}
     for row in rows:
@@ -193,7 +184,7 @@ def _partitions(rows: list[TopicPartitions]) -> Partitions:
     return {topic_id: tuple(sorted(partitions)) for topic_id, partitions in found.items()}
 
 
-def _assignors(rows: list[ClientAssignor] | None) -> tuple[commands.ClientAssignor, ...] | None:
+def _assignors(rows: list[wire.ClientAssignor] | None) -> tuple[commands.ClientAssignor, ...] | None:
     """Convert the assignors that the member can run, in the order of its preference."""
     if rows is None:
         return None
@@ -210,20 +201,20 @@ def _assignors(rows: list[ClientAssignor] | None) -> tuple[commands.ClientAssign
     )
 
 
-def _client_assignment(said: commands.ClientAssignment | None) -> ClientAssignment | None:
+def _client_assignment(said: commands.ClientAssignment | None) -> wire.ClientAssignment | None:
     if said is None:
         return None
-    return ClientAssignment(error=said.error, metadata_version=said.version, metadata_bytes=said.metadata)
+    return wire.ClientAssignment(error=said.error, metadata_version=said.version, metadata_bytes=said.metadata)
 
 
-def _metadata_news(news: commands.MetadataNews | None) -> MetadataNews | None:
+def _metadata_news(news: commands.MetadataNews | None) -> wire.MetadataNews | None:
     if news is None:
         return None
     members = [
-        PublishedMetadata(member_id=each.member_id, instance_id=each.instance_id, metadata=each.metadata)
+        wire.PublishedMetadata(member_id=each.member_id, instance_id=each.instance_id, metadata=each.metadata)
         for each in news.members
     ]
-    return MetadataNews(version=news.version, is_whole=news.is_whole, has_more=news.has_more, members=members)
+    return wire.MetadataNews(version=news.version, is_whole=news.is_whole, has_more=news.has_more, members=members)
 
 
 def _translate(
@@ -251,9 +242,9 @@ def _translate(
         heartbeat_interval_ms=body.heartbeat_interval_ms,
         assignment=None
         if assignment is None
-        else Assignment(
+        else wire.Assignment(
             topic_partitions=[
-                TopicPartitions(topic_id=topic_id, partitions=list(partitions))
+                wire.TopicPartitions(topic_id=topic_id, partitions=list(partitions))
                 for topic_id, partitions in assignment.items()
             ]
         ),

@@ -5,22 +5,16 @@ Version 0 is served, to kohort's clients.
 
 from __future__ import annotations
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.coordinator import commands
-from kohort.coordinator.commands import Refusal
-from kohort.ids import CauseId
-from kohort.wire.messages.consumer_group_install_assignment import (
-    ConsumerGroupInstallAssignmentRequest,
-    ConsumerGroupInstallAssignmentResponse,
-)
+from kohort.wire.messages import consumer_group_install_assignment as wire
 
 
-def handle(context: BrokerContext, request: Request, message: ConsumerGroupInstallAssignmentRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroupInstallAssignmentRequest) -> None:
     """Ask the group's coordinator."""
     token = context.runtime.next_token()
     command = commands.InstallAssignment(
-        cause=CauseId(token),
+        cause=token,
         request=token,
         group_id=message.group_id,
         member_id=message.member_id,
@@ -34,8 +28,8 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupInsta
 
 
 def _translate(
-    request: Request, body: commands.InstallAssignmentReply | Refusal
-) -> ConsumerGroupInstallAssignmentResponse:
+    request: Request, body: commands.InstallAssignmentReply | commands.Refusal
+) -> wire.ConsumerGroupInstallAssignmentResponse:
     del request
-    code = body.code if isinstance(body, Refusal) else body.error
-    return ConsumerGroupInstallAssignmentResponse(error_code=code, error_message=body.message)
+    code = body.code if isinstance(body, commands.Refusal) else body.error
+    return wire.ConsumerGroupInstallAssignmentResponse(error_code=code, error_message=body.message)

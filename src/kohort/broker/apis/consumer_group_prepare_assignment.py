@@ -8,26 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kohort.assign.interface import Assignable
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.coordinator import commands
-from kohort.coordinator.commands import Refusal
 from kohort.errors import ErrorCode
-from kohort.ids import CauseId
-from kohort.wire.messages.consumer_group_prepare_assignment import (
-    ConsumerGroupPrepareAssignmentRequest,
-    ConsumerGroupPrepareAssignmentResponse,
-    MemberToAssign,
-    SubscriptionToAssign,
-    TopicToAssign,
-)
+from kohort.wire.messages import consumer_group_prepare_assignment as wire
 
 
-def handle(context: BrokerContext, request: Request, message: ConsumerGroupPrepareAssignmentRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroupPrepareAssignmentRequest) -> None:
     """Ask the group's coordinator."""
     token = context.runtime.next_token()
     command = commands.PrepareAssignment(
-        cause=CauseId(token),
+        cause=token,
         request=token,
         group_id=message.group_id,
         member_id=message.member_id,
@@ -37,14 +28,14 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupPrepa
 
 
 def _translate(
-    request: Request, body: commands.PrepareAssignmentReply | Refusal
-) -> ConsumerGroupPrepareAssignmentResponse:
+    request: Request, body: commands.PrepareAssignmentReply | commands.Refusal
+) -> wire.ConsumerGroupPrepareAssignmentResponse:
     del request
-    if isinstance(body, Refusal):
-        return ConsumerGroupPrepareAssignmentResponse(error_code=body.code, error_message=body.message)
+    if isinstance(body, commands.Refusal):
+        return wire.ConsumerGroupPrepareAssignmentResponse(error_code=body.code, error_message=body.message)
     group = body.assignable
     places, subscriptions = _subscriptions(group)
-    return ConsumerGroupPrepareAssignmentResponse(
+    return wire.ConsumerGroupPrepareAssignmentResponse(
         error_code=ErrorCode.NONE,
         group_epoch=body.group_epoch,
         assignor_name=body.assignor,
@@ -52,12 +43,12 @@ def _translate(
         max_moves=group.max_moves,
         imbalance=group.imbalance,
         topics=[
-            TopicToAssign(topic_id=topic_id, topic_name=name, partitions=count)
+            wire.TopicToAssign(topic_id=topic_id, topic_name=name, partitions=count)
             for topic_id, name, count in zip(group.space.topic_ids, group.topic_names, group.space.counts, strict=True)
         ],
-        subscriptions=[SubscriptionToAssign(topics=list(topics)) for topics in subscriptions],
+        subscriptions=[wire.SubscriptionToAssign(topics=list(topics)) for topics in subscriptions],
         members=[
-            MemberToAssign(
+            wire.MemberToAssign(
                 member_id=member.member_id,
                 member_epoch=epoch,
                 instance_id=member.instance_id,

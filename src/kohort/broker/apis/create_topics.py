@@ -9,64 +9,88 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, TypeVar
 
-from kohort.broker.chunked_responses import Gather, answer_rows, rows_at_once
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.chunked_responses import Gather, Row, answer_rows, rows_at_once
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.topics.configs import DEFAULT_SOURCE, TOPIC_SOURCE, check_topic_configs, log_idle, topic_defaults
 from kohort.broker.topics.topic_operations import Outcome, Wanted, ask_within, code_of
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.topics import Topic
-from kohort.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfigs,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from kohort.wire.messages import create_topics as wire
+from kohort.wire.messages.create_partitions import CreatePartitionsTopic
+from kohort.wire.schema import Message
 
+#: A topic to create, or to grow.
+AskedTopic = TypeVar("AskedTopic", wire.CreatableTopic, CreatePartitionsTopic)
 #: A requested topic and its outcome: the topic (`None` if it is deleted again already), or why it was not created.
-_Told = tuple[CreatableTopic, Topic | Refused | ConfigError | StorageError | None]
+_Told = tuple[wire.CreatableTopic, Topic | Refused | ConfigError | StorageError | None]
 
 
-def handle(context: BrokerContext, request: Request, message: CreateTopicsRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: wire.CreateTopicsRequest) -> None:
     """Create each topic independently; a refused one does not hold up the others."""
-    counts = Counter(topic.name for topic in message.topics)
-    topics = list({topic.name: topic for topic in message.topics}.values())
+    change_each(
+        context,
+        request,
+        message.topics,
+        change=partial(_creation, context),
+        timeout_ms=None if message.validate_only else message.timeout_ms,
+        row_of=partial(_row, context),
+        validated=partial(_validated, context),
+        response_of=lambda rows: wire.CreateTopicsResponse(topics=rows),
+    )
 
-    def answer(told: Sequence[_Told]) -> None:
-        # All configs stand in a row: rows are made a few a turn, once all is known.
-        rows_of = rows_at_once(partial(_row, context))
-        answer_rows(context.loop.call_soon, request, told, rows_of, _response)
 
-    def validated(asked: CreatableTopic) -> CreatableTopicResult:
-        return _validate(context, asked, is_only=counts[asked.name] == 1)
+def change_each(
+    context: BrokerContext,
+    request: Request,
+    topics: Sequence[AskedTopic],
+    *,
+    change: Callable[[AskedTopic, Callable[[tuple[AskedTopic, Any]], None]], Wanted],
+    timeout_ms: int | None,
+    row_of: Callable[[tuple[AskedTopic, Any]], Row],
+    validated: Callable[[AskedTopic], Row],
+    response_of: Callable[[list[Row]], Message],
+) -> None:
+    """Answer with a row for each topic, after its change, or with what the change would have now.
 
-    if message.validate_only or not topics:
-        answer_rows(context.loop.call_soon, request, topics, rows_at_once(validated), _response)
+    Args:
+        change: builds the change of a topic, which hands on the topic and its outcome.
+        timeout_ms: of the changes; `None` only validates them.
+        row_of: the row of a topic and its outcome.
+        validated: the row that a topic would get now.
+    """
+    counts = Counter(topic.name for topic in topics)
+    once = list({topic.name: topic for topic in topics}.values())
+
+    def named_twice(asked: AskedTopic) -> tuple[AskedTopic, Refused]:
+        return asked, Refused(ErrorCode.INVALID_REQUEST, f"topic {asked.name} is named twice in the request")
+
+    def validate(asked: AskedTopic) -> Row:
+        return validated(asked) if counts[asked.name] == 1 else row_of(named_twice(asked))
+
+    if timeout_ms is None or not once:
+        answer_rows(context, request, once, rows_at_once(validate), response_of)
         return
-    whole = Gather(len(topics), answer)
+
+    def answer(told: Sequence[tuple[AskedTopic, Any]]) -> None:
+        # A row may show all configs of its topic: rows are made a few a turn, once all is known.
+        answer_rows(context, request, told, rows_at_once(row_of), response_of)
+
+    whole = Gather[tuple[AskedTopic, Any]](len(once), answer)
     wanted = []
-    for index, asked in enumerate(topics):
+    for index, asked in enumerate(once):
         tell = whole.slot(index)
         if counts[asked.name] > 1:
-            tell((asked, _named_twice(asked)))
+            tell(named_twice(asked))
         else:
-            wanted.append(_creation(context, asked, tell))
+            wanted.append(change(asked, tell))
     work, on_refusal = context.cluster.work, context.outage.refused
-    ask_within(context.loop, work, wanted, timeout_ms=message.timeout_ms, on_refusal=on_refusal)
+    ask_within(context.loop, work, wanted, timeout_ms=timeout_ms, on_refusal=on_refusal)
 
 
-def _response(rows: list[CreatableTopicResult]) -> CreateTopicsResponse:
-    return CreateTopicsResponse(topics=rows)
-
-
-def _named_twice(asked: CreatableTopic) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, f"topic {asked.name} is named twice in the request")
-
-
-def _creation(context: BrokerContext, asked: CreatableTopic, tell: Callable[[_Told], None]) -> Wanted:
+def _creation(context: BrokerContext, asked: wire.CreatableTopic, tell: Callable[[_Told], None]) -> Wanted:
     def check() -> tuple[int, dict[str, str]]:
         return _asked_partitions(context, asked), _asked_configs(asked)
 
@@ -83,27 +107,25 @@ def _creation(context: BrokerContext, asked: CreatableTopic, tell: Callable[[_To
     return context.cluster.creation(asked.name, check, done)
 
 
-def _row(context: BrokerContext, each: _Told) -> CreatableTopicResult:
+def _row(context: BrokerContext, each: _Told) -> wire.CreatableTopicResult:
     asked, told = each
     if told is None or isinstance(told, Topic):
         return _describe(context, asked, told, _asked_configs(asked))
-    return _refuse(asked, code_of(told), str(told))
+    return wire.CreatableTopicResult(name=asked.name, error_code=code_of(told), error_message=str(told), configs=None)
 
 
-def _validate(context: BrokerContext, asked: CreatableTopic, *, is_only: bool) -> CreatableTopicResult:
+def _validated(context: BrokerContext, asked: wire.CreatableTopic) -> wire.CreatableTopicResult:
     """Return the result that a creation would have now."""
     try:
-        if not is_only:
-            raise _named_twice(asked)
         count = context.cluster.check_new_topic(asked.name, _asked_partitions(context, asked))
         row = _describe(context, asked, None, _asked_configs(asked))
     except (Refused, ConfigError) as why:
-        return _refuse(asked, code_of(why), str(why))
+        return _row(context, (asked, why))
     row.num_partitions = count
     return row
 
 
-def _asked_partitions(context: BrokerContext, asked: CreatableTopic) -> int:
+def _asked_partitions(context: BrokerContext, asked: wire.CreatableTopic) -> int:
     replicas = context.leadership.replicas
     if asked.assignments:
         return _assigned_partitions(asked, replicas)
@@ -116,15 +138,15 @@ def _asked_partitions(context: BrokerContext, asked: CreatableTopic) -> int:
     return asked.num_partitions
 
 
-def _asked_configs(asked: CreatableTopic) -> dict[str, str]:
+def _asked_configs(asked: wire.CreatableTopic) -> dict[str, str]:
     return check_topic_configs({config.name: config.value for config in asked.configs})
 
 
 def _describe(
-    context: BrokerContext, asked: CreatableTopic, topic: Topic | None, configs: dict[str, str]
-) -> CreatableTopicResult:
+    context: BrokerContext, asked: wire.CreatableTopic, topic: Topic | None, configs: dict[str, str]
+) -> wire.CreatableTopicResult:
     shown = topic_defaults(context.settings) | configs
-    return CreatableTopicResult(
+    return wire.CreatableTopicResult(
         name=asked.name,
         topic_id=ZERO_TOPIC_ID if topic is None else topic.topic_id,
         error_code=ErrorCode.NONE,
@@ -132,7 +154,7 @@ def _describe(
         num_partitions=0 if topic is None else len(topic.partitions),
         replication_factor=len(context.leadership.replicas),
         configs=[
-            CreatableTopicConfigs(
+            wire.CreatableTopicConfigs(
                 name=name, value=value, config_source=TOPIC_SOURCE if name in configs else DEFAULT_SOURCE
             )
             for name, value in sorted(shown.items())
@@ -146,7 +168,7 @@ def _possible_factors(replicas: int) -> str:
     return f"this cluster has {replicas} brokers, so 1 to {replicas} or -1 is expected"
 
 
-def _assigned_partitions(asked: CreatableTopic, replicas: Sequence[int]) -> int:
+def _assigned_partitions(asked: wire.CreatableTopic, replicas: Sequence[int]) -> int:
     """Return the number of partitions of a manual assignment."""
     if asked.num_partitions != -1 or asked.replication_factor != -1:
         raise Refused(ErrorCode.INVALID_REQUEST, "with an assignment, partitions and replication factor must be -1")
@@ -158,7 +180,3 @@ def _assigned_partitions(asked: CreatableTopic, replicas: Sequence[int]) -> int:
         which = f"one broker, number {replicas[0]}" if len(replicas) == 1 else f"every partition on {list(replicas)}"
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"this cluster has {which}")
     return len(numbers)
-
-
-def _refuse(asked: CreatableTopic, code: ErrorCode, text: str) -> CreatableTopicResult:
-    return CreatableTopicResult(name=asked.name, error_code=code, error_message=text, configs=None)

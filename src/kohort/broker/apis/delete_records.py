@@ -8,33 +8,29 @@ from __future__ import annotations
 
 from functools import partial
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery import delete_before, keep_log_start
-from kohort.wire.messages.delete_records import (
-    DeleteRecordsPartitionResult,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopicResult,
-)
+from kohort.wire.messages import delete_records as wire
 
 #: Stands for the high watermark: everything that consumers can see goes.
 _ALL = -1
 
 
-def handle(context: BrokerContext, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
+def handle(
+    context: BrokerContext, request: Request, message: wire.DeleteRecordsRequest
+) -> wire.DeleteRecordsResponse | None:
     """Delete in each partition independently; a refused one does not hold up the others."""
-    changed: list[tuple[PartitionLog, DeleteRecordsPartitionResult]] = []
+    changed: list[tuple[PartitionLog, wire.DeleteRecordsPartitionResult]] = []
     rows = []
     for asked in message.topics:
         # A partition that is named twice counts once.
         wanted = {partition.partition_index: partition.offset for partition in asked.partitions}
         answers = [_answer(context, asked.name, number, offset, changed) for number, offset in wanted.items()]
-        rows.append(DeleteRecordsTopicResult(name=asked.name, partitions=answers))
-    response = DeleteRecordsResponse(topics=rows)
+        rows.append(wire.DeleteRecordsTopicResult(name=asked.name, partitions=answers))
+    response = wire.DeleteRecordsResponse(topics=rows)
     if not changed:
         return response
 
@@ -52,8 +48,8 @@ def _answer(
     name: str,
     number: int,
     offset: int,
-    changed: list[tuple[PartitionLog, DeleteRecordsPartitionResult]],
-) -> DeleteRecordsPartitionResult:
+    changed: list[tuple[PartitionLog, wire.DeleteRecordsPartitionResult]],
+) -> wire.DeleteRecordsPartitionResult:
     topic, missing = context.cluster.find(name, ZERO_TOPIC_ID)
     log = context.cluster.partition(topic, number)
     if topic is None or log is None:
@@ -72,7 +68,7 @@ def _answer(
     except StorageError:
         return _refuse(number, ErrorCode.KAFKA_STORAGE_ERROR)
     context.removals.later(log, gone)
-    row = DeleteRecordsPartitionResult(partition_index=number, low_watermark=log.log_start_offset)
+    row = wire.DeleteRecordsPartitionResult(partition_index=number, low_watermark=log.log_start_offset)
     if log.log_start_offset > before:
         changed.append((log, row))
     return row
@@ -80,8 +76,8 @@ def _answer(
 
 def _finish(
     request: Request,
-    response: DeleteRecordsResponse,
-    changed: list[tuple[PartitionLog, DeleteRecordsPartitionResult]],
+    response: wire.DeleteRecordsResponse,
+    changed: list[tuple[PartitionLog, wire.DeleteRecordsPartitionResult]],
     failure: Exception | None,
 ) -> None:
     if failure is not None:
@@ -91,5 +87,5 @@ def _finish(
         request.answer(response)
 
 
-def _refuse(number: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
-    return DeleteRecordsPartitionResult(partition_index=number, low_watermark=-1, error_code=code)
+def _refuse(number: int, code: ErrorCode) -> wire.DeleteRecordsPartitionResult:
+    return wire.DeleteRecordsPartitionResult(partition_index=number, low_watermark=-1, error_code=code)

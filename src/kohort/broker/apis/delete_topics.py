@@ -9,29 +9,30 @@ from collections import Counter
 from collections.abc import Callable
 
 from kohort.broker.chunked_responses import Gather
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.topics.topic_operations import Outcome, Wanted, ask_within, code_of
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.topics import Topic
-from kohort.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from kohort.wire.messages import delete_topics as wire
 
 
-def handle(context: BrokerContext, request: Request, message: DeleteTopicsRequest) -> DeleteTopicsResponse | None:
+def handle(
+    context: BrokerContext, request: Request, message: wire.DeleteTopicsRequest
+) -> wire.DeleteTopicsResponse | None:
     """Delete each topic independently; a refused one does not hold up the others."""
     if request.version >= 6:
         asked = [(topic.name, topic.topic_id) for topic in message.topics]
     else:
         asked = [(name, ZERO_TOPIC_ID) for name in message.topic_names]
     if not asked:
-        return DeleteTopicsResponse(responses=[])
+        return wire.DeleteTopicsResponse(responses=[])
     counts = Counter(asked)
     once = list(counts)
 
-    def complete(rows: list[DeletableTopicResult]) -> None:
+    def complete(rows: list[wire.DeletableTopicResult]) -> None:
         if request.is_open:
-            request.answer(DeleteTopicsResponse(responses=rows))
+            request.answer(wire.DeleteTopicsResponse(responses=rows))
 
     whole = Gather(len(once), complete)
     wanted = []
@@ -47,7 +48,9 @@ def handle(context: BrokerContext, request: Request, message: DeleteTopicsReques
     return None
 
 
-def _find(context: BrokerContext, name: str | None, topic_id: bytes, *, is_only: bool) -> Topic | DeletableTopicResult:
+def _find(
+    context: BrokerContext, name: str | None, topic_id: bytes, *, is_only: bool
+) -> Topic | wire.DeletableTopicResult:
     """Return the topic that the request names, or the refusal if there is none."""
     if not is_only:
         return _refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "the topic is named twice in the request")
@@ -57,15 +60,15 @@ def _find(context: BrokerContext, name: str | None, topic_id: bytes, *, is_only:
     return topic or _refuse(name, topic_id, missing, "there is no such topic")
 
 
-def _deletion(context: BrokerContext, topic: Topic, answer: Callable[[DeletableTopicResult], None]) -> Wanted:
+def _deletion(context: BrokerContext, topic: Topic, answer: Callable[[wire.DeletableTopicResult], None]) -> Wanted:
     def done(why: Outcome) -> None:
         if why is None:
-            answer(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE))
+            answer(wire.DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE))
         else:
             answer(_refuse(topic.name, topic.topic_id, code_of(why), str(why)))
 
     return context.cluster.deletion(topic, done)
 
 
-def _refuse(name: str | None, topic_id: bytes, code: ErrorCode, text: str) -> DeletableTopicResult:
-    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=text)
+def _refuse(name: str | None, topic_id: bytes, code: ErrorCode, text: str) -> wire.DeletableTopicResult:
+    return wire.DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=text)

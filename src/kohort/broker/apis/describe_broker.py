@@ -9,12 +9,11 @@ from typing import Final
 
 from kohort.base import VERSION
 from kohort.base.durability_window import widest
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.durability import relaxed_topics
 from kohort.errors import ErrorCode
 from kohort.records.kernel_form import tell_kernels
-from kohort.wire.messages.describe_broker import BrokerFact, DescribeBrokerRequest, DescribeBrokerResponse
+from kohort.wire.messages import describe_broker as wire
 
 #: The limits that are counted when they are reached: by option, or by the client's behaviour.
 COUNTED: Final = (
@@ -40,11 +39,13 @@ COUNTED: Final = (
 RANGES_NAMED: Final = 10
 
 
-def handle(context: BrokerContext, request: Request, message: DescribeBrokerRequest) -> DescribeBrokerResponse:
+def handle(
+    context: BrokerContext, request: Request, message: wire.DescribeBrokerRequest
+) -> wire.DescribeBrokerResponse:
     """Answer with the present facts."""
     del message
-    facts = [BrokerFact(name=name, value=str(value)) for name, value in _facts(context, request).items()]
-    return DescribeBrokerResponse(error_code=ErrorCode.NONE, facts=facts)
+    facts = [wire.BrokerFact(name=name, value=str(value)) for name, value in _facts(context, request).items()]
+    return wire.DescribeBrokerResponse(error_code=ErrorCode.NONE, facts=facts)
 
 
 def _facts(context: BrokerContext, request: Request) -> dict[str, object]:

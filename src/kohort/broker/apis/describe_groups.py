@@ -8,54 +8,41 @@ from __future__ import annotations
 
 from kohort.base.values import from_row
 from kohort.broker.authorized_operations import GROUP_OPERATIONS
-from kohort.broker.chunked_responses import answer_rows, rows_of_coordinators
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
-from kohort.broker.limits.requests import MOST_NAMED, check_rows
-from kohort.coordinator.commands import Refusal
-from kohort.coordinator.commands import admin as commands
-from kohort.coordinator.decision import ReplyBody
+from kohort.broker.chunked_responses import answer_groups
+from kohort.broker.context import BrokerContext, Request
+from kohort.coordinator.commands import Refusal, admin
 from kohort.errors import ErrorCode
-from kohort.ids import CauseId
-from kohort.wire.messages.describe_groups import (
-    DescribedGroup,
-    DescribedGroupMember,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-)
+from kohort.wire.messages import describe_groups as wire
 
 
-def handle(context: BrokerContext, request: Request, message: DescribeGroupsRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: wire.DescribeGroupsRequest) -> None:
     """Ask the coordinator of each group."""
-    # A group that is named twice is described once: repeated large groups would be more than any client can take.
-    group_ids = list(dict.fromkeys(message.groups))
-    check_rows(len(group_ids), MOST_NAMED, "groups")
-    runtime = context.runtime
 
-    def command_of(group_id: str) -> commands.DescribeClassicGroup:
-        token = runtime.next_token()
-        return commands.DescribeClassicGroup(cause=CauseId(token), request=token, group_id=group_id)
-
-    def row_of(group_id: str, reply: ReplyBody) -> DescribedGroup:
+    def row_of(group_id: str, reply: admin.DescribeClassicGroupReply | Refusal) -> wire.DescribedGroup:
         row = group_row(group_id, reply, request.version)
         if message.include_authorized_operations:
             row.authorized_operations = GROUP_OPERATIONS
         return row
 
-    rows_of = rows_of_coordinators(runtime, command_of, row_of)
-    answer_rows(context.loop.call_soon, request, group_ids, rows_of, lambda rows: DescribeGroupsResponse(groups=rows))
+    def response_of(rows: list[wire.DescribedGroup]) -> wire.DescribeGroupsResponse:
+        return wire.DescribeGroupsResponse(groups=rows)
+
+    answer_groups(
+        context, request, message.groups, command=admin.DescribeClassicGroup, row_of=row_of, response_of=response_of
+    )
 
 
-def group_row(group_id: str, reply: ReplyBody, version: int) -> DescribedGroup:
+def group_row(group_id: str, reply: admin.DescribeClassicGroupReply | Refusal, version: int) -> wire.DescribedGroup:
     """Build the row of a group from the coordinator's reply; fields of the same name are taken over."""
     if isinstance(reply, Refusal):
-        return DescribedGroup(error_code=reply.code, error_message=reply.message, group_id=group_id, group_state="Dead")
-    assert isinstance(reply, commands.DescribeClassicGroupReply)
+        return wire.DescribedGroup(
+            error_code=reply.code, error_message=reply.message, group_id=group_id, group_state="Dead"
+        )
     error = reply.error
     if error == ErrorCode.GROUP_ID_NOT_FOUND and version < 6:
         error = ErrorCode.NONE
     return from_row(
-        DescribedGroup,
+        wire.DescribedGroup,
         reply,
         error_code=error,
         error_message=None if error == ErrorCode.NONE else f"there is no classic group {group_id}",
@@ -63,7 +50,7 @@ def group_row(group_id: str, reply: ReplyBody, version: int) -> DescribedGroup:
         protocol_data=reply.protocol_name,
         members=[
             from_row(
-                DescribedGroupMember,
+                wire.DescribedGroupMember,
                 member,
                 group_instance_id=member.instance_id,
                 member_metadata=member.metadata,

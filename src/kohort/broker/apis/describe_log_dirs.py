@@ -12,23 +12,16 @@ from functools import partial
 from typing import Final
 
 from kohort.broker.chunked_responses import EncodedRows
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.errors import ErrorCode
 from kohort.storage.topics import Topic
-from kohort.wire.messages.describe_log_dirs import (
-    DescribeLogDirsPartition,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResult,
-    DescribeLogDirsTopic,
-)
+from kohort.wire.messages import describe_log_dirs as wire
 
 #: Topics and partitions of an answer that are described in one turn of the loop, or little more.
 ROWS_AT_ONCE: Final = 2_000
 
 
-def handle(context: BrokerContext, request: Request, message: DescribeLogDirsRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: wire.DescribeLogDirsRequest) -> None:
     """Answer with the present sizes; a partition that is named twice is described once."""
     topics = context.cluster.topics
     if message.topics is None:
@@ -47,7 +40,7 @@ def _steps(context: BrokerContext, request: Request, wanted: Mapping[str, set[in
     behind = 16 * (request.version >= 4) + (request.version >= 5) + (request.version >= 2)
     space = context.store.fs.space(context.store.directory)
     encoded = EncodedRows(request.route, partial(respond, context.store.directory, space), behind=behind)
-    rows: list[DescribeLogDirsTopic] = []
+    rows: list[wire.DescribeLogDirsTopic] = []
     done = 0
     for name, numbers in wanted.items():
         topic = context.cluster.topic(name)
@@ -67,26 +60,28 @@ def _steps(context: BrokerContext, request: Request, wanted: Mapping[str, set[in
         request.answer(encoded.body())
 
 
-def _describe(topic: Topic, numbers: set[int] | None) -> DescribeLogDirsTopic:
+def _describe(topic: Topic, numbers: set[int] | None) -> wire.DescribeLogDirsTopic:
     """Describe the online logs of a topic with these partition numbers, all of them for `None`."""
-    return DescribeLogDirsTopic(
+    return wire.DescribeLogDirsTopic(
         name=topic.name,
         partitions=[
-            DescribeLogDirsPartition(partition_index=number, partition_size=log.size_bytes)
+            wire.DescribeLogDirsPartition(partition_index=number, partition_size=log.size_bytes)
             for number, log in enumerate(topic.partitions)
             if not log.offline and (numbers is None or number in numbers)
         ],
     )
 
 
-def respond(directory: str, space: tuple[int, int], topics: list[DescribeLogDirsTopic]) -> DescribeLogDirsResponse:
+def respond(
+    directory: str, space: tuple[int, int], topics: list[wire.DescribeLogDirsTopic]
+) -> wire.DescribeLogDirsResponse:
     """Build the answer with these topics; `space` is the volume's (total, usable) bytes."""
     total_bytes, usable_bytes = space
-    result = DescribeLogDirsResult(
+    result = wire.DescribeLogDirsResult(
         error_code=ErrorCode.NONE,
         log_dir=directory,
         topics=topics,
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
     )
-    return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=[result])
+    return wire.DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=[result])

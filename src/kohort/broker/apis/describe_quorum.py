@@ -6,30 +6,23 @@ changes of topics since the start. Other partitions have no quorum.
 
 from __future__ import annotations
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.errors import ErrorCode
-from kohort.wire.messages.describe_quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    Listener,
-    Node,
-    PartitionDataResponse,
-    ReplicaState,
-    TopicDataResponse,
-)
+from kohort.wire.messages import describe_quorum as wire
 
 #: The only topic with a quorum (KIP-595).
 METADATA_TOPIC = "__cluster_metadata"
 
 
-def handle(context: BrokerContext, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def handle(
+    context: BrokerContext, request: Request, message: wire.DescribeQuorumRequest
+) -> wire.DescribeQuorumResponse:
     """Answer with this broker as the only voter and the leader."""
-    return DescribeQuorumResponse(
+    return wire.DescribeQuorumResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
         topics=[
-            TopicDataResponse(
+            wire.TopicDataResponse(
                 topic_name=topic.topic_name,
                 partitions=[
                     _describe(context, topic.topic_name, number)
@@ -39,28 +32,28 @@ def handle(context: BrokerContext, request: Request, message: DescribeQuorumRequ
             for topic in message.topics
         ],
         nodes=[
-            Node(node_id=node.node_id, listeners=[Listener(name="PLAINTEXT", host=node.host, port=node.port)])
+            wire.Node(node_id=node.node_id, listeners=[wire.Listener(name="PLAINTEXT", host=node.host, port=node.port)])
             for node in context.leadership.nodes(request.connection)
             if node.node_id == context.leadership.node_id
         ],
     )
 
 
-def _describe(context: BrokerContext, topic: str, number: int) -> PartitionDataResponse:
+def _describe(context: BrokerContext, topic: str, number: int) -> wire.PartitionDataResponse:
     if (topic, number) != (METADATA_TOPIC, 0):
-        return PartitionDataResponse(
+        return wire.PartitionDataResponse(
             partition_index=number,
             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             error_message="only __cluster_metadata-0 has a quorum",
         )
     now_ms, offset = context.clock.now_ms(), context.cluster.image.version
-    voter = ReplicaState(
+    voter = wire.ReplicaState(
         replica_id=context.leadership.node_id,
         log_end_offset=offset,
         last_fetch_timestamp=now_ms,
         last_caught_up_timestamp=now_ms,
     )
-    return PartitionDataResponse(
+    return wire.PartitionDataResponse(
         partition_index=0,
         error_code=ErrorCode.NONE,
         error_message=None,

@@ -6,25 +6,18 @@ Topics come in the order of their names; the cursor names the first partition of
 from __future__ import annotations
 
 from kohort.broker.authorized_operations import TOPIC_OPERATIONS
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.topics.leadership import NO_NODE, Leadership
 from kohort.errors import ErrorCode, Refused
 from kohort.storage.catalog import check_topic_name
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topics import Topic
-from kohort.wire.messages.describe_topic_partitions import (
-    Cursor,
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponsePartition,
-    DescribeTopicPartitionsResponseTopic,
-)
+from kohort.wire.messages import describe_topic_partitions as wire
 
 
 def handle(
-    context: BrokerContext, request: Request, message: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+    context: BrokerContext, request: Request, message: wire.DescribeTopicPartitionsRequest
+) -> wire.DescribeTopicPartitionsResponse:
     """Answer with one page, from the cursor on."""
     del request
     cluster = context.cluster
@@ -34,12 +27,14 @@ def handle(
         names = [name for name in names if name >= cursor.topic_name]
     limit = context.settings.values["max.request.partition.size.limit"]
     left = max(1, min(message.response_partition_limit, limit))
-    rows: list[DescribeTopicPartitionsResponseTopic] = []
+    rows: list[wire.DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         topic = cluster.topic(name)
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         if left == 0:
-            return DescribeTopicPartitionsResponse(topics=rows, next_cursor=Cursor(topic_name=name, partition_index=0))
+            return wire.DescribeTopicPartitionsResponse(
+                topics=rows, next_cursor=wire.Cursor(topic_name=name, partition_index=0)
+            )
         if topic is None:
             # An unknown name counts as a partition: a page of unknown names has an end, too.
             rows.append(_missing(name))
@@ -50,23 +45,23 @@ def handle(
         rows.append(_describe(topic, numbers, context.leadership))
         left -= len(numbers)
         if last < len(topic.partitions):
-            return DescribeTopicPartitionsResponse(
-                topics=rows, next_cursor=Cursor(topic_name=name, partition_index=last)
+            return wire.DescribeTopicPartitionsResponse(
+                topics=rows, next_cursor=wire.Cursor(topic_name=name, partition_index=last)
             )
-    return DescribeTopicPartitionsResponse(topics=rows)
+    return wire.DescribeTopicPartitionsResponse(topics=rows)
 
 
-def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _missing(name: str) -> wire.DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_topic_name(name)
     except Refused as refused:
         code = refused.code
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+    return wire.DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
 
 
-def _describe(topic: Topic, numbers: range, leadership: Leadership) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(
+def _describe(topic: Topic, numbers: range, leadership: Leadership) -> wire.DescribeTopicPartitionsResponseTopic:
+    return wire.DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
@@ -78,9 +73,9 @@ def _describe(topic: Topic, numbers: range, leadership: Leadership) -> DescribeT
 
 def _describe_partition(
     leadership: Leadership, number: int, log: PartitionLog
-) -> DescribeTopicPartitionsResponsePartition:
+) -> wire.DescribeTopicPartitionsResponsePartition:
     leader_id = leadership.leader_of(log)
-    return DescribeTopicPartitionsResponsePartition(
+    return wire.DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_NODE else ErrorCode.NONE,
         partition_index=number,
         leader_id=leader_id,

@@ -6,19 +6,13 @@ Source: Apache Kafka's answer where the preferred replica leads already: ELECTIO
 
 from __future__ import annotations
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_LED, check_rows
 from kohort.errors import ErrorCode
-from kohort.wire.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    PartitionResult,
-    ReplicaElectionResult,
-)
+from kohort.wire.messages import elect_leaders as wire
 
 
-def handle(context: BrokerContext, request: Request, message: ElectLeadersRequest) -> ElectLeadersResponse:
+def handle(context: BrokerContext, request: Request, message: wire.ElectLeadersRequest) -> wire.ElectLeadersResponse:
     """Answer ELECTION_NOT_NEEDED for each named partition; if all are asked for, name none."""
     del request
     rows = message.topic_partitions or ()
@@ -26,16 +20,18 @@ def handle(context: BrokerContext, request: Request, message: ElectLeadersReques
     asked: dict[str, dict[int, None]] = {}
     for row in rows:
         asked.setdefault(row.topic, {}).update(dict.fromkeys(row.partitions))
-    return ElectLeadersResponse(
+    return wire.ElectLeadersResponse(
         error_code=ErrorCode.NONE,
         replica_election_results=[
-            ReplicaElectionResult(topic=name, partition_result=[_answer(context, name, number) for number in numbers])
+            wire.ReplicaElectionResult(
+                topic=name, partition_result=[_answer(context, name, number) for number in numbers]
+            )
             for name, numbers in asked.items()
         ],
     )
 
 
-def _answer(context: BrokerContext, name: str, number: int) -> PartitionResult:
+def _answer(context: BrokerContext, name: str, number: int) -> wire.PartitionResult:
     cluster = context.cluster
     if cluster.partition(cluster.topic(name), number) is None:
         code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"
@@ -43,4 +39,4 @@ def _answer(context: BrokerContext, name: str, number: int) -> PartitionResult:
             text = f"No such partition as {name}-{number}"
     else:
         code, text = ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
-    return PartitionResult(partition_id=number, error_code=code, error_message=text)
+    return wire.PartitionResult(partition_id=number, error_code=code, error_message=text)

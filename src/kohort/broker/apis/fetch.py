@@ -19,8 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession, all_asked
 from kohort.broker.fetch.purgatory import DelayedFetch
 from kohort.broker.limits.requests import MOST_EMPTY, MOST_PARTITIONS, check_rows
@@ -29,17 +28,11 @@ from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import TopicId
 from kohort.storage.files.descriptors import NotResidentError
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.wire.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchRequest,
-    FetchResponse,
-    PartitionData,
-)
+from kohort.wire.messages import fetch as wire
+from kohort.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 
 
-def handle(context: BrokerContext, request: Request, message: FetchRequest) -> FetchResponse | None:
+def handle(context: BrokerContext, request: Request, message: wire.FetchRequest) -> FetchResponse | None:
     """Find the fetch session, then read or wait for data."""
     check_rows(sum(not topic.partitions for topic in message.topics), MOST_EMPTY, "topics without partitions")
     now_ms = context.clock.now_ms()
@@ -66,16 +59,6 @@ def _name(context: BrokerContext, topic_id: bytes) -> str:
     found = context.cluster.topic_by_id(TopicId(topic_id))
     return "" if found is None else found.name
 
-
-# One fetch, from its first look at the logs to its answer: read now, or wait for data or the disk.
-#
-# Every row is read once. If that is not enough the fetch is parked, and whatever grows is measured, without reading it,
-# until there is enough; then all rows are read once more for the answer.
-#
-# Laws: one slice of rows or bytes in a turn of the loop. Bytes that are not in memory are fetched by a thread, and the
-# row is read again when they are. A fetch is answered at most once, and not at all if its connection has gone. What all
-# answers together hold in memory is bounded (`answermemory`).
-# Source: Apache Kafka's DelayedFetch and ReplicaManager.readFromLog; KIP-74 (one batch however large); KIP-227.
 
 #: Kafka's isolation level of consumers that skip aborted transactions (KIP-98).
 READ_COMMITTED: Final = 1
@@ -116,7 +99,7 @@ class Fetching:
         self,
         context: BrokerContext,
         request: Request,
-        message: FetchRequest,
+        message: wire.FetchRequest,
         plan: FetchPlan,
         session: FetchSession | None,
     ) -> None:
@@ -127,7 +110,7 @@ class Fetching:
         self._max_bytes: Final = min(message.max_bytes, context.settings.values["fetch.max.bytes"])
         self._min_bytes: Final = message.min_bytes
         self._max_wait_ms: Final = message.max_wait_ms
-        self._aborted: Final[list[AbortedTransaction] | None] = (
+        self._aborted: Final[list[wire.AbortedTransaction] | None] = (
             [] if message.isolation_level == READ_COMMITTED else None
         )
         #: The answer so far, by row; `None` for a row that is not read yet or has no news.
@@ -335,7 +318,7 @@ class Fetching:
         """Answer a client that has read records which were truncated."""
         self._wants_answer = True
         row = self._tell(at, log, [])
-        row.diverging_epoch = EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])
+        row.diverging_epoch = wire.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])
         row.aborted_transactions = None
         return row
 

@@ -6,44 +6,36 @@ Transactions and share groups are refused with codes that clients report instead
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from kohort.base.values import from_row
 from kohort.broker.chunked_responses import answer_rows, rows_at_once
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.broker.topics.leadership import NO_NODE
 from kohort.errors import ErrorCode
-from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.messages import find_coordinator as wire
 
 #: Kafka's kinds of keys; 2 is a share group.
 GROUP: Final = 0
 TRANSACTION: Final = 1
 
 
-def handle(context: BrokerContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
+def handle(
+    context: BrokerContext, request: Request, message: wire.FindCoordinatorRequest
+) -> wire.FindCoordinatorResponse | None:
     """Answer with a broker for each group, and with an error for every other kind of key."""
     if request.version >= 4:
-        call_soon, keys = context.loop.call_soon, list(dict.fromkeys(message.coordinator_keys))
+        keys = list(dict.fromkeys(message.coordinator_keys))
         check_rows(len(keys), MOST_NAMED, "keys")
-
-        def row_of(key: str) -> Coordinator:
-            return _find(context, request, key, message.key_type)
-
-        rows_of = rows_at_once(row_of)
-        answer_rows(call_soon, request, keys, rows_of, lambda rows: FindCoordinatorResponse(coordinators=rows))
+        rows_of = rows_at_once(partial(_find, context, request, message.key_type))
+        answer_rows(context, request, keys, rows_of, lambda rows: wire.FindCoordinatorResponse(coordinators=rows))
         return None
-    one = _find(context, request, message.key, message.key_type)
-    return FindCoordinatorResponse(
-        error_code=one.error_code,
-        error_message=one.error_message,
-        node_id=one.node_id,
-        host=one.host,
-        port=one.port,
-    )
+    return from_row(wire.FindCoordinatorResponse, _find(context, request, message.key_type, message.key))
 
 
-def _find(context: BrokerContext, request: Request, key: str, key_type: int) -> Coordinator:
+def _find(context: BrokerContext, request: Request, key_type: int, key: str) -> wire.Coordinator:
     if key_type == TRANSACTION:
         # Clients report this code as fatal instead of asking again.
         return _refuse(
@@ -54,9 +46,9 @@ def _find(context: BrokerContext, request: Request, key: str, key_type: int) -> 
     node_id = context.leadership.coordinator_of(key) if context.runtime.serves(key) else NO_NODE
     for node in context.leadership.nodes(request.connection):
         if node.node_id == node_id:
-            return Coordinator(key=key, node_id=node_id, host=node.host, port=node.port)
+            return wire.Coordinator(key=key, node_id=node_id, host=node.host, port=node.port)
     return _refuse(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker coordinates this group at present")
 
 
-def _refuse(key: str, code: ErrorCode, text: str) -> Coordinator:
-    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text)
+def _refuse(key: str, code: ErrorCode, text: str) -> wire.Coordinator:
+    return wire.Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text)

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat
 from kohort.coordinator import commands
 from kohort.coordinator.commands import Done, Refusal
 from kohort.errors import ErrorCode
-from kohort.ids import CauseId
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 #: The answers to a member that is there.
@@ -25,7 +23,7 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
     runtime, connections = context.runtime, context.member_connections
     token = runtime.next_token()
     command = commands.Heartbeat(
-        cause=CauseId(token),
+        cause=token,
         request=token,
         group_id=message.group_id,
         generation_id=message.generation_id,

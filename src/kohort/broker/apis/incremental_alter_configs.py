@@ -7,108 +7,62 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from kohort.base.options import Option, OptionSet, parse_list
 from kohort.broker.chunked_responses import answer_rows, rows_asked_for
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.broker.topics.configs import Resource, check_topic_configs, is_list, log_idle, topic_defaults
 from kohort.broker.topics.topic_operations import Outcome, code_of
-from kohort.coordinator.commands import Done, Refusal
-from kohort.coordinator.commands import admin as commands
+from kohort.coordinator.commands import Done, Refusal, admin
 from kohort.coordinator.configs import LONGEST_TEXT
-from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ConfigError, ErrorCode, Refused
-from kohort.ids import CauseId
 from kohort.storage.topicconfig import TOPIC_OPTIONS
 from kohort.storage.topics import Topic
-from kohort.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from kohort.wire.messages import incremental_alter_configs as wire
+from kohort.wire.messages.alter_configs import AlterConfigsResource, AlterConfigsResourceResponse, AlterConfigsResponse
 
 #: Kafka's operations on a config (KIP-339).
 SET: Final = 0
 DELETE: Final = 1
 APPEND: Final = 2
 SUBTRACT: Final = 3
+#: Configs that an answer names.
+_MOST_NAMED: Final = 10
+
+#: A resource with its changes, of either API.
+AskedResource = TypeVar("AskedResource", wire.AlterConfigsResource, AlterConfigsResource)
+#: Called with the outcome of the change of a resource.
+Answer = Callable[[Done | Refusal], None]
 
 
-def handle(context: BrokerContext, request: Request, message: IncrementalAlterConfigsRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: wire.IncrementalAlterConfigsRequest) -> None:
     """Change each resource independently: all of its configs, or none."""
-    resources = message.resources
-    named = Counter((each.resource_type, each.resource_name) for each in resources)
-
-    def ask(asked: AlterConfigsResource, take: Callable[[ReplyBody], None]) -> None:
-        if named[_name(asked)] > 1:
-            take(_refusal(ErrorCode.INVALID_REQUEST, "the resource is named twice in the request"))
-        elif len({config.name for config in asked.configs}) != len(asked.configs):
-            take(_refusal(ErrorCode.INVALID_REQUEST, "a config is named twice in the request"))
-        else:
-            _alter(context, asked, take, validate_only=message.validate_only)
-
-    answer_rows(
-        context.loop.call_soon,
-        request,
-        resources,
-        rows_asked_for(ask, _row),
-        lambda rows: IncrementalAlterConfigsResponse(responses=rows),
-    )
+    alter = partial(_alter, context, validate_only=message.validate_only)
+    alter_each(context, request, message.resources, alter, wire.IncrementalAlterConfigsResponse)
 
 
-def _name(resource: AlterConfigsResource) -> tuple[int, str]:
-    return resource.resource_type, resource.resource_name
-
-
-def _row(resource: AlterConfigsResource, outcome: ReplyBody) -> AlterConfigsResourceResponse:
-    row = AlterConfigsResourceResponse(
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
-    if isinstance(outcome, Refusal):
-        row.error_code, row.error_message = outcome.code, outcome.message
-    return row
-
-
-def _alter(
-    context: BrokerContext,
-    asked: AlterConfigsResource,
-    answer: Callable[[ReplyBody], None],
-    *,
-    validate_only: bool,
-) -> None:
+def _alter(context: BrokerContext, asked: wire.AlterConfigsResource, answer: Answer, *, validate_only: bool) -> None:
     """Change one resource; `answer` is called with the outcome."""
-    try:
-        refuse_nulls(each.name for each in asked.configs if each.value is None and each.config_operation != DELETE)
-        match asked.resource_type:
-            case Resource.GROUP:
-                changes = dict(map(_group_change, asked.configs))
-                alter_group(context, asked.resource_name, changes, answer, validate_only=validate_only)
-            case Resource.TOPIC:
-                changed = _changing(asked, TOPIC_OPTIONS, topic_defaults(context.settings))
-                names = [config.name for config in asked.configs]
-                alter_topic(context, asked.resource_name, changed, names, answer, validate_only=validate_only)
-            case Resource.BROKER:
-                changed = _changing(asked, BROKER_OPTIONS, context.settings.values)
-                alter_broker(context, asked.resource_name, changed, answer, validate_only=validate_only)
-            case other:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {other} have no configs here")
-    except Refused as refused:
-        answer(_refusal(refused.code, str(refused)))
+    refuse_nulls(each.name for each in asked.configs if each.value is None and each.config_operation != DELETE)
+    match asked.resource_type:
+        case Resource.GROUP:
+            changes = dict(map(_group_change, asked.configs))
+            alter_group(context, asked.resource_name, changes, answer, validate_only=validate_only)
+        case Resource.TOPIC:
+            changed = _changing(asked, TOPIC_OPTIONS, topic_defaults(context.settings))
+            names = [config.name for config in asked.configs]
+            alter_topic(context, asked.resource_name, changed, names, answer, validate_only=validate_only)
+        case Resource.BROKER:
+            changed = _changing(asked, BROKER_OPTIONS, context.settings.values)
+            alter_broker(context, asked.resource_name, changed, answer, validate_only=validate_only)
+        case other:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {other} have no configs here")
 
 
-def _refusal(code: ErrorCode, text: str) -> Refusal:
-    return Refusal(code=code, message=text)
-
-
-def _group_change(change: AlterableConfig) -> tuple[str, str | None]:
+def _group_change(change: wire.AlterableConfig) -> tuple[str, str | None]:
     """Return a group config's name and new value, `None` for a config that is deleted."""
     name, shown = change.name, change.name[:LONGEST_TEXT]
     if change.config_operation == DELETE:
@@ -121,12 +75,11 @@ def _group_change(change: AlterableConfig) -> tuple[str, str | None]:
 
 
 def _changing(
-    asked: AlterConfigsResource, options: OptionSet, defaults: Mapping[str, object]
+    asked: wire.AlterConfigsResource, options: OptionSet, defaults: Mapping[str, object]
 ) -> Callable[[Mapping[str, str]], dict[str, str]]:
     """Return a function from a resource's present configs to its new ones.
 
     Args:
-        asked: the changes of one resource.
         options: the options that such a resource has.
         defaults: values of configs that the resource does not set.
     """
@@ -144,7 +97,9 @@ def _changing(
     return changed
 
 
-def _change(configs: dict[str, str], change: AlterableConfig, option: Option, defaults: Mapping[str, object]) -> None:
+def _change(
+    configs: dict[str, str], change: wire.AlterableConfig, option: Option, defaults: Mapping[str, object]
+) -> None:
     name, value = change.name, change.value
     if change.config_operation == DELETE:
         configs.pop(name, None)
@@ -171,13 +126,39 @@ def _change(configs: dict[str, str], change: AlterableConfig, option: Option, de
 # validates changes nothing.
 # Source: Apache Kafka's AlterConfigs and IncrementalAlterConfigs (KIP-339).
 
-#: Called with the outcome of the change of a resource.
-Answer = Callable[[ReplyBody], None]
-#: Configs that an answer names.
-_MOST_NAMED: Final = 10
+
+def alter_each(
+    context: BrokerContext,
+    request: Request,
+    resources: Sequence[AskedResource],
+    alter: Callable[[AskedResource, Answer], None],
+    response: type[wire.IncrementalAlterConfigsResponse] | type[AlterConfigsResponse],
+) -> None:
+    """Answer with a row for each resource; `alter` changes it, answers with the outcome or raises `Refused`."""
+    named = Counter((each.resource_type, each.resource_name) for each in resources)
+
+    def ask(asked: AskedResource, answer: Answer) -> None:
+        try:
+            if named[asked.resource_type, asked.resource_name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "the resource is named twice in the request")
+            if len({config.name for config in asked.configs}) != len(asked.configs):
+                raise Refused(ErrorCode.INVALID_REQUEST, "a config is named twice in the request")
+            alter(asked, answer)
+        except Refused as why:
+            answer(outcome_reply(why))
+
+    def row_of(asked: AskedResource, reply: Done | Refusal) -> AlterConfigsResourceResponse:
+        row = AlterConfigsResourceResponse(resource_type=asked.resource_type, resource_name=asked.resource_name)
+        if isinstance(reply, Refusal):
+            row.error_code, row.error_message = reply.code, reply.message
+        else:
+            row.error_message = None
+        return row
+
+    answer_rows(context, request, resources, rows_asked_for(ask, row_of), lambda rows: response(responses=rows))
 
 
-def outcome_reply(why: Outcome) -> ReplyBody:
+def outcome_reply(why: Outcome) -> Done | Refusal:
     """Return the reply to a change that is in force, or that was refused."""
     return Done() if why is None else Refusal(code=code_of(why), message=str(why))
 
@@ -187,8 +168,8 @@ def alter_group(
 ) -> None:
     """Ask the group's coordinator to change configs; `None` deletes a config."""
     token = context.runtime.next_token()
-    command = commands.AlterGroupConfigs(
-        cause=CauseId(token), request=token, group_id=group_id, changes=dict(changes), validate_only=validate_only
+    command = admin.AlterGroupConfigs(
+        cause=token, request=token, group_id=group_id, changes=dict(changes), validate_only=validate_only
     )
     context.runtime.ask(command, answer)
 

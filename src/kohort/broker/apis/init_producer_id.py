@@ -7,18 +7,21 @@ A transactional id is refused with a code that every client reports as fatal: tr
 
 from __future__ import annotations
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.topics.topic_operations import Outcome
 from kohort.errors import ErrorCode, StorageError
-from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kohort.wire.messages import init_producer_id as wire
 
 
-def handle(context: BrokerContext, request: Request, message: InitProducerIdRequest) -> InitProducerIdResponse | None:
+def handle(
+    context: BrokerContext, request: Request, message: wire.InitProducerIdRequest
+) -> wire.InitProducerIdResponse | None:
     """Answer with a producer id that was never assigned before."""
     # Transactions are not served: every client reports this code as fatal.
     if message.transactional_id is not None:
-        return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
+        return wire.InitProducerIdResponse(
+            error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1
+        )
 
     def answer(producer_id: int, why: Outcome) -> None:
         if isinstance(why, StorageError):
@@ -27,9 +30,9 @@ def handle(context: BrokerContext, request: Request, message: InitProducerIdRequ
             return
         if why is None:
             # KIP-360 asks for a new epoch of an id; without transactions a new id does as well.
-            request.answer(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+            request.answer(wire.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
         else:
-            request.answer(InitProducerIdResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, producer_epoch=-1))
+            request.answer(wire.InitProducerIdResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, producer_epoch=-1))
 
     context.producer_ids.take(answer)
     return None

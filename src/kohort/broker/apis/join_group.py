@@ -9,27 +9,24 @@ from __future__ import annotations
 
 from functools import partial
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.groups.coordination import new_member_id
 from kohort.coordinator import commands
-from kohort.coordinator.commands import Refusal
 from kohort.errors import ErrorCode
-from kohort.ids import CauseId
-from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from kohort.wire.messages import join_group as wire
 
 
-def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) -> JoinGroupResponse | None:
+def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequest) -> wire.JoinGroupResponse | None:
     """Ask the group's coordinator, which may park the request."""
     if context.parked.refuses():
         # Clients ask this coordinator again a moment later.
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return JoinGroupResponse(error_code=code, protocol_name=_name(None, request), member_id=message.member_id)
+        return wire.JoinGroupResponse(error_code=code, protocol_name=_name(None, request), member_id=message.member_id)
     runtime, connections = context.runtime, context.member_connections
     token = runtime.next_token()
     version = request.version
     command = commands.JoinGroup(
-        cause=CauseId(token),
+        cause=token,
         request=token,
         group_id=message.group_id,
         member_id=message.member_id,
@@ -50,14 +47,14 @@ def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) 
         expansion_timeout_ms=message.expansion_timeout_ms,
     )
 
-    def translate(request: Request, body: commands.JoinGroupReply | Refusal) -> JoinGroupResponse:
-        if isinstance(body, Refusal):
-            return JoinGroupResponse(
+    def translate(request: Request, body: commands.JoinGroupReply | commands.Refusal) -> wire.JoinGroupResponse:
+        if isinstance(body, commands.Refusal):
+            return wire.JoinGroupResponse(
                 error_code=body.code, protocol_name=_name(None, request), member_id=message.member_id
             )
         if body.error is ErrorCode.NONE:
             connections.joined(request.connection, message.group_id, body.member_id)
-        return JoinGroupResponse(
+        return wire.JoinGroupResponse(
             error_code=body.error,
             generation_id=body.generation_id,
             protocol_type=body.protocol_type,
@@ -66,7 +63,7 @@ def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) 
             skip_assignment=body.skip_assignment,
             member_id=body.member_id,
             members=[
-                JoinGroupResponseMember(
+                wire.JoinGroupResponseMember(
                     member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
                 )
                 for member in body.members

@@ -9,17 +9,14 @@ from __future__ import annotations
 from functools import partial
 
 from kohort.broker.connections.memberconnections import MemberConnections
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.coordinator import commands
-from kohort.coordinator.commands import Refusal
 from kohort.errors import ErrorCode
-from kohort.ids import CauseId
-from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from kohort.wire.messages import leave_group as wire
 
 
-def handle(context: BrokerContext, request: Request, message: LeaveGroupRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: wire.LeaveGroupRequest) -> None:
     """Ask the group's coordinator."""
     runtime = context.runtime
     token = runtime.next_token()
@@ -36,7 +33,7 @@ def handle(context: BrokerContext, request: Request, message: LeaveGroupRequest)
             for member in message.members
         )
     command = commands.LeaveGroup(
-        cause=CauseId(token), request=token, group_id=message.group_id, members=members, client_id=request.client_id
+        cause=token, request=token, group_id=message.group_id, members=members, client_id=request.client_id
     )
     runtime.answer(request, command, partial(_translate, context.member_connections, message.group_id))
 
@@ -45,19 +42,19 @@ def _translate(
     connections: MemberConnections,
     group_id: str,
     request: Request,
-    body: commands.LeaveGroupReply | Refusal,
-) -> LeaveGroupResponse:
-    if isinstance(body, Refusal):
-        return LeaveGroupResponse(error_code=body.code)
+    body: commands.LeaveGroupReply | commands.Refusal,
+) -> wire.LeaveGroupResponse:
+    if isinstance(body, commands.Refusal):
+        return wire.LeaveGroupResponse(error_code=body.code)
     for member, error in body.members:
         if error is ErrorCode.NONE:
             connections.left(group_id, member.member_id)
     if request.version < 3:
-        return LeaveGroupResponse(error_code=body.members[0][1])
-    return LeaveGroupResponse(
+        return wire.LeaveGroupResponse(error_code=body.members[0][1])
+    return wire.LeaveGroupResponse(
         error_code=ErrorCode.NONE,
         members=[
-            MemberResponse(member_id=member.member_id, group_instance_id=member.instance_id, error_code=error)
+            wire.MemberResponse(member_id=member.member_id, group_instance_id=member.instance_id, error_code=error)
             for member, error in body.members
         ],
     )

@@ -5,48 +5,25 @@ Version 4: filtered by state (KIP-518). Version 5: filtered by type (KIP-848).
 
 from __future__ import annotations
 
-from kohort.broker.chunked_responses import Gather
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from functools import partial
+
+from kohort.base.values import from_row
+from kohort.broker.chunked_responses import ask_shards
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
-from kohort.coordinator.commands import admin as commands
-from kohort.coordinator.decision import ReplyBody
-from kohort.ids import CauseId
-from kohort.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kohort.coordinator.commands import admin
+from kohort.wire.messages import list_groups as wire
 
 
-def handle(context: BrokerContext, request: Request, message: ListGroupsRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: wire.ListGroupsRequest) -> None:
     """Ask every shard for its groups."""
-    runtime = context.runtime
-    check_rows(len(message.states_filter) + len(message.types_filter), MOST_NAMED, "filters")
+    states, types = tuple(message.states_filter), tuple(message.types_filter)
+    check_rows(len(states) + len(types), MOST_NAMED, "filters")
 
-    def complete(replies: list[ReplyBody]) -> None:
+    def complete(replies: list[admin.ListGroupsReply]) -> None:
         if request.is_open:
-            request.answer(ListGroupsResponse(groups=_rows(replies)))
+            groups = sorted((group for reply in replies for group in reply.groups), key=lambda group: group.group_id)
+            rows = [from_row(wire.ListedGroup, group, group_state=group.state) for group in groups]
+            request.answer(wire.ListGroupsResponse(groups=rows))
 
-    whole = Gather(runtime.shard_count, complete)
-    for index in range(runtime.shard_count):
-        token = runtime.next_token()
-        command = commands.ListGroups(
-            cause=CauseId(token),
-            request=token,
-            states=tuple(message.states_filter),
-            types=tuple(message.types_filter),
-        )
-        runtime.ask_shard(index, token, command, whole.slot(index))
-
-
-def _rows(replies: list[ReplyBody]) -> list[ListedGroup]:
-    rows = []
-    for reply in replies:
-        assert isinstance(reply, commands.ListGroupsReply)
-        rows += [
-            ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type,
-                group_state=group.state,
-                group_type=group.group_type,
-            )
-            for group in reply.groups
-        ]
-    return sorted(rows, key=lambda row: row.group_id)
+    ask_shards(context.runtime, partial(admin.ListGroups, states=states, types=types), complete)

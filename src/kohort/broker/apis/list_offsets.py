@@ -16,21 +16,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, TypeVar
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.scheduling import warm
 from kohort.errors import ErrorCode, StorageError
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.files.descriptors import NotResidentError
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.segments.segment import TimePlace, place_of_latest, place_of_time
-from kohort.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
+from kohort.wire.messages import list_offsets as wire
 
 T = TypeVar("T")
 
@@ -54,14 +47,16 @@ SHORT_BYTES: Final = 64 * 1024
 MOST_TRIES: Final = 5
 
 
-def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse | None:
+def handle(
+    context: BrokerContext, request: Request, message: wire.ListOffsetsRequest
+) -> wire.ListOffsetsResponse | None:
     """Look up each partition independently; one that is named twice is refused once, as by Apache Kafka."""
     named = Counter((asked.name, row.partition_index) for asked in message.topics for row in asked.partitions)
     # Topic -> partition -> the row of the request.
-    wanted: dict[str, dict[int, ListOffsetsPartition]] = {}
+    wanted: dict[str, dict[int, wire.ListOffsetsPartition]] = {}
     for asked in message.topics:
         wanted.setdefault(asked.name, {}).update((row.partition_index, row) for row in asked.partitions)
-    topics: list[ListOffsetsTopicResponse] = []
+    topics: list[wire.ListOffsetsTopicResponse] = []
     by_time: list[_Lookup] = []
     for name, rows in wanted.items():
         topic, _ = context.cluster.find(name, ZERO_TOPIC_ID)
@@ -72,22 +67,24 @@ def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest
             code = ErrorCode.INVALID_REQUEST
             if named[name, number] == 1:
                 code = _refusal(context, log, row, request.version)
-            answer = ListOffsetsPartitionResponse(partition_index=number, error_code=code)
+            answer = wire.ListOffsetsPartitionResponse(partition_index=number, error_code=code)
             answers.append(answer)
             # Ends of the log are answered at once; timestamps need a search.
             if code is ErrorCode.NONE and log is not None:
                 lookup = _Lookup(log, answer, row.timestamp)
                 if not lookup.is_done_at_once():
                     by_time.append(lookup)
-        topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
-    response = ListOffsetsResponse(topics=topics)
+        topics.append(wire.ListOffsetsTopicResponse(name=name, partitions=answers))
+    response = wire.ListOffsetsResponse(topics=topics)
     if not by_time:
         return response
     _Search(context, request, response, by_time).start()
     return None
 
 
-def _refusal(context: BrokerContext, log: PartitionLog | None, asked: ListOffsetsPartition, version: int) -> ErrorCode:
+def _refusal(
+    context: BrokerContext, log: PartitionLog | None, asked: wire.ListOffsetsPartition, version: int
+) -> ErrorCode:
     if log is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     refusal = context.leadership.refusal(log, asked.current_leader_epoch)
@@ -103,7 +100,7 @@ class _Lookup:
 
     __slots__ = ("answer", "log", "place", "timestamp", "tries")
 
-    def __init__(self, log: PartitionLog, answer: ListOffsetsPartitionResponse, timestamp: int) -> None:
+    def __init__(self, log: PartitionLog, answer: wire.ListOffsetsPartitionResponse, timestamp: int) -> None:
         self.log: Final = log
         self.answer: Final = answer
         self.timestamp: Final = timestamp
@@ -170,7 +167,7 @@ class _Search:
     __slots__ = ("_context", "_is_over", "_lookups", "_open", "_request", "_response")
 
     def __init__(
-        self, context: BrokerContext, request: Request, response: ListOffsetsResponse, lookups: list[_Lookup]
+        self, context: BrokerContext, request: Request, response: wire.ListOffsetsResponse, lookups: list[_Lookup]
     ) -> None:
         self._context: Final = context
         self._request: Final = request

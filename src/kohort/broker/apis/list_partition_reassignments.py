@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.errors import ErrorCode
-from kohort.wire.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
+from kohort.wire.messages import list_partition_reassignments as wire
 
 
 def handle(
-    context: BrokerContext, request: Request, message: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
+    context: BrokerContext, request: Request, message: wire.ListPartitionReassignmentsRequest
+) -> wire.ListPartitionReassignmentsResponse:
     """Answer with no reassignment."""
     del context, request, message
-    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None)
+    return wire.ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None)

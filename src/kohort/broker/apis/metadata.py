@@ -16,8 +16,7 @@ from typing import Final
 
 from kohort.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kohort.broker.chunked_responses import EncodedRows, Gather
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.topics.leadership import NO_NODE, Leadership
 from kohort.broker.topics.topic_operations import Outcome, Wanted, code_of
 from kohort.errors import ErrorCode, Refused, StorageError
@@ -25,21 +24,13 @@ from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.catalog import check_topic_name
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topics import Topic
-from kohort.wire.messages.metadata import (
-    OPERATIONS_NOT_REQUESTED,
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
+from kohort.wire.messages import metadata as wire
 
 #: Topics and partitions of an answer that are described in one turn of the loop, or little more.
 ROWS_AT_ONCE: Final = 1_000
 
 
-def handle(context: BrokerContext, request: Request, message: MetadataRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: wire.MetadataRequest) -> None:
     """Describe the cluster; create missing topics where client and broker allow it."""
     failures: dict[str, ErrorCode] = {}
     missing = _missing(context, message)
@@ -63,7 +54,7 @@ def handle(context: BrokerContext, request: Request, message: MetadataRequest) -
     context.cluster.work.ask(wanted)
 
 
-def _missing(context: BrokerContext, message: MetadataRequest) -> list[str]:
+def _missing(context: BrokerContext, message: wire.MetadataRequest) -> list[str]:
     """Return the topics to create, each once."""
     if not message.topics or not message.allow_auto_topic_creation:
         return []
@@ -93,11 +84,11 @@ def _creation(
 
 
 def _steps(
-    context: BrokerContext, request: Request, message: MetadataRequest, failures: Mapping[str, ErrorCode]
+    context: BrokerContext, request: Request, message: wire.MetadataRequest, failures: Mapping[str, ErrorCode]
 ) -> Iterator[None]:
     """Describe all topics, a few in a turn of the loop, and answer."""
     asked = message.topics
-    answers: Iterable[MetadataResponseTopic]
+    answers: Iterable[wire.MetadataResponseTopic]
     # Version 0 has no null list: there an empty one asks for every topic.
     if asked is None or (request.version == 0 and not asked):
         answers = (_describe(context, topic) for topic in list(context.cluster.topics.values()))
@@ -105,7 +96,7 @@ def _steps(
         # A topic that is named several times is described once, as by Apache Kafka.
         once = {(topic.topic_id, topic.name): topic for topic in asked}
         answers = (_answer(context, request, topic, failures) for topic in once.values())
-    rows: list[MetadataResponseTopic] = []
+    rows: list[wire.MetadataResponseTopic] = []
     done = 0
     for row in answers:
         rows.append(row)
@@ -125,7 +116,7 @@ def _steps(
 
 
 def _encode(
-    context: BrokerContext, request: Request, message: MetadataRequest, rows: list[MetadataResponseTopic]
+    context: BrokerContext, request: Request, message: wire.MetadataRequest, rows: list[wire.MetadataResponseTopic]
 ) -> Iterator[None]:
     """Encode an answer with many rows, a few in a turn of the loop, and send it."""
     # The cluster's operations, and the error of the whole answer.
@@ -144,27 +135,27 @@ def _encode(
 
 
 def _respond(
-    context: BrokerContext, request: Request, message: MetadataRequest, topics: list[MetadataResponseTopic]
-) -> MetadataResponse:
+    context: BrokerContext, request: Request, message: wire.MetadataRequest, topics: list[wire.MetadataResponseTopic]
+) -> wire.MetadataResponse:
     if message.include_topic_authorized_operations:
         for row in topics:
             if row.error_code == ErrorCode.NONE:
                 row.topic_authorized_operations = TOPIC_OPERATIONS
     nodes = context.leadership.nodes(request.connection)
-    return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port) for node in nodes],
+    return wire.MetadataResponse(
+        brokers=[wire.MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port) for node in nodes],
         cluster_id=context.cluster.cluster_id,
         controller_id=nodes[0].node_id,
         topics=topics,
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if message.include_cluster_authorized_operations
-        else OPERATIONS_NOT_REQUESTED,
+        else wire.OPERATIONS_NOT_REQUESTED,
     )
 
 
 def _answer(
-    context: BrokerContext, request: Request, asked: MetadataRequestTopic, failures: Mapping[str, ErrorCode]
-) -> MetadataResponseTopic:
+    context: BrokerContext, request: Request, asked: wire.MetadataRequestTopic, failures: Mapping[str, ErrorCode]
+) -> wire.MetadataResponseTopic:
     if asked.topic_id != ZERO_TOPIC_ID or asked.name is None:
         return _answer_by_id(context, request, asked)
     topic = context.cluster.topic(asked.name)
@@ -178,7 +169,9 @@ def _answer(
     return _refuse(code, name=asked.name)
 
 
-def _answer_by_id(context: BrokerContext, request: Request, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+def _answer_by_id(
+    context: BrokerContext, request: Request, asked: wire.MetadataRequestTopic
+) -> wire.MetadataResponseTopic:
     if request.version < 12:
         return _refuse(ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id)
     topic = context.cluster.topic_by_id(asked.topic_id)
@@ -189,12 +182,12 @@ def _answer_by_id(context: BrokerContext, request: Request, asked: MetadataReque
     return _describe(context, topic)
 
 
-def _refuse(code: ErrorCode, *, name: str | None, topic_id: bytes = ZERO_TOPIC_ID) -> MetadataResponseTopic:
-    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id)
+def _refuse(code: ErrorCode, *, name: str | None, topic_id: bytes = ZERO_TOPIC_ID) -> wire.MetadataResponseTopic:
+    return wire.MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id)
 
 
-def _describe(context: BrokerContext, topic: Topic) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
+def _describe(context: BrokerContext, topic: Topic) -> wire.MetadataResponseTopic:
+    return wire.MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
@@ -205,10 +198,10 @@ def _describe(context: BrokerContext, topic: Topic) -> MetadataResponseTopic:
     )
 
 
-def _describe_partition(leadership: Leadership, number: int, log: PartitionLog) -> MetadataResponsePartition:
+def _describe_partition(leadership: Leadership, number: int, log: PartitionLog) -> wire.MetadataResponsePartition:
     leader_id = leadership.leader_of(log)
     replicas = list(leadership.replicas)
-    return MetadataResponsePartition(
+    return wire.MetadataResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_NODE else ErrorCode.NONE,
         partition_index=number,
         leader_id=leader_id,

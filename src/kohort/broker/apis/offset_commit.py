@@ -6,23 +6,19 @@ members. Version 9: members of KIP-848 groups commit with their member epoch. Ve
 
 from __future__ import annotations
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_PARTITIONS, check_rows
 from kohort.coordinator import commands
 from kohort.coordinator.commands import Refusal
 from kohort.errors import ErrorCode
-from kohort.ids import ZERO_TOPIC_ID, CauseId, TopicId
-from kohort.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
+from kohort.ids import ZERO_TOPIC_ID, TopicId
+from kohort.wire.messages import offset_commit as wire
+from kohort.wire.messages.offset_commit import OffsetCommitResponsePartition
 
 
-def handle(context: BrokerContext, request: Request, message: OffsetCommitRequest) -> OffsetCommitResponse | None:
+def handle(
+    context: BrokerContext, request: Request, message: wire.OffsetCommitRequest
+) -> wire.OffsetCommitResponse | None:
     """Ask the group's coordinator to commit; refuse topics without name and id here."""
     if message.member_id:
         context.member_connections.check(request.connection, message.group_id, message.member_id)
@@ -51,7 +47,7 @@ def handle(context: BrokerContext, request: Request, message: OffsetCommitReques
     look = None if message.member is None else listening.look(request.connection, message.member)
     token = runtime.next_token()
     command = commands.CommitOffsets(
-        cause=CauseId(token),
+        cause=token,
         request=token,
         group_id=message.group_id,
         member_id=message.member_id,
@@ -63,7 +59,7 @@ def handle(context: BrokerContext, request: Request, message: OffsetCommitReques
         retention_ms=message.retention_time_ms,
     )
 
-    def translate(request: Request, body: commands.CommitOffsetsReply | Refusal) -> OffsetCommitResponse:
+    def translate(request: Request, body: commands.CommitOffsetsReply | Refusal) -> wire.OffsetCommitResponse:
         del request
         errors = [body.code] * len(offsets) if isinstance(body, Refusal) else list(body.errors)
         answer = _answer(message, names, errors)
@@ -75,7 +71,7 @@ def handle(context: BrokerContext, request: Request, message: OffsetCommitReques
     return None
 
 
-def _name(context: BrokerContext, topic: OffsetCommitRequestTopic, version: int) -> str | None:
+def _name(context: BrokerContext, topic: wire.OffsetCommitRequestTopic, version: int) -> str | None:
     """Return the topic's name, empty for an unknown id, `None` for no id."""
     # The coordinator checks the name.
     if version < 10:
@@ -87,12 +83,14 @@ def _name(context: BrokerContext, topic: OffsetCommitRequestTopic, version: int)
     return found.name if found is not None else ""
 
 
-def _answer(message: OffsetCommitRequest, names: list[str | None], errors: list[ErrorCode]) -> OffsetCommitResponse:
+def _answer(
+    message: wire.OffsetCommitRequest, names: list[str | None], errors: list[ErrorCode]
+) -> wire.OffsetCommitResponse:
     """Build the answer: one code per partition; `errors` are those of named topics, in order."""
     codes = iter(errors)
-    return OffsetCommitResponse(
+    return wire.OffsetCommitResponse(
         topics=[
-            OffsetCommitResponseTopic(
+            wire.OffsetCommitResponseTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[

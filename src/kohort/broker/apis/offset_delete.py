@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_PARTITIONS, check_rows
-from kohort.coordinator.commands import Refusal
-from kohort.coordinator.commands import admin as commands
-from kohort.ids import CauseId
-from kohort.wire.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-)
+from kohort.coordinator.commands import Refusal, admin
+from kohort.wire.messages import offset_delete as wire
 
 
-def handle(context: BrokerContext, request: Request, message: OffsetDeleteRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: wire.OffsetDeleteRequest) -> None:
     """Ask the group's coordinator."""
     check_rows(sum(len(topic.partitions) for topic in message.topics), MOST_PARTITIONS, "partitions")
     token = context.runtime.next_token()
-    command = commands.DeleteOffsets(
-        cause=CauseId(token),
+    command = admin.DeleteOffsets(
+        cause=token,
         request=token,
         group_id=message.group_id,
         partitions=tuple(
@@ -29,17 +21,19 @@ def handle(context: BrokerContext, request: Request, message: OffsetDeleteReques
         ),
     )
 
-    def translate(request: Request, body: commands.DeleteOffsetsReply | Refusal) -> OffsetDeleteResponse:
+    def translate(request: Request, body: admin.DeleteOffsetsReply | Refusal) -> wire.OffsetDeleteResponse:
         del request
         if isinstance(body, Refusal):
-            return OffsetDeleteResponse(error_code=body.code)
+            return wire.OffsetDeleteResponse(error_code=body.code)
         codes = iter(body.errors)
-        return OffsetDeleteResponse(
+        return wire.OffsetDeleteResponse(
             topics=[
-                OffsetDeleteResponseTopic(
+                wire.OffsetDeleteResponseTopic(
                     name=topic.name,
                     partitions=[
-                        OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=next(codes))
+                        wire.OffsetDeleteResponsePartition(
+                            partition_index=partition.partition_index, error_code=next(codes)
+                        )
                         for partition in topic.partitions
                     ],
                 )

@@ -8,29 +8,18 @@ Version 9: members of KIP-848 groups send member id and epoch. Version 10: topic
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from kohort.broker.chunked_responses import answer_rows, rows_of_coordinators
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_NAMED, MOST_PARTITIONS, check_rows
 from kohort.coordinator import commands
-from kohort.coordinator.commands import Refusal
-from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
-from kohort.ids import ZERO_TOPIC_ID, CauseId
-from kohort.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-)
+from kohort.ids import ZERO_TOPIC_ID
+from kohort.wire.messages import offset_fetch as wire
 
 
-def handle(context: BrokerContext, request: Request, message: OffsetFetchRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: wire.OffsetFetchRequest) -> None:
     """Ask the coordinator of each group."""
     if request.version < 8:
         _ask_one(context, request, message)
@@ -39,19 +28,12 @@ def handle(context: BrokerContext, request: Request, message: OffsetFetchRequest
     check_rows(len(groups), MOST_NAMED, "groups")
     topics = [topic for group in groups for topic in group.topics or ()]
     check_rows(sum(len(topic.partition_indexes) for topic in topics), MOST_PARTITIONS, "partitions")
-    version = request.version
-
-    def command_of(group: OffsetFetchRequestGroup) -> commands.FetchOffsets:
-        return _command(context, group, message, version)
-
-    def row_of(group: OffsetFetchRequestGroup, reply: ReplyBody) -> OffsetFetchResponseGroup:
-        return _group(context, group, reply, version)
-
-    rows_of = rows_of_coordinators(context.runtime, command_of, row_of)
-    answer_rows(context.loop.call_soon, request, groups, rows_of, lambda rows: OffsetFetchResponse(groups=rows))
+    command_of = partial(_command, context, message, request.version)
+    rows_of = rows_of_coordinators(context.runtime, command_of, partial(_group, context, request.version))
+    answer_rows(context, request, groups, rows_of, lambda rows: wire.OffsetFetchResponse(groups=rows))
 
 
-def _each_once(groups: list[OffsetFetchRequestGroup]) -> Iterator[OffsetFetchRequestGroup]:
+def _each_once(groups: list[wire.OffsetFetchRequestGroup]) -> Iterator[wire.OffsetFetchRequestGroup]:
     """Yield the requested groups; skip a repeated request for all offsets of a group."""
     # The answer for all offsets may be large, so it is given once however often it is asked for.
     whole: set[str] = set()
@@ -63,7 +45,7 @@ def _each_once(groups: list[OffsetFetchRequestGroup]) -> Iterator[OffsetFetchReq
         yield group
 
 
-def _ask_one(context: BrokerContext, request: Request, message: OffsetFetchRequest) -> None:
+def _ask_one(context: BrokerContext, request: Request, message: wire.OffsetFetchRequest) -> None:
     topics = message.topics
     check_rows(sum(len(topic.partition_indexes) for topic in topics or ()), MOST_PARTITIONS, "partitions")
     partitions = (
@@ -73,24 +55,24 @@ def _ask_one(context: BrokerContext, request: Request, message: OffsetFetchReque
     )
     token = context.runtime.next_token()
     command = commands.FetchOffsets(
-        cause=CauseId(token),
+        cause=token,
         request=token,
         group_id=message.group_id,
         partitions=partitions,
         require_stable=message.require_stable,
     )
 
-    def translate(request: Request, body: commands.FetchOffsetsReply | Refusal) -> OffsetFetchResponse:
-        if not isinstance(body, Refusal):
-            return OffsetFetchResponse(topics=list(_topics(body)))
+    def translate(request: Request, body: commands.FetchOffsetsReply | commands.Refusal) -> wire.OffsetFetchResponse:
+        if not isinstance(body, commands.Refusal):
+            return wire.OffsetFetchResponse(topics=list(_topics(body)))
         # Version 1 has no error for the whole answer: each partition repeats it.
         if request.version >= 2:
-            return OffsetFetchResponse(error_code=body.code)
+            return wire.OffsetFetchResponse(error_code=body.code)
         rows = [
-            OffsetFetchResponseTopic(
+            wire.OffsetFetchResponseTopic(
                 name=topic.name,
                 partitions=[
-                    OffsetFetchResponsePartition(
+                    wire.OffsetFetchResponsePartition(
                         partition_index=number, committed_offset=-1, metadata="", error_code=body.code
                     )
                     for number in topic.partition_indexes
@@ -98,17 +80,17 @@ def _ask_one(context: BrokerContext, request: Request, message: OffsetFetchReque
             )
             for topic in topics or ()
         ]
-        return OffsetFetchResponse(topics=rows)
+        return wire.OffsetFetchResponse(topics=rows)
 
     context.runtime.answer(request, command, translate)
 
 
-def _topics(body: commands.FetchOffsetsReply) -> Iterator[OffsetFetchResponseTopic]:
+def _topics(body: commands.FetchOffsetsReply) -> Iterator[wire.OffsetFetchResponseTopic]:
     """Yield the offsets by topic, in the order of the topics in the reply."""
-    rows: dict[str, list[OffsetFetchResponsePartition]] = {}
+    rows: dict[str, list[wire.OffsetFetchResponsePartition]] = {}
     for found in body.offsets:
         rows.setdefault(found.topic, []).append(
-            OffsetFetchResponsePartition(
+            wire.OffsetFetchResponsePartition(
                 partition_index=found.partition,
                 committed_offset=found.offset,
                 committed_leader_epoch=found.leader_epoch,
@@ -117,11 +99,11 @@ def _topics(body: commands.FetchOffsetsReply) -> Iterator[OffsetFetchResponseTop
             )
         )
     for topic, partitions in rows.items():
-        yield OffsetFetchResponseTopic(name=topic, partitions=partitions)
+        yield wire.OffsetFetchResponseTopic(name=topic, partitions=partitions)
 
 
 def _command(
-    context: BrokerContext, group: OffsetFetchRequestGroup, message: OffsetFetchRequest, version: int
+    context: BrokerContext, message: wire.OffsetFetchRequest, version: int, group: wire.OffsetFetchRequestGroup
 ) -> commands.FetchOffsets:
     partitions: tuple[tuple[str, int], ...] | None = None
     if group.topics is not None:
@@ -135,7 +117,7 @@ def _command(
         )
     token = context.runtime.next_token()
     return commands.FetchOffsets(
-        cause=CauseId(token),
+        cause=token,
         request=token,
         group_id=group.group_id,
         partitions=partitions,
@@ -154,18 +136,20 @@ def _name(context: BrokerContext, name: str, topic_id: bytes, version: int) -> s
 
 
 def _group(
-    context: BrokerContext, asked: OffsetFetchRequestGroup, reply: ReplyBody, version: int
-) -> OffsetFetchResponseGroup:
-    if isinstance(reply, Refusal):
-        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=reply.code)
-    assert isinstance(reply, commands.FetchOffsetsReply)
-    rows: dict[tuple[str, bytes], list[OffsetFetchResponsePartitions]] = {}
+    context: BrokerContext,
+    version: int,
+    asked: wire.OffsetFetchRequestGroup,
+    reply: commands.FetchOffsetsReply | commands.Refusal,
+) -> wire.OffsetFetchResponseGroup:
+    if isinstance(reply, commands.Refusal):
+        return wire.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=reply.code)
+    rows: dict[tuple[str, bytes], list[wire.OffsetFetchResponsePartitions]] = {}
     for found in reply.offsets:
         if version >= 10 and found.topic_id == ZERO_TOPIC_ID:
             # A topic that is gone has no id to be named by.
             continue
         rows.setdefault((found.topic, found.topic_id), []).append(
-            OffsetFetchResponsePartitions(
+            wire.OffsetFetchResponsePartitions(
                 partition_index=found.partition,
                 committed_offset=found.offset,
                 committed_leader_epoch=found.leader_epoch,
@@ -174,21 +158,23 @@ def _group(
             )
         )
     topics = [
-        OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)
+        wire.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)
         for (name, topic_id), partitions in rows.items()
     ]
     if version >= 10:
         topics += _unknown_topics(context, asked)
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+    return wire.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
-def _unknown_topics(context: BrokerContext, asked: OffsetFetchRequestGroup) -> Iterator[OffsetFetchResponseTopics]:
+def _unknown_topics(
+    context: BrokerContext, asked: wire.OffsetFetchRequestGroup
+) -> Iterator[wire.OffsetFetchResponseTopics]:
     for topic in asked.topics or ():
         if context.cluster.topic_by_id(topic.topic_id) is None:
-            yield OffsetFetchResponseTopics(
+            yield wire.OffsetFetchResponseTopics(
                 topic_id=topic.topic_id,
                 partitions=[
-                    OffsetFetchResponsePartitions(
+                    wire.OffsetFetchResponsePartitions(
                         partition_index=number,
                         committed_offset=-1,
                         metadata="",

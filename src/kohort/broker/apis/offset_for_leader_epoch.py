@@ -6,24 +6,17 @@ Versions 2 to 4 are served. Epochs rise when a broker starts after a stop that w
 
 from __future__ import annotations
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.topics.leadership import Leadership
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.wire.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopicResult,
-)
+from kohort.wire.messages import offset_for_leader_epoch as wire
 
 
 def handle(
-    context: BrokerContext, request: Request, message: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+    context: BrokerContext, request: Request, message: wire.OffsetForLeaderEpochRequest
+) -> wire.OffsetForLeaderEpochResponse:
     """Look up each partition independently; a repeated question is answered once."""
     del request
     cluster = context.cluster
@@ -32,15 +25,17 @@ def handle(
         topic, _ = cluster.find(asked.topic, ZERO_TOPIC_ID)
         once = {(row.partition, row.current_leader_epoch, row.leader_epoch): row for row in asked.partitions}
         answers = [_answer(context.leadership, cluster.partition(topic, row.partition), row) for row in once.values()]
-        rows.append(OffsetForLeaderTopicResult(topic=asked.topic, partitions=answers))
-    return OffsetForLeaderEpochResponse(topics=rows)
+        rows.append(wire.OffsetForLeaderTopicResult(topic=asked.topic, partitions=answers))
+    return wire.OffsetForLeaderEpochResponse(topics=rows)
 
 
-def _answer(leadership: Leadership, log: PartitionLog | None, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _answer(
+    leadership: Leadership, log: PartitionLog | None, asked: wire.OffsetForLeaderPartition
+) -> wire.EpochEndOffset:
     if log is None:
-        return EpochEndOffset(partition=asked.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return wire.EpochEndOffset(partition=asked.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     refusal = leadership.refusal(log, asked.current_leader_epoch)
     if refusal is not ErrorCode.NONE:
-        return EpochEndOffset(partition=asked.partition, error_code=refusal)
+        return wire.EpochEndOffset(partition=asked.partition, error_code=refusal)
     epoch, end_offset = leadership.end_of_epoch(log, asked.leader_epoch)
-    return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
+    return wire.EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)

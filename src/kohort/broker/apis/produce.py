@@ -11,28 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.durability import is_durable
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.storage.files.fs import Buffer
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.validation import CheckedBatch, RecordsRefused, is_zstd
-from kohort.wire.messages.produce import (
-    BatchIndexAndErrorMessage,
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-    TopicProduceResponse,
-)
+from kohort.wire.messages import produce as wire
+from kohort.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 #: KIP-110: consumers older than this version of Produce would not expect it.
 _ZSTD_SINCE: Final = 7
 
 
-def handle(context: BrokerContext, request: Request, message: ProduceRequest) -> ProduceResponse | None:
+def handle(context: BrokerContext, request: Request, message: wire.ProduceRequest) -> ProduceResponse | None:
     """Append to each partition independently; a refused one does not hold up the others."""
     return _Production(context, request, message).begin()
 
@@ -42,7 +34,7 @@ class _Production:
 
     __slots__ = ("_acks", "_context", "_is_begun", "_now_ms", "_open", "_refused", "_request", "_response", "_written")
 
-    def __init__(self, context: BrokerContext, request: Request, message: ProduceRequest) -> None:
+    def __init__(self, context: BrokerContext, request: Request, message: wire.ProduceRequest) -> None:
         self._context: Final = context
         self._request: Final = request
         self._acks: Final = message.acks
@@ -79,7 +71,7 @@ class _Production:
             self._context.durability.when_durable(log, release)
         return None
 
-    def _answer_topic(self, data: TopicProduceData) -> TopicProduceResponse:
+    def _answer_topic(self, data: wire.TopicProduceData) -> TopicProduceResponse:
         context, refused = self._context, self._refused
         topic, missing = context.cluster.find(data.name, data.topic_id)
         partitions = topic.partitions if topic is not None else ()
@@ -100,7 +92,7 @@ class _Production:
                     self._store(log, partition_data, answer)
         return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
 
-    def _store(self, log: PartitionLog, data: PartitionProduceData, answer: PartitionProduceResponse) -> None:
+    def _store(self, log: PartitionLog, data: wire.PartitionProduceData, answer: PartitionProduceResponse) -> None:
         records = data.records
         assert records is None or isinstance(records, Buffer), "decoded records are one buffer"
         batches = b"" if records is None else records
@@ -150,7 +142,7 @@ class _Production:
         answer.log_start_offset = log.log_start_offset
 
 
-def _refuse_whole(message: ProduceRequest) -> Refused | None:
+def _refuse_whole(message: wire.ProduceRequest) -> Refused | None:
     """Return the error that refuses the whole request, `None` if there is none."""
     if message.acks not in (-1, 0, 1):
         return Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {message.acks}; -1, 0 and 1 are possible")
@@ -163,7 +155,8 @@ def _refuse(answer: PartitionProduceResponse, refused: Refused) -> None:
     answer.error_code, answer.error_message = refused.code, str(refused)
     if isinstance(refused, RecordsRefused):
         answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=text) for place, text in refused.rows
+            wire.BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=text)
+            for place, text in refused.rows
         ]
 
 

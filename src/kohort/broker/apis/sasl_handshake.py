@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.errors import ErrorCode
-from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kohort.wire.messages import sasl_handshake as wire
 
 
-def handle(context: BrokerContext, request: Request, message: SaslHandshakeRequest) -> SaslHandshakeResponse:
+def handle(context: BrokerContext, request: Request, message: wire.SaslHandshakeRequest) -> wire.SaslHandshakeResponse:
     """Refuse the request; there is no mechanism to choose."""
     del context, request, message
-    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+    return wire.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])

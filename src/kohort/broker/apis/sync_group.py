@@ -5,29 +5,26 @@ Version 3: static members. Version 5: the protocol's type and name, which both s
 
 from __future__ import annotations
 
-from kohort.broker.connections.request import Request
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.coordinator import commands
-from kohort.coordinator.commands import Refusal
 from kohort.errors import ErrorCode
-from kohort.ids import CauseId
-from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kohort.wire.messages import sync_group as wire
 
 
-def handle(context: BrokerContext, request: Request, message: SyncGroupRequest) -> SyncGroupResponse | None:
+def handle(context: BrokerContext, request: Request, message: wire.SyncGroupRequest) -> wire.SyncGroupResponse | None:
     """Ask the group's coordinator, which parks the request until the leader has synced."""
     # From version 5 on both sides compare the protocol's type and name.
     if request.version >= 5 and (message.protocol_type is None or message.protocol_name is None):
-        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return wire.SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     check_rows(len(message.assignments), MOST_NAMED, "members")
     if not message.assignments and context.parked.refuses():
         # As Apache Kafka's coordinator while it loads: clients join again.
-        return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+        return wire.SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
     runtime = context.runtime
     token = runtime.next_token()
     command = commands.SyncGroup(
-        cause=CauseId(token),
+        cause=token,
         request=token,
         group_id=message.group_id,
         generation_id=message.generation_id,
@@ -41,11 +38,11 @@ def handle(context: BrokerContext, request: Request, message: SyncGroupRequest) 
     return None
 
 
-def _translate(request: Request, body: commands.SyncGroupReply | Refusal) -> SyncGroupResponse:
+def _translate(request: Request, body: commands.SyncGroupReply | commands.Refusal) -> wire.SyncGroupResponse:
     del request
-    if isinstance(body, Refusal):
-        return SyncGroupResponse(error_code=body.code)
-    return SyncGroupResponse(
+    if isinstance(body, commands.Refusal):
+        return wire.SyncGroupResponse(error_code=body.code)
+    return wire.SyncGroupResponse(
         error_code=body.error,
         protocol_type=body.protocol_type,
         protocol_name=body.protocol_name,

@@ -61,7 +61,7 @@ class HeldHeartbeats:
         found: list[tuple[Request, bool]] = []
         is_overtaken = is_cut = False
         for slot in self._replies.latest_first():
-            assert isinstance(slot, Request), "whatever was read may be held"
+            assert isinstance(slot, Request), "a request that was read may be delayed"
             if slot.state is SlotState.READY:
                 is_overtaken = True
                 is_cut = is_cut or slot.beat is None
@@ -76,7 +76,7 @@ class HeldHeartbeats:
             self._held.popleft()
 
     def _release(self, request: ReplySlot, *, is_cut: bool) -> None:
-        assert isinstance(request, Request), "whatever was read may be held"
+        assert isinstance(request, Request), "a request that was read may be delayed"
         assert request.beat is not None, "only heartbeats are held"
         request.beat.release(is_cut)
 

@@ -62,54 +62,43 @@ class WatchedConnection(Peer, Protocol):
     @property
     def input(self) -> ReceiveBuffer:
         """Bytes that were received and are not handled."""
-        ...
 
     @property
     def peer(self) -> str:
         """The client's address and port, for logs."""
-        ...
 
     @property
     def is_served(self) -> bool:
         """Whether the client waits for an answer of this broker."""
-        ...
 
     @property
     def is_stalled(self) -> bool:
         """Whether the client does not read its answers."""
-        ...
 
     @property
     def is_open(self) -> bool:
         """Whether the client is connected."""
-        ...
 
     @property
     def is_read(self) -> bool:
         """Whether the broker reads from the client."""
-        ...
 
     @property
     def taken_bytes(self) -> int:
         """Bytes of answers that the client has taken."""
-        ...
 
     @property
     def untaken_bytes(self) -> int:
         """Bytes of answers that are kept because the client does not read them."""
-        ...
 
     def finish(self) -> None:
         """Handle no further request."""
-        ...
 
     def abort(self) -> None:
         """Close without waiting for a client that does not read."""
-        ...
 
     def give_up(self, reason: str) -> None:
         """Close a connection for a client that does not act in time, and log the reason."""
-        ...
 
 
 class Patience:

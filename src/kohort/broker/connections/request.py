@@ -236,11 +236,9 @@ class Peer(Protocol):
 
     def on_reply(self) -> None:
         """Schedule a turn for a reply slot that has become ready."""
-        ...
 
     def close(self) -> None:
         """Write the ready answers, then close."""
-        ...
 
 
 class Beat(Protocol):
@@ -248,11 +246,9 @@ class Beat(Protocol):
 
     def release(self, is_cut: bool) -> None:
         """Answer the heartbeat if it is held; `is_cut`: another request of its client waits behind it."""
-        ...
 
     def abandon(self) -> None:
         """Drop the heartbeat; its connection is closed."""
-        ...
 
 
 class Standing(Protocol):
@@ -260,18 +256,15 @@ class Standing(Protocol):
 
     def hold_ms(self) -> int:
         """Return how long its answer may be held now, ms; below 0: never, and `renew` answers."""
-        ...
 
     def hold(self, request: Request, hold_ms: int) -> bool:
         """Carry the heartbeat out again and hold it; `False` if the request has to be parsed anew."""
-        ...
 
     def renew(self) -> bytes | None:
         """Carry the heartbeat out again; return the body of its answer.
 
         `None` if the request has to be parsed anew. Equal bodies are the same object.
         """
-        ...
 
 
 class Asker(Protocol):
@@ -283,19 +276,15 @@ class Asker(Protocol):
     @property
     def is_open(self) -> bool:
         """Whether the answer is still expected."""
-        ...
 
     def answer(self, body: Message | bytes) -> None:
         """Answer with `body`, which may be sent at once."""
-        ...
 
     def answer_unsynced(self, body: Message | bytes) -> None:
         """Answer with `body`, which has to wait for `release`."""
-        ...
 
     def release(self) -> None:
         """Let the unsynced answer leave: the log is on disk up to its records."""
-        ...
 
 
 class Framing(Protocol):
@@ -304,21 +293,17 @@ class Framing(Protocol):
     @property
     def version(self) -> int:
         """The version of the API that the client speaks."""
-        ...
 
     @property
     def is_long(self) -> bool:
         """Whether a short request may have an answer that is long or much work."""
-        ...
 
     @property
     def is_flexible(self) -> bool:
         """Whether the answer has tagged fields (KIP-482)."""
-        ...
 
     def frame(self, correlation_id: int, body: Message | bytes) -> list[Buffer]:
         """Return the whole answer, as buffers to be written one after another."""
-        ...
 
 
 class Request(ReplySlot):

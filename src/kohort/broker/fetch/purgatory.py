@@ -35,20 +35,16 @@ class Waiting(Protocol):
     @property
     def logs(self) -> Sequence[PartitionLog | None]:
         """The logs by row; `None` where there is no log to wait for."""
-        ...
 
     @property
     def size_bytes(self) -> int:
         """Bytes that were read for the answer so far."""
-        ...
 
     def look(self, rows: Iterable[int]) -> bool:
         """Whether there is enough data, now that these rows have more."""
-        ...
 
     def answer(self) -> None:
         """Answer with the available data; the fetch waits no longer."""
-        ...
 
 
 class DelayedFetch:

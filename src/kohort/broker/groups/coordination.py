@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 if TYPE_CHECKING:
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from kohort.broker.groups.runtime import Translate
     from kohort.broker.groups.shard_log import GroupLimit
     from kohort.coordinator.commands import AnyHeartbeat, Command, ConsumerGroupHeartbeat, GroupCommand, WatchMember
-    from kohort.coordinator.decision import ReplyBody
     from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
     from kohort.ids import RequestToken
     from kohort.journal.ring import Journal
@@ -24,72 +23,54 @@ class Coordination(Protocol):
     @property
     def journal(self) -> Journal:
         """The journal of all groups."""
-        ...
 
     @property
     def room(self) -> GroupLimit:
         """The limit of groups, with its counter."""
-        ...
 
     @property
     def shard_count(self) -> int:
         """The number of shards."""
-        ...
 
     def serves(self, group_id: str) -> bool:
         """Whether the log of a group could be read whole."""
-        ...
 
     def session_timeout_ms(self, group_id: str) -> int:
         """Return the session timeout of a group's KIP-848 members, ms."""
-        ...
 
     def next_token(self) -> RequestToken:
         """Return a number that no earlier request has; it also serves as its cause."""
-        ...
 
     def answer(self, request: Asker, command: GroupCommand, translate: Translate) -> None:
         """Carry out a command; answer `request` with the translated reply once it is durable."""
-        ...
 
     def release(self, command: AnyHeartbeat, is_cut: bool) -> None:
         """Answer a held heartbeat; `is_cut`: another request of its client waits behind it."""
-        ...
 
     def abandon(self, command: AnyHeartbeat | WatchMember) -> None:
         """Drop a held heartbeat, or the watch of a member, after its connection has closed."""
-        ...
 
     def hold(self, request: Request, command: ConsumerGroupHeartbeat, translate: Translate) -> bool:
         """Hold a heartbeat that repeats a held one; `False` if it has to be parsed anew."""
-        ...
 
     def renew(self, command: ConsumerGroupHeartbeat) -> int | None:
         """Carry out a heartbeat that repeats an answered one; `None` if it cannot be answered at once."""
-        ...
 
-    def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
+    def ask(self, command: GroupCommand, on_reply: Callable[[Any], None]) -> None:
         """Carry out a command; call `on_reply` with its reply once it is durable."""
-        ...
 
-    def ask_shard(
-        self, index: int, token: RequestToken, command: Command, on_reply: Callable[[ReplyBody], None]
-    ) -> None:
+    def ask_shard(self, index: int, token: RequestToken, command: Command, on_reply: Callable[[Any], None]) -> None:
         """Carry out a command that concerns a whole shard."""
-        ...
 
     @property
     def reads(self) -> Reads:
         """The record of the members' latest reads of partitions."""
-        ...
 
     def begin_to_read(self, keys: Iterable[MemberKey], asked_for: Sequence[Partition]) -> None:
         """Note that a fetch asks for partitions, which may be new for one of these members."""
-        ...
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """Tell the coordinator that a member's last connection is closed."""
-        ...
 
 
 # Ids of group members that join without one.

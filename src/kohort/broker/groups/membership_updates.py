@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.coordinator.commands import ConsumerGroupHeartbeatReply, Partitions, Refusal, WatchMember
 from kohort.errors import ErrorCode
-from kohort.ids import CauseId, TopicId
+from kohort.ids import TopicId
 from kohort.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 from kohort.wire.messages.membership import MemberNews, MemberWord
 
@@ -216,7 +216,7 @@ class MembershipUpdates:
     def _command(self, word: MemberWord, *, is_look: bool) -> WatchMember:
         token = self._runtime.next_token()
         return WatchMember(
-            cause=CauseId(token),
+            cause=token,
             request=token,
             group_id=word.group_id,
             member_id=word.member_id,
@@ -227,25 +227,19 @@ class MembershipUpdates:
 
     def _translate(self, command: WatchMember) -> Callable[[Any, Any], MemberNews]:
         def translate(_: object, body: ConsumerGroupHeartbeatReply | Refusal) -> MemberNews:
-            number = self._runtime.next_token()
-            if isinstance(body, Refusal):
-                return MemberNews(
-                    number=number,
-                    error_code=body.code,
-                    member_id=command.member_id,
-                    member_epoch=command.member_epoch,
-                )
-            assignment = body.assignment
-            if assignment is None:
-                return MemberNews(number=number, member_id=body.member_id, member_epoch=body.member_epoch)
-            rows = [TopicPartitions(topic_id=each, partitions=list(found)) for each, found in assignment.items()]
-            return MemberNews(
-                number=number,
-                member_id=body.member_id,
-                member_epoch=body.member_epoch,
-                assignment=Assignment(topic_partitions=rows),
-                rebalance_reason=self._runtime.journal.reason(command.group_id),
+            news = MemberNews(
+                number=self._runtime.next_token(), member_id=command.member_id, member_epoch=command.member_epoch
             )
+            if isinstance(body, Refusal):
+                news.error_code = body.code
+                return news
+            news.member_id, news.member_epoch = body.member_id, body.member_epoch
+            if body.assignment is not None:
+                rows = body.assignment.items()
+                partitions = [TopicPartitions(topic_id=each, partitions=list(found)) for each, found in rows]
+                news.assignment = Assignment(topic_partitions=partitions)
+                news.rebalance_reason = self._runtime.journal.reason(command.group_id)
+            return news
 
         return translate
 

@@ -23,23 +23,8 @@ from kohort.broker.connections.request import Asker, Request
 from kohort.broker.durability import Durability, is_durable
 from kohort.broker.groups.deadlines import Deadlines
 from kohort.broker.groups.shard_log import GroupLimit, GroupLogLoader, ShardLog, UnservedShard, without_collections
-from kohort.coordinator import delayed_heartbeats
-from kohort.coordinator.commands import (
-    AnyHeartbeat,
-    Command,
-    CompleteTransaction,
-    ConsumerGroupHeartbeat,
-    ExpireOffsets,
-    GroupCommand,
-    LeaveGroup,
-    LogExtent,
-    LogsMeasured,
-    MemberDisconnected,
-    Refusal,
-    TargetComputed,
-    TopicsChanged,
-    WatchMember,
-)
+from kohort.coordinator import commands, delayed_heartbeats
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, LeaveGroup
 from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs, ReplyBody, TimerKey
 from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
 from kohort.coordinator.journal_events.reporter import Reporter
@@ -108,7 +93,9 @@ class Runtime:
         #: The shard of a group; set by `start`.
         self.index_of: Callable[[str], int] = lambda _: 0
         #: Measures the logs of the partitions that exist.
-        self.measure: Callable[[Iterable[tuple[TopicId, int]]], dict[tuple[TopicId, int], LogExtent]] = lambda _: {}
+        self.measure: Callable[[Iterable[tuple[TopicId, int]]], dict[tuple[TopicId, int], commands.LogExtent]] = (
+            lambda _: {}
+        )
         #: Set by `start`.
         self._settings = GroupSettings()
         self._reporter = Reporter(self._settings)
@@ -172,8 +159,8 @@ class Runtime:
             log.warning("event=transactions_aborted partition=%s transactions=%d groups=%s why=%r", *told)
             for producer_id, transaction in list(opened.items()):
                 token, epoch = self.next_token(), transaction.producer_epoch
-                command = CompleteTransaction(
-                    cause=CauseId(token),
+                command = commands.CompleteTransaction(
+                    cause=token,
                     request=token,
                     producer_id=producer_id,
                     producer_epoch=epoch,
@@ -218,9 +205,9 @@ class Runtime:
     def next_token(self) -> RequestToken:
         """Return a number that no earlier request has; it also serves as its cause."""
         self._last_number += 1
-        return RequestToken(self._last_number)
+        return RequestToken(CauseId(self._last_number))
 
-    def answer(self, request: Asker, command: GroupCommand, translate: Translate) -> None:
+    def answer(self, request: Asker, command: commands.GroupCommand, translate: Translate) -> None:
         """Carry out a command; answer `request` with the translated reply once it is durable."""
         home = self._homes[self.index_of(command.group_id)]
         for former in home.shard.find_former(command):
@@ -232,7 +219,7 @@ class Runtime:
         self._waiting[command.request] = (request, translate, home)
         self._carry_out(home, command)
 
-    def release(self, command: AnyHeartbeat, is_cut: bool) -> None:
+    def release(self, command: commands.AnyHeartbeat, is_cut: bool) -> None:
         """Answer a heartbeat that is still held; `is_cut`: another request of its client waits behind it."""
         home = self._homes[self.index_of(command.group_id)]
         if delayed_heartbeats.is_held(home.shard.groups, command) and not self._is_stopped:
@@ -244,7 +231,7 @@ class Runtime:
             for held in home.shard.all_held():
                 self._answer_held(home, held, is_cut=False)
 
-    def abandon(self, command: AnyHeartbeat | WatchMember) -> None:
+    def abandon(self, command: commands.AnyHeartbeat | commands.WatchMember) -> None:
         """Drop a held heartbeat, or the watch of a member, after its connection has closed."""
         if self._waiting.pop(command.request, None) is not None and not self._is_stopped:
             home = self._homes[self.index_of(command.group_id)]
@@ -281,14 +268,14 @@ class Runtime:
             self._reporter.count(self.journal, command, "heartbeats", (), now_ms=now_ms)
         return interval_ms
 
-    def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
+    def ask(self, command: commands.GroupCommand, on_reply: Callable[[Any], None]) -> None:
         """Carry out a command; call `on_reply` with its reply once it is durable."""
         home = self._homes[self.index_of(command.group_id)]
         self._waiting[command.request] = (None, on_reply, home)
         self._carry_out(home, command)
 
     def ask_shard(
-        self, index: int, token: RequestToken, command: Command, on_reply: Callable[[ReplyBody], None]
+        self, index: int, token: RequestToken, command: commands.Command, on_reply: Callable[[Any], None]
     ) -> None:
         """Carry out a command that concerns a whole shard."""
         home = self._homes[index]
@@ -307,7 +294,7 @@ class Runtime:
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """Tell the coordinator that a member's last connection is closed."""
-        command = MemberDisconnected(cause=CauseId(self.next_token()), group_id=group_id, member_id=member_id)
+        command = commands.MemberDisconnected(cause=self.next_token(), group_id=group_id, member_id=member_id)
         self._carry_out(self._homes[self.index_of(group_id)], command)
 
     def hand_over(self, index: int) -> None:
@@ -318,7 +305,7 @@ class Runtime:
         """
         home = self._homes[index]
         moved = [token for token, (_, _, asked) in self._waiting.items() if asked is home]
-        refusal = Refusal(code=ErrorCode.NOT_COORDINATOR, message="the groups have moved to another broker")
+        refusal = commands.Refusal(code=ErrorCode.NOT_COORDINATOR, message="the groups have moved to another broker")
         for request, then, _ in map(self._waiting.pop, moved):
             if request is None:
                 then(refusal)
@@ -342,9 +329,9 @@ class Runtime:
             self._tell_topics(home)
 
     def _tell_topics(self, home: ShardLog) -> None:
-        self._carry_out(home, TopicsChanged(cause=CauseId(self.next_token()), image=self._image))
+        self._carry_out(home, commands.TopicsChanged(cause=self.next_token(), image=self._image))
 
-    def _carry_out(self, home: ShardLog, command: Command) -> None:
+    def _carry_out(self, home: ShardLog, command: commands.Command) -> None:
         if self._is_stopped or home not in self._homes:
             return
         now_ms = self._deadlines.now_ms()
@@ -356,7 +343,7 @@ class Runtime:
             self._fail(error)
             raise
 
-    def _answer_held(self, home: ShardLog, command: AnyHeartbeat, *, is_cut: bool) -> None:
+    def _answer_held(self, home: ShardLog, command: commands.AnyHeartbeat, *, is_cut: bool) -> None:
         now_ms = self._deadlines.now_ms()
         try:
             decision = home.shard.decide_answer(command, now_ms=now_ms, is_cut=is_cut)
@@ -410,23 +397,26 @@ class Runtime:
             self._loop.call_soon(self._tell_news, home)
         return True
 
+    def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> bool:
+        """Append the records of a decision to its log; the runtime of a simulated broker has logs of its own."""
+        return append_decision(self._durability, partition, decision, now_ms)
+
     def _measured(self, home: ShardLog, errand: MeasureLogs) -> None:
         if home in self._homes:
-            cause, extents = CauseId(self.next_token()), self.measure(errand.places)
-            self._carry_out(home, LogsMeasured(cause=cause, group_id=errand.group_id, extents=extents))
+            cause, extents = self.next_token(), self.measure(errand.places)
+            self._carry_out(home, commands.LogsMeasured(cause=cause, group_id=errand.group_id, extents=extents))
 
     def _computed(self, home: ShardLog, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
         """Hand the coordinator the result of an assignor of the user's own."""
         if home not in self._homes:
             return
-        cause, asked = CauseId(self.next_token()), order.assignable
-        command = TargetComputed(cause=cause, group_id=order.group_id, assignable=asked, owner=owner, error=error)
+        cause, asked = self.next_token(), order.assignable
+        command = commands.TargetComputed(
+            cause=cause, group_id=order.group_id, assignable=asked, owner=owner, error=error
+        )
         before = home.failure_of(order.group_id)
         self._carry_out(home, command)
         home.log_failure(order, before)
-
-    def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> bool:
-        return append_decision(self._durability, partition, decision, now_ms)
 
     def _reply(self, partition: PartitionLog, token: RequestToken, body: ReplyBody) -> None:
         request, then, _ = self._waiting.pop(token)
@@ -493,7 +483,7 @@ class Runtime:
 #: After so long the broker repeats decisions for which no client waits.
 RETRY_MS: Final = 1000
 #: The answer to the client; the broker's own log has the reason.
-NOT_TAKEN: Final = Refusal(
+NOT_TAKEN: Final = commands.Refusal(
     code=ErrorCode.NOT_COORDINATOR, message="the disk of the groups' log takes nothing at present; ask again"
 )
 
@@ -519,7 +509,7 @@ class AppendFailures:
         self,
         loop: asyncio.AbstractEventLoop,
         *,
-        carry_out: Callable[[ShardLog, Command], None],
+        carry_out: Callable[[ShardLog, commands.Command], None],
         tell_topics: Callable[[ShardLog], None],
         reply: Callable[[PartitionLog, RequestToken, ReplyBody], None],
     ) -> None:
@@ -532,20 +522,20 @@ class AppendFailures:
         self._tell_topics: Final = tell_topics
         self._reply: Final = reply
 
-    def of_command(self, home: ShardLog, command: Command, now_ms: int) -> None:
+    def of_command(self, home: ShardLog, command: commands.Command, now_ms: int) -> None:
         """Refuse or postpone a command after its decision was not written."""
-        if isinstance(command, GroupCommand | ExpireOffsets):
-            if isinstance(command, GroupCommand):
+        if isinstance(command, commands.GroupCommand | commands.ExpireOffsets):
+            if isinstance(command, commands.GroupCommand):
                 # The refused request still proves that its member is alive.
                 home.shard.spare(command, now_ms=now_ms)
             self._reply(home.log, command.request, NOT_TAKEN)
-        elif isinstance(command, TopicsChanged):
+        elif isinstance(command, commands.TopicsChanged):
             # The topics may have changed again by then.
             self._loop.call_later(RETRY_MS / 1000, self._tell_topics, home)
         else:
             self._loop.call_later(RETRY_MS / 1000, self._carry_out, home, command)
 
-    def of_held(self, home: ShardLog, held: AnyHeartbeat | WatchMember, now_ms: int) -> None:
+    def of_held(self, home: ShardLog, held: commands.AnyHeartbeat | commands.WatchMember, now_ms: int) -> None:
         """Refuse a held heartbeat after its answer was not written; the client asks again for news."""
         home.shard.abandon(held, now_ms=now_ms)
         self.of_command(home, held, now_ms)

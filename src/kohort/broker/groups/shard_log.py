@@ -14,15 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kohort.base.clock import Clock
-from kohort.coordinator.commands import (
-    Command,
-    CommitOffsets,
-    CommitTransactionOffsets,
-    ConsumerGroupHeartbeat,
-    GroupCommand,
-    JoinGroup,
-    Refusal,
-)
+from kohort.coordinator import commands
 from kohort.coordinator.decision import ComputeTarget, Decision, Reply
 from kohort.coordinator.model import AssignorFailure, GroupsState
 from kohort.coordinator.records.codec import read_in_batch, read_marker
@@ -47,11 +39,11 @@ class UnservedShard(Shard):
 
     def __init__(self, settings: GroupSettings, text: str) -> None:
         super().__init__(settings)
-        self._refusal: Final = Refusal(code=ErrorCode.NOT_COORDINATOR, message=text)
+        self._refusal: Final = commands.Refusal(code=ErrorCode.NOT_COORDINATOR, message=text)
 
-    def handle(self, command: Command, *, now_ms: int) -> Decision:
+    def handle(self, command: commands.Command, *, now_ms: int) -> Decision:
         """Decide on one command; refuse one that is about a group."""
-        if isinstance(command, GroupCommand):
+        if isinstance(command, commands.GroupCommand):
             return Decision(effects=(Reply(command.request, self._refusal),))
         return super().handle(command, now_ms=now_ms)
 
@@ -239,7 +231,9 @@ def without_collections() -> Iterator[None]:
 # Source: requirement B4. Clients take that code for final, as they do for topics. Apache Kafka has no such limit.
 
 #: Commands that may make a group.
-_Founding = JoinGroup | ConsumerGroupHeartbeat | CommitOffsets | CommitTransactionOffsets
+_Founding = (
+    commands.JoinGroup | commands.ConsumerGroupHeartbeat | commands.CommitOffsets | commands.CommitTransactionOffsets
+)
 
 
 class GroupLimit:
@@ -258,7 +252,7 @@ class GroupLimit:
         """Return the number of groups."""
         return sum(map(_count, self._homes))
 
-    def let_in(self, home: ShardLog, command: Command, decision: Decision) -> Decision:
+    def let_in(self, home: ShardLog, command: commands.Command, decision: Decision) -> Decision:
         """Return the decision, or a refusal if it would make one group too many."""
         if self.most is None or not decision.records or not isinstance(command, _Founding):
             return decision
@@ -274,7 +268,9 @@ class GroupLimit:
         if not self._is_full:
             self._is_full = True
             log.warning("event=group_refused group=%r reason=%r", command.group_id, text)
-        return Decision(effects=(Reply(command.request, Refusal(code=ErrorCode.POLICY_VIOLATION, message=text)),))
+        return Decision(
+            effects=(Reply(command.request, commands.Refusal(code=ErrorCode.POLICY_VIOLATION, message=text)),)
+        )
 
 
 def _count(home: ShardLog) -> int:

@@ -33,7 +33,6 @@ class Guest(Protocol):
 
     def abort(self) -> None:
         """Close without waiting for the client."""
-        ...
 
 
 class ConnectionQuotas:

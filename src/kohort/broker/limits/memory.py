@@ -33,7 +33,6 @@ class Holder(Protocol):
 
     def shrink(self) -> None:
         """Give back the bytes that are not in use."""
-        ...
 
 
 class ByteBudget:

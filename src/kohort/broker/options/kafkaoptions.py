@@ -58,7 +58,7 @@ _MACHINERY: Final = (
     Unserved(
         "fetch.purgatory.* producer.purgatory.* delete.records.purgatory.* share.fetch.purgatory.*",
         _NEEDLESS,
-        "who waits is forgotten at once when the wait ends",
+        "a waiting request is forgotten at once when the wait ends",
     ),
     Unserved(
         "log.flush.start.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms log.dir.failure.timeout.ms",
@@ -115,7 +115,7 @@ _CLIENTS: Final = (
         "ssl.* sasl.* security.* authorizer.* super.users allow.everyone.if.no.acl.found principal.builder.class "
         "delegation.token.* password.encoder.* listener.name.* connection.failed.* connections.max.reauth.ms",
         _REFUSED,
-        "connections are plain TCP and everybody may do everything; leave it out, on a network that you trust",
+        "connections are plain TCP, and every client has all rights; leave it out, on a network that you trust",
     ),
     Unserved("config.providers*", _REFUSED, "a value is what stands in the file"),
     Unserved(

@@ -12,25 +12,33 @@ from os import PathLike, fspath
 from typing import Any, Final
 
 from kohort.assign.assignors import BUILT_IN
-from kohort.base.options import Option, OptionSet, Unserved, parse_int, parse_list
-from kohort.broker.options.definitions import (
-    INT32_MAX,
-    INT64_MAX,
-    JOURNAL_OPTIONS,
-    KIBI,
-    LOG_OPTIONS,
-    MEBI,
-    MOVE_OPTIONS,
-    PUSH_OPTIONS,
-    STATIC_OPTIONS,
-    count,
-    flag,
-    text,
-    topic_defaults,
-)
-from kohort.broker.options.topiclimits import TOPIC_LIMIT_OPTIONS
-from kohort.coordinator.settings import MIGRATION_POLICIES, MISMATCH_POLICIES, GroupSettings
+from kohort.base import options
+from kohort.base.options import Option, OptionSet, Unserved
+from kohort.coordinator import settings as groups
+from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ConfigError
+
+#: Units and limits of numbers.
+KIBI: Final = 1024
+MEBI: Final = 1024 * 1024
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+
+def flag(name: str, default: bool, doc: str) -> Option:
+    """Build an option that is a switch."""
+    return Option(name=name, parse=options.parse_bool, default=default, doc=doc)
+
+
+def count(name: str, default: int | None, doc: str, *, low: int = 0, high: int = INT32_MAX) -> Option:
+    """Build an option that is a number within inclusive limits."""
+    return Option(name=name, parse=options.parse_int, default=default, doc=doc, minimum=low, maximum=high)
+
+
+def text(name: str, default: str | None, doc: str, *, choices: tuple[str, ...] = ()) -> Option:
+    """Build an option that is a text, one of `choices` if there are any."""
+    return Option(name=name, parse=options.parse_str, default=default, doc=doc, choices=choices)
+
 
 #: The broker's identity, addresses and place of data.
 _NODE: Final = [
@@ -70,7 +78,7 @@ _TOPICS: Final = [
     ),
     Option(
         name="compression.gzip.level",
-        parse=parse_int,
+        parse=options.parse_int,
         default=-1,
         doc="Level of gzip where compression.type is gzip.",
         choices=(-1, *range(1, 10)),
@@ -135,7 +143,7 @@ _GROUPS: Final = [
     _group("group.consumer.max.size", "Most members of a KIP-848 group.", low=1),
     Option(
         name="group.consumer.assignors",
-        parse=parse_list,
+        parse=options.parse_list,
         default=list(_GROUP_DEFAULTS.group_consumer_assignors),
         doc="Server-side assignors that members may choose, your own ones included (docs/reference/assignors.md); "
         "the first is the default (Kafka: uniform, range).",
@@ -143,21 +151,21 @@ _GROUPS: Final = [
     text(
         "group.assignor",
         _GROUP_DEFAULTS.group_assignor,
-        "The assignor of every KIP-848 group that has no group.assignor of its own, whatever members name: one of "
-        "group.consumer.assignors; empty: what most members name (not in Kafka).",
+        "The assignor of every KIP-848 group without a group.assignor of its own, before the names of its members: one "
+        "of group.consumer.assignors; empty: the one that most members name (not in Kafka).",
     ),
     text(
         "group.consumer.assignor.mismatch",
         _GROUP_DEFAULTS.group_consumer_assignor_mismatch,
         "What becomes of a member that names another assignor than its KIP-848 group uses: vote: it has one vote; "
         "refuse: it is not taken in (not in Kafka, where members vote).",
-        choices=MISMATCH_POLICIES,
+        choices=groups.MISMATCH_POLICIES,
     ),
     text(
         "group.consumer.migration.policy",
         _GROUP_DEFAULTS.group_consumer_migration_policy,
         "Which way a group with members may change its protocol while its members are replaced one by one.",
-        choices=MIGRATION_POLICIES,
+        choices=groups.MIGRATION_POLICIES,
     ),
     _group(
         "group.consumer.assignment.interval.ms", "Shortest time between two computations of a target (Kafka: 1000)."
@@ -195,7 +203,7 @@ _GROUPS: Final = [
     ),
     _group(
         "group.disconnect.grace.ms",
-        "How long a member lives on whose connection closed without a word, from its next heartbeat on (classic: more "
+        "How long a member stays whose connection closed without a leave, from its next heartbeat on (classic: more "
         "than its interval); -1: its session decides (not in Kafka).",
         low=-1,
     ),
@@ -228,7 +236,7 @@ _LIMITS: Final = [
         low=1,
     ),
     count("max.connections.per.ip", INT32_MAX, "Most connections at a time from one address.", low=1),
-    count("connections.max.idle.ms", 600_000, "A connection that nobody uses for so long is closed.", low=1),
+    count("connections.max.idle.ms", 600_000, "A connection without a request for so long is closed.", low=1),
     count(
         "queued.max.request.bytes",
         256 * MEBI,
@@ -247,6 +255,307 @@ _LIMITS: Final = [
     ),
     count("max.request.partition.size.limit", 2_000, "Most partitions in one DescribeTopicPartitions answer.", low=1),
 ]
+#: Limits of topics and groups.
+_TOPIC_LIMITS: Final = [
+    count("max.topics", 20_000, "Most topics; further ones are refused (not in Kafka).", low=1),
+    count("max.partitions", 50_000, "Most partitions of all topics; further ones are refused (not in Kafka).", low=1),
+    count("max.groups", 50_000, "Most groups; what would make a further one is refused (not in Kafka).", low=1),
+    count(
+        "auto.create.topics.per.minute",
+        1_000,
+        "Most topics that asking for them creates within a minute (not in Kafka).",
+        low=1,
+    ),
+]
+
+# Options of the logs of topics: rolling, retention, syncing and compaction.
+#
+# Most are the defaults of topic configs. Ages are given in one of several units: the finest that is given counts.
+# Source: Apache Kafka's broker configs log.*.
+
+_MINUTE_MS: Final = 60_000
+_HOUR_MS: Final = 3_600_000
+_LOGS: Final = [
+    count("log.segment.bytes", 1024 * MEBI, "Size at which a log file is closed and the next one begun.", low=14),
+    count(
+        "log.flush.interval.messages",
+        1,
+        "1 makes each append durable before it is acknowledged (acks=all); Kafka's default leaves it to the system.",
+        low=1,
+        high=INT64_MAX,
+    ),
+    count(
+        "log.flush.interval.ms",
+        INT64_MAX,
+        "How long a record may stay unsynced, where log.flush.interval.messages lets it (Kafka: no default).",
+        high=INT64_MAX,
+    ),
+    Option(
+        name="log.cleanup.policy",
+        parse=options.parse_list,
+        default=["delete"],
+        doc="How old records go: delete, compact or both.",
+        choices=("compact", "delete"),
+    ),
+    count("log.retention.hours", 168, "Age at which log files go, by the times of their records; -1: never.", low=-1),
+    count("log.retention.minutes", None, "The same in minutes; before the hours.", low=-1),
+    count("log.retention.ms", None, "The same in milliseconds; before the others.", low=-1, high=INT64_MAX),
+    count(
+        "log.retention.bytes", -1, "Size of a partition above which old files go; -1: no limit.", low=-1, high=INT64_MAX
+    ),
+    count("log.retention.check.interval.ms", 300_000, "How often files are looked for that are to go.", low=1),
+    count(
+        "log.flush.offset.checkpoint.interval.ms",
+        60_000,
+        "How often indexes and producers are written for logs that changed, so that a start after a crash is short.",
+        low=1,
+    ),
+    count(
+        "log.scrub.bytes.per.second",
+        10 * MEBI,
+        "Rate at which closed log files are read again and held against their checksums; 0: never (not in Kafka).",
+    ),
+    count("log.segment.delete.delay.ms", 60_000, "How long the file of a segment that went stays.", high=INT64_MAX),
+    count(
+        "producer.id.expiration.ms",
+        86_400_000,
+        "How long a partition remembers an idempotent producer that is silent.",
+        low=1,
+        high=INT64_MAX,
+    ),
+    count(
+        "producer.id.expiration.check.interval.ms",
+        600_000,
+        "How often producers are looked for that are silent (Kafka does not document it).",
+        low=1,
+    ),
+    count("log.roll.hours", 168, "Age at which a log file is closed and the next one begun.", low=1),
+    count("log.roll.ms", None, "The same in milliseconds; before the hours.", low=1, high=INT64_MAX),
+    text(
+        "log.message.timestamp.type",
+        "CreateTime",
+        "The clock that stamps records.",
+        choices=("CreateTime", "LogAppendTime"),
+    ),
+    count("log.message.timestamp.before.max.ms", INT64_MAX, "How old a record's timestamp may be.", high=INT64_MAX),
+    count(
+        "log.message.timestamp.after.max.ms",
+        3_600_000,
+        "How far in the future a record's timestamp may be.",
+        high=INT64_MAX,
+    ),
+    count("log.cleaner.backoff.ms", 15_000, "How often the broker looks for logs that are to be compacted."),
+    Option(
+        name="log.cleaner.min.cleanable.ratio",
+        parse=options.parse_float,
+        default=0.5,
+        minimum=0,
+        maximum=1,
+        doc="Share of uncompacted bytes in closed files at which compaction begins.",
+    ),
+    count("log.cleaner.min.compaction.lag.ms", 0, "Age before which no record is compacted.", high=INT64_MAX),
+    count(
+        "log.cleaner.max.compaction.lag.ms",
+        INT64_MAX,
+        "Age at which a record is compacted at the latest.",
+        low=1,
+        high=INT64_MAX,
+    ),
+    count(
+        "log.cleaner.delete.retention.ms",
+        86_400_000,
+        "How long a tombstone stays once it was compacted.",
+        high=INT64_MAX,
+    ),
+    count(
+        "log.cleaner.dedupe.buffer.size",
+        128 * MEBI,
+        "Most memory for keys while a log is compacted; a longer log takes several goes.",
+        low=MEBI,
+        high=INT64_MAX,
+    ),
+]
+
+#: Broker option -> the topic config for which it is the default.
+TOPIC_DEFAULTS: Final = {
+    "message.max.bytes": "max.message.bytes",
+    "log.segment.bytes": "segment.bytes",
+    "log.flush.interval.messages": "flush.messages",
+    "log.flush.interval.ms": "flush.ms",
+    "log.cleanup.policy": "cleanup.policy",
+    "log.retention.bytes": "retention.bytes",
+    "log.segment.delete.delay.ms": "file.delete.delay.ms",
+    "log.message.timestamp.type": "message.timestamp.type",
+    "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
+    "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
+    "compression.type": "compression.type",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.zstd.level": "compression.zstd.level",
+    "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
+    "log.cleaner.delete.retention.ms": "delete.retention.ms",
+    "log.cleaner.min.compaction.lag.ms": "min.compaction.lag.ms",
+    "log.cleaner.max.compaction.lag.ms": "max.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+}
+
+
+def topic_defaults(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the default of every topic config by its name; `values` has all broker options."""
+    minutes, hours = values["log.retention.minutes"], values["log.retention.hours"]
+    retention_ms = _finest((values["log.retention.ms"], 1), (minutes, _MINUTE_MS), (hours, _HOUR_MS))
+    return {
+        **{topic: options.as_text(values[broker]) for broker, topic in TOPIC_DEFAULTS.items()},
+        "retention.ms": str(retention_ms),
+        "segment.ms": str(_finest((values["log.roll.ms"], 1), (values["log.roll.hours"], _HOUR_MS))),
+    }
+
+
+def _finest(*given: tuple[int | None, int]) -> int:
+    """Return the first given number in its unit; -1, no limit, stays -1."""
+    number, unit_ms = next((number, unit_ms) for number, unit_ms in given if number is not None)
+    return number if number < 0 else number * unit_ms
+
+
+# Options of the journal: how many rows are kept, in memory and on disk; Kafka has none.
+
+_JOURNAL: Final = [
+    count(
+        "journal.ring.rows",
+        20_000,
+        "Rows of the journal in memory; beyond that the group that has most loses its oldest; 0: none (not in Kafka).",
+        high=INT64_MAX,
+    ),
+    flag(
+        "journal.topic.enable",
+        True,
+        "Whether a broker with a data directory keeps the journal in the topic __group_journal (not in Kafka).",
+    ),
+    count(
+        "journal.topic.retention.bytes",
+        64 * MEBI,
+        "Size above which the oldest segments of __group_journal go; -1: no limit (not in Kafka).",
+        low=-1,
+        high=INT64_MAX,
+    ),
+    count(
+        "journal.topic.retention.ms",
+        604_800_000,
+        "Age at which the segments of __group_journal go; -1: never (not in Kafka).",
+        low=-1,
+        high=INT64_MAX,
+    ),
+]
+
+
+# Options of moves: the pace of partitions between members of a KIP-848 group; Kafka has none.
+
+_MOVES: Final = [
+    Option(
+        name="group.moves.per.second",
+        parse=options.parse_float,
+        default=0.0,
+        minimum=0,
+        maximum=groups.MOST_MOVES_PER_SECOND,
+        doc="Most partitions that begin to move from one member of a KIP-848 group to another in a second; "
+        "0: all at once (not in Kafka).",
+    ),
+    count(
+        "group.moves.burst",
+        1,
+        "How many of them may begin together after a time without any (not in Kafka).",
+        low=1,
+        high=groups.MOST_MOVES_AT_ONCE,
+    ),
+    flag(
+        "group.moves.paused",
+        False,
+        "Whether none of them begins; a partition without an owner is given out all the same (not in Kafka).",
+    ),
+    text(
+        "group.moves.order",
+        "name",
+        "Which of those that wait begins next: by topic and partition (name), that with most records that the "
+        "group has not committed (lag), or that with most bytes (size) (not in Kafka).",
+        choices=groups.MOVE_ORDERS,
+    ),
+]
+
+
+# Options of held heartbeats: for which clients, and how long a join may wait; Kafka has none.
+
+_PUSH: Final = [
+    flag(
+        "group.push.enable",
+        True,
+        "Whether a heartbeat without news is answered when there is some, for clients that bear it (not in Kafka).",
+    ),
+    count(
+        "group.push.join.hold.ms",
+        1_000,
+        "How long a member that joins may wait for its first answer, so that its share is in it; 0: not at all "
+        "(not in Kafka).",
+        high=10_000,
+    ),
+    Option(
+        name="group.push.clients",
+        parse=options.parse_list,
+        default=[],
+        doc="Software names of further clients whose heartbeats may be held, beside those that were tried; "
+        "*: all (not in Kafka).",
+    ),
+]
+
+
+# Options of static groups of named members; Kafka has none (KIP-345's draft had).
+
+_STATIC: Final = [
+    text(
+        "group.membership",
+        _GROUP_DEFAULTS.group_membership,
+        "Whether groups take any member (dynamic) or only those with a group.instance.id, which keep what they have "
+        "while they are away (static) (not in Kafka).",
+        choices=groups.MEMBERSHIPS,
+    ),
+    _group(
+        "group.registration.timeout.ms",
+        "How long a static group keeps what an offline member has (not in Kafka).",
+        low=1,
+    ),
+    _group(
+        "group.min.registration.timeout.ms",
+        "Lower bound of a group's registration timeout (not in Kafka).",
+        low=1,
+    ),
+    _group(
+        "group.max.registration.timeout.ms",
+        "Upper bound of a group's registration timeout (not in Kafka).",
+        low=1,
+    ),
+    _group(
+        "group.expansion.timeout.ms",
+        "How long a static group gathers new members, from the first on, before one rebalance gives them something "
+        "(not in Kafka).",
+        low=1,
+    ),
+    _group(
+        "group.min.expansion.timeout.ms",
+        "Lower bound of a group's expansion timeout (not in Kafka).",
+        low=1,
+    ),
+    _group(
+        "group.max.expansion.timeout.ms",
+        "Upper bound of a group's expansion timeout (not in Kafka).",
+        low=1,
+    ),
+    text(
+        "group.static.fallback",
+        _GROUP_DEFAULTS.group_static_fallback,
+        "How a static group becomes dynamic again: by an administrator alone (admin), or also by the first member that "
+        "joins it without a name while it is stable (join) (not in Kafka).",
+        choices=groups.STATIC_FALLBACKS,
+    ),
+]
 
 
 def _kafkas_own() -> Iterable[Unserved]:
@@ -262,14 +571,14 @@ BROKER_OPTIONS: Final = OptionSet(
     [
         *_NODE,
         *_TOPICS,
-        *TOPIC_LIMIT_OPTIONS,
-        *LOG_OPTIONS,
+        *_TOPIC_LIMITS,
+        *_LOGS,
         *_GROUPS,
-        *MOVE_OPTIONS,
-        *STATIC_OPTIONS,
-        *PUSH_OPTIONS,
+        *_MOVES,
+        *_STATIC,
+        *_PUSH,
         *_LIMITS,
-        *JOURNAL_OPTIONS,
+        *_JOURNAL,
     ],
     unserved=_kafkas_own,
 )
@@ -377,7 +686,12 @@ def _agreed(values: Mapping[str, Any], first: str, second: str) -> Any:
 
 #: As an argument of Python's; in a file it is part of listeners.
 _PORT: Final = Option(
-    name="port", parse=parse_int, default=None, doc="The port to listen on; 0: a free one.", minimum=0, maximum=65535
+    name="port",
+    parse=options.parse_int,
+    default=None,
+    doc="The port to listen on; 0: a free one.",
+    minimum=0,
+    maximum=65535,
 )
 
 

@@ -10,21 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.base.clock import Clock
-from kohort.broker.options.definitions import count
 from kohort.errors import ErrorCode, Refused
 
 _MINUTE_MS: Final = 60_000
-TOPIC_LIMIT_OPTIONS: Final = [
-    count("max.topics", 20_000, "Most topics; further ones are refused (not in Kafka).", low=1),
-    count("max.partitions", 50_000, "Most partitions of all topics; further ones are refused (not in Kafka).", low=1),
-    count("max.groups", 50_000, "Most groups; what would make a further one is refused (not in Kafka).", low=1),
-    count(
-        "auto.create.topics.per.minute",
-        1_000,
-        "Most topics that asking for them creates within a minute (not in Kafka).",
-        low=1,
-    ),
-]
 
 
 class TopicRate:

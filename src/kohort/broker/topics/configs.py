@@ -13,9 +13,8 @@ from enum import IntEnum
 from typing import Any, Final
 
 from kohort.base.options import Option, as_text, parse_bool, parse_float, parse_int, parse_list, parse_str
-from kohort.broker.options.definitions import TOPIC_DEFAULTS
-from kohort.broker.options.definitions import topic_defaults as log_defaults
-from kohort.broker.options.settings import BROKER_OPTIONS, BrokerSettings
+from kohort.broker.options.settings import BROKER_OPTIONS, TOPIC_DEFAULTS, BrokerSettings
+from kohort.broker.options.settings import topic_defaults as log_defaults
 from kohort.broker.topics.topic_operations import Outcome, Wanted
 from kohort.errors import ConfigError, ErrorCode, Refused
 from kohort.storage.topicconfig import LONG_MAX, TOPIC_OPTIONS

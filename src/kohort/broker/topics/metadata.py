@@ -291,7 +291,7 @@ class Cluster:
         return plan
 
     def _carry_out(self, plan: TopicPlan) -> None:
-        assert self.work.is_idle or self._store.fs.volatile, "somebody writes"
+        assert self.work.is_idle or self._store.fs.volatile, "a change is being written"
         self._store.changes.write((plan,))
         self._store.changes.settle(plan)
         self._tell_changes()

@@ -112,7 +112,7 @@ def check(account: Account, ends: Mapping[int, int]) -> None:
     if sum(ends.values()) != account.produced:
         account.complaints.append(f"the topic has {sum(ends.values())} records, {account.produced} were acknowledged")
     if account.missing:
-        account.complaints.append(f"{_records(account.missing)} processed by nobody")
+        account.complaints.append(f"{_records(account.missing)} processed by no member")
     account.complaints += [
         f"{_records(again)} processed by {first} and again by {then}, which the kill of {killed} does not explain"
         for (first, then), again in doubled.items()
@@ -156,7 +156,7 @@ def print_account(account: Account) -> None:
         missing = spark.produced - spark.counted
         print(f"{spark.produced:,} in the end, {spark.counted:,} read by the Spark queries, {missing:,} missing")
         excuse = "" if spark.doubled else ": in the batch of a killed reader that was not back before its session ended"
-        never = ": nobody else has read a batch that was in doubt"
+        never = ": no other query has read a batch that was in doubt"
         print(f"{spark.duplicates:,} twice{excuse if spark.duplicates else never}")
         for name, path in (("picture", spark.picture), ("report of both groups", spark.report)):
             if path:

@@ -26,9 +26,9 @@ def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     report = subparsers.add_parser(
         "report",
-        help="a page about groups: rebalances, partitions that nobody read, stuck members, lag",
-        description="One page without scripts or network: each rebalance with its cause, duration and cost, partitions "
-        "that nobody read, stuck and flapping members, lag over time, and what another assignor would have moved. "
+        help="a page about groups: rebalances, unread partitions, stuck members, lag",
+        description="One page without scripts or network: each rebalance with its cause, duration and cost, unread "
+        "partitions, stuck and flapping members, lag over time, and what another assignor would have moved. "
         "Spark makes it, out of the history that the broker keeps or that --input has.",
         run=run,
     )

@@ -51,14 +51,14 @@ SECTIONS: Final = (
             "From the row that began a rebalance to the one after which the group was at rest.", "No rebalance."),
     Section("rebalances", "The latest rebalances",
             "moved: partitions that went from one living member to another; given back by: members that had to stop "
-            "for that; unread: partitions that nobody read until then, unread seconds: the longest of them. Of classic "
+            "for that; unread: partitions without a reader until then, unread seconds: the longest of them. Of classic "
             "groups moves are not counted. Without seconds: it is not over.", "No rebalance."),
-    Section("unread", "Partitions that nobody read",
+    Section("unread", "Partitions without a reader",
             "From its owner's last fetch or commit to the next one's first fetch, as far as they are seen. Groups "
             "without any member are left out.", "Every partition was read."),
     Section("waits", "Members that kept others waiting, or waited",
             "More than a second, or still, which has no seconds; the longest first. asked back: it had to give up "
-            "partitions; away: a static member that left for a while.", "Nobody waited for more than a second."),
+            "partitions; away: a static member that left for a while.", "No member waited for more than a second."),
     Section("flapping", "Members that come and go", "Three ends or more in an hour.", "None."),
     Section("lag", "Lag", "Offsets that were there and not committed, out of the commits that the brokers keep.",
             "No commits are known, or lag was not asked for."),

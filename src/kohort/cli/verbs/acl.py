@@ -32,7 +32,7 @@ _RESOURCES: Final = {
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    acl = subparsers.add_parser("acl", help="who may do what: list, add, remove")
+    acl = subparsers.add_parser("acl", help="rights: list, add, remove")
     actions = acl.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     listing = actions.add_parser(
@@ -68,7 +68,7 @@ def add_parser(subparsers: Any) -> None:
 def _add_words(parser: Any, *, is_filter: bool) -> None:
     parser.add_argument(
         "--principal", dest="principals", action="append", type=_principal, metavar="NAME", required=not is_filter,
-        help="alice, or User:alice; * is everybody; may be repeated, as all of these",
+        help="alice, or User:alice; * is every user; may be repeated, as all of these",
     )  # fmt: skip
     parser.add_argument(
         "--operation", dest="operations", action="append", metavar="WORD", required=not is_filter,
@@ -79,7 +79,7 @@ def _add_words(parser: Any, *, is_filter: bool) -> None:
         ("group", "a group"),
         ("transactional-id", "of a producer"),
         ("delegation-token", "a token"),
-        ("user-principal", "somebody for whom tokens are made"),
+        ("user-principal", "a user for whom tokens are made"),
     ):
         parser.add_argument(f"--{option}", action="append", default=[], metavar="NAME", help=what)
     parser.add_argument("--cluster", action="store_true", help="the cluster as a whole")

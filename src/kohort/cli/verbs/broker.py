@@ -18,7 +18,7 @@ def add_parser(subparsers: Any) -> None:
     broker = subparsers.add_parser("broker", help="how a broker is doing")
     actions = broker.add_subparsers(dest="action", metavar="ACTION", required=True)
     status = actions.add_parser(
-        "status", help="version, address, what it has, the longest time for which nobody was answered", run=run_status
+        "status", help="version, address, what it has, the longest time without an answer", run=run_status
     )
     add_common(status)
 

@@ -58,7 +58,9 @@ def _add_looks(actions: Any) -> list[Any]:
     features.add_argument("--downgrade", choices=("safe", "unsafe"), help="a level may be lower: unsafe loses metadata")
     add_execute(features)
 
-    quorum = actions.add_parser("quorum", help="who keeps the cluster's metadata, and how far", run=run_quorum)
+    quorum = actions.add_parser(
+        "quorum", help="the nodes that keep the cluster's metadata, and how far", run=run_quorum
+    )
 
     log_dirs = actions.add_parser("log-dirs", help="the brokers' directories and what is in them", run=run_log_dirs)
     log_dirs.add_argument("brokers", metavar="ID", nargs="*", type=int, help="only of these brokers")
@@ -91,7 +93,7 @@ def _add_changes(actions: Any) -> list[Any]:
     )
     elect.add_argument("partitions", metavar="TOPIC-N", nargs="*", type=read_partition, help="only these")
     elect.add_argument(
-        "--unclean", action="store_true", help="where nobody leads: anybody that is alive, whatever it has lost"
+        "--unclean", action="store_true", help="without a leader any live replica leads, even one that lacks records"
     )
     add_execute(elect)
     return [reassign, elect]
@@ -148,7 +150,7 @@ def run_quorum(options: argparse.Namespace) -> int:
         for role, replicas in (("voter", quorum.voters), ("observer", quorum.observers))
         for row in replicas
     ]
-    print_table(("NODE", "ROLE", "END", "LAG", "DIRECTORY"), rows, empty="nobody keeps it")
+    print_table(("NODE", "ROLE", "END", "LAG", "DIRECTORY"), rows, empty="no node keeps it")
     return 0
 
 

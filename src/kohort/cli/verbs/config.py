@@ -36,7 +36,7 @@ def add_parser(subparsers: Any) -> None:
         run=run_describe,
     )
     _add_resource(describe)
-    describe.add_argument("--all", action="store_true", help="also what nobody has set")
+    describe.add_argument("--all", action="store_true", help="also configs that have their default")
     describe.add_argument("--only", action="append", metavar="CONFIG", help="only this config; may be repeated")
 
     alter = actions.add_parser(

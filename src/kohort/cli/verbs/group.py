@@ -54,7 +54,7 @@ def add_parser(subparsers: Any) -> None:
         "--brief", action="store_true", help="without members and lag: one request, however many groups"
     )
 
-    describe = actions.add_parser("describe", help="members, who owns what, offsets and lag", run=run_describe)
+    describe = actions.add_parser("describe", help="members, owners, offsets and lag", run=run_describe)
     describe.add_argument("group", metavar="GROUP")
 
     config = actions.add_parser(

@@ -176,7 +176,7 @@ def sentence(event: HistoryEvent, names: MemberNames) -> str:
     if tell is not None:
         said = tell(who, details)
     elif event.kind == "stimulus":
-        said = f"{who or 'somebody'} asked: {_words(event.event)}{_rest(details)}"
+        said = f"{who or 'a client'} asked: {_words(event.event)}{_rest(details)}"
     else:
         said = f"{_words(event.event)}{' of ' + who if who else ''}{_rest(details)}"
     if event.times > 1:
@@ -224,7 +224,7 @@ def _leave(who: str, details: Details) -> str:
     if details.get("by") == "administrator":
         is_said = details.get("reason") != "removed by an administrator"
         return f"an administrator asks to remove {who or 'members'}{_why(details, 'reason') if is_said else ''}"
-    return f"{who or 'somebody'} asks to leave{_why(details, 'reason')}"
+    return f"{who or 'a member'} asks to leave{_why(details, 'reason')}"
 
 
 def _joined(verb: str) -> Callable[[str, Details], str]:
@@ -284,7 +284,7 @@ def _started(_: str, details: Details) -> str:
 
 def _target(_: str, details: Details) -> str:
     count = details.get("members_changed", "0")
-    changes = {"0": "nobody changes", "1": "1 member changes"}.get(count, f"{count} members change")
+    changes = {"0": "no member changes", "1": "1 member changes"}.get(count, f"{count} members change")
     by = f" by {details['by']}" if details.get("by") else ""
     return f"assignment of epoch {details.get('epoch', '')} computed{by}: {changes}"
 
@@ -320,7 +320,7 @@ def _read(who: str, details: Details) -> str:
     since = (
         f": {details.get('from', '')} did until {show_clock(int(details['read_ms']))}" if "read_ms" in details else ""
     )
-    return f"{who} reads {_partitions(details.get('partitions', ''))}, which nobody has read for {most}{unread}{since}"
+    return f"{who} reads {_partitions(details.get('partitions', ''))}, which were unread for {most}{unread}{since}"
 
 
 def _removed(who: str, details: Details) -> str:

@@ -159,7 +159,7 @@ def _check_together(options: argparse.Namespace) -> None:
     if options.schedule is not None and (options.partitions or options.to is not None):
         raise ConfigError("a schedule names its partitions and members: leave TOPIC-N and --to out")
     if options.partitions and options.to is None:
-        raise ConfigError(f"to whom is {options.partitions[0]} to go? name a member with --to")
+        raise ConfigError(f"no member for {options.partitions[0]}: name one with --to")
     if options.to is not None and not options.partitions:
         raise ConfigError(f"which partitions is {options.to} to get? name them as TOPIC-N")
     if options.wait and (not has_moves or options.dry_run):
@@ -182,8 +182,8 @@ def _described(admin: Admin, name: str) -> GroupDescription:
     group = admin.describe_group(name)
     if group.group_type != "consumer":
         raise KohortError(
-            f"group {name} is a classic one, whose members share its partitions out among themselves: only groups of "
-            "the consumer protocol can be told who gets what"
+            f"group {name} is a classic one, whose members share its partitions out among themselves: only "
+            "groups of the consumer protocol take assignments"
         )
     return group
 

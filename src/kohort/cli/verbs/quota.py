@@ -75,7 +75,7 @@ def run_set(options: argparse.Namespace) -> int:
 
     entity = _entity(options)
     if not entity:
-        raise ConfigError("who is to have these limits is missing: --user NAME, --default-user, --client-id NAME, ...")
+        raise ConfigError("these limits need a user or client: --user NAME, --default-user, --client-id NAME, ...")
     limits = {name: _limit(name, value) for name, value in parse_pairs(options.limits, option="limit").items()}
     quota = ClientQuota(entity=entity, values=limits)
     with open_admin(options) as admin:

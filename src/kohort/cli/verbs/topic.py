@@ -203,7 +203,7 @@ def show_idle(idle: Mapping[str, str]) -> list[str]:
     return [f"{words}: {', '.join(named)}" for words, named in sorted(names.items())]
 
 
-_HINT: Final = "nothing is deleted yet: --execute does it, and nobody can undo it"
+_HINT: Final = "nothing is deleted yet: --execute does it, and it cannot be undone"
 
 
 def add_offsets(actions: Any) -> Any:

@@ -25,7 +25,7 @@ _MOST_BYTES: Final = 64 * 1024
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    user = subparsers.add_parser("user", help="who can log in by SCRAM: list, set-password, remove")
+    user = subparsers.add_parser("user", help="users with SCRAM credentials: list, set-password, remove")
     actions = user.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     listing = actions.add_parser("list", help="users and the mechanisms that they log in by", run=run_list)
@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
         "set-password",
         help="make a user, or change its password",
         description="The password comes from a file, a variable of the environment, or is asked for. It is salted "
-        "here: the broker does not see it. Who is logged in stays so.",
+        "here: the broker does not see it. A logged-in user stays so.",
         run=run_set_password,
     )
     change.add_argument("user", metavar="USER")
@@ -148,7 +148,7 @@ def _password(options: argparse.Namespace) -> str:
 
 def _asked(user: str) -> str:
     if not sys.stdin.isatty():
-        raise ConfigError("nobody is there to type a password: --password-file FILE or --password-env NAME has it")
+        raise ConfigError("there is no terminal to type a password: --password-file FILE or --password-env NAME has it")
     first = getpass(f"Password of {user}: ", stream=sys.stderr)
     if getpass("Again: ", stream=sys.stderr) != first:
         raise ConfigError("the two passwords are not the same; nothing is changed")

@@ -30,9 +30,9 @@ def add_why(actions: Any) -> Any:
     """Add the action to those of `kohort group`; its parser."""
     why = actions.add_parser(
         "why",
-        help="a rebalance, a partition's owners or who is waited for, explained",
-        description="Without an option, the latest rebalance and who is waited for now. All of it is told from the "
-        "broker's history of the group.",
+        help="a rebalance, the owners of a partition or the wait for a member, explained",
+        description="Without an option, the latest rebalance and the members that the group waits for now. All of it "
+        "comes from the broker's history of the group.",
         run=run_why,
     )
     why.add_argument("group", metavar="GROUP")
@@ -40,10 +40,10 @@ def add_why(actions: Any) -> Any:
     what.add_argument("--last", action="store_true", help="the latest rebalance only")
     what.add_argument("--rebalance", metavar="N", type=int, help="the one with this epoch, or generation")
     what.add_argument(
-        "--partition", metavar="TOPIC-N", type=read_partition, help="who had a partition, one after the other"
+        "--partition", metavar="TOPIC-N", type=read_partition, help="the owners of a partition, one after the other"
     )
     what.add_argument("--member", metavar="M", help="what a member has, and why: its name in the sentences, or its id")
-    what.add_argument("--now", action="store_true", help="who is waited for at this moment")
+    what.add_argument("--now", action="store_true", help="the members that the group waits for at this moment")
     return why
 
 

@@ -359,7 +359,7 @@ class Cluster:
             # After the first answer a round of failures is reported until a named address was reached. From then on an
             # absent broker is only tried again.
             if is_named and self.is_cut_off:
-                assert self._answered is not None, "an answer has named it"
+                assert self._answered is not None, "a broker has named it"
                 attempts = [(str(each), _reason(each, self._absent[each])) for each in self.brokers.values()]
                 self._on_unreachable(AdvertisedAddressError(str(self._answered), attempts), now_ms)
 

@@ -313,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_frame(self, frame: memoryview) -> None:
         if not self._in_flight:
-            raise RemoteProtocolError("an answer that nobody asked for")
+            raise RemoteProtocolError("an answer without a request")
         # It stays in flight until its answer is decoded: a broken answer fails it with the connection.
         waiting = self._in_flight[0]
         header, position = decode(ResponseHeader, response_header_version(waiting.key, waiting.version), frame)

@@ -75,7 +75,7 @@ def take_over(
             _park(draft, command, member)
             rebalance.complete_join_if_all_are_here(draft)
         case state.ClassicGroupState.EMPTY:
-            raise AssertionError("nobody holds an instance in an empty group")
+            raise AssertionError("an empty group has no instance")
 
 
 def _wants_the_same(group: state.ClassicGroup, former: state.ClassicMember, member: state.ClassicMember) -> bool:
@@ -253,7 +253,7 @@ def go_offline(draft: PendingDecision, settings: GroupSettings, heard_ms: Mappin
                 draft.disarm("sync")
     if group.state is state.ClassicGroupState.COMPLETING_REBALANCE and group.leader in heard_ms:
         # Without its leader a generation gets no assignment.
-        rebalance.begin_rebalance(draft, settings, reason=f"{group.leader}, who was to share out, is offline")
+        rebalance.begin_rebalance(draft, settings, reason=f"{group.leader}, the leader, is offline")
     else:
         rebalance.complete_join_if_all_are_here(draft)
 
@@ -275,12 +275,9 @@ def decide_connection_closed(
     heard_ms: int,
     now_ms: int,
 ) -> Decision:
-    """Mark a static member with a closed connection offline, and drop its parked requests.
+    """Mark a static member with a closed connection offline since `heard_ms`; drop its parked requests.
 
     A new member with a parked JoinGroup is removed: it has no partitions to come back to.
-
-    Args:
-        heard_ms: when the member was last heard of.
     """
     draft = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
     if member_id in group.new_members:

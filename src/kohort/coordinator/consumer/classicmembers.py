@@ -163,7 +163,7 @@ def _former(group: ConsumerGroup, command: commands.JoinGroup) -> ConsumerMember
         return group.members.get(group.instance_ids.get(command.instance_id, ""))
     member = bearer_of(group, command.instance_id, command.member_id)
     if member is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"nobody in the group is called {command.instance_id}")
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member of the group is called {command.instance_id}")
     return _own(group, member.member_id)
 
 
@@ -265,7 +265,7 @@ def _check_member(
     group: ConsumerGroup, command: commands.SyncGroup | commands.Heartbeat
 ) -> tuple[ConsumerMember, commands.ClassicMemberFacts]:
     if command.instance_id is not None and bearer_of(group, command.instance_id, command.member_id) is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"nobody in the group is called {command.instance_id}")
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member of the group is called {command.instance_id}")
     member = group.members.get(command.member_id)
     if member is None or member.classic is None:
         raise Refused(

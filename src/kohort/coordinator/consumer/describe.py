@@ -172,7 +172,7 @@ MEMBER_TRANSITIONS: Final = {
     (_UNREVOKED, NOBODY): "as for STABLE, or it did not give up in time",
     (_UNRELEASED, NOBODY): "as for STABLE",
     (_UNKNOWN, NOBODY): "as for STABLE",
-    (AWAY, NOBODY): "its session ends (in a static group: its registration), or somebody takes its place and name",
+    (AWAY, NOBODY): "its session ends (in a static group: its registration), or another member takes its name",
 }
 
 #: (state, next state) -> cause of a group's transition. Each state may also stay as it is.
@@ -197,7 +197,7 @@ GROUP_TRANSITIONS: Final = {
     ("Stable", CLASSIC): "only classic members are left, and the policy lets the group become classic",
     (CLASSIC, "Assigning"): "a member joins by the consumer protocol, and the policy lets the group move",
     (CLASSIC, "Reconciling"): "the same, and the target is computed at once",
-    (CLASSIC, "Stable"): "the same; the classic group was empty, or nobody has to move",
+    (CLASSIC, "Stable"): "the same; the classic group was empty, or no partition has to move",
 }
 
 

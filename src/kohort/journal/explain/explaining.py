@@ -26,7 +26,6 @@ from kohort.journal.explain.sentences import (
     build_rebalance,
     build_standings,
     build_waits,
-    name_of,
     say_now,
     say_trigger,
 )
@@ -492,13 +491,13 @@ class _Explainer:
                 for each in sorted(self._holdings.all, key=lambda each: (each.partition, each.began_ms))
             ),
             now=tuple(now),
-            summary=say_now(
+            summary="the group is gone"
+            if self._is_gone
+            else say_now(
                 now,
+                latest,
                 waiting=[each.name for each in self._members.values() if each.waits_since_ms is not None],
                 members=len(self._members) + self._unnamed,
-                latest="" if latest is None else name_of(latest),
-                is_computed=latest is not None and latest.computed_ms is not None,
-                is_gone=self._is_gone,
                 gap=self._gap,
                 short=[each.sentence for each in members if each.is_short],
             ),

@@ -7,22 +7,19 @@ Source: requirement J2.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import Final
 
-from kohort.journal.explain.explanation import Delay, GroupRebalance, Move, Ownership, Phase, Standing
-from kohort.journal.explain.group_state import FollowedMember, FollowedRebalance, HeldBack, Holding, OwnershipTimeline
+from kohort.base.values import from_row
+from kohort.journal.explain import group_state
+from kohort.journal.explain.explanation import Delay, Gap, GroupRebalance, Move, Ownership, Phase, Standing
 from kohort.journal.words import PAUSED, MemberNames, Partition, show_clock, show_duration, show_partitions
-
-if TYPE_CHECKING:
-    from kohort.journal.explain.explanation import Gap, Trigger
-    from kohort.journal.explain.group_state import Silence
-
 
 #: Time after which an inactive awaited member counts as silent, ms: two of the usual heartbeats are due.
 SILENT_MS: Final = 10_000
 
 
-def name_of(rebalance: FollowedRebalance) -> str:
+def name_of(rebalance: group_state.FollowedRebalance) -> str:
     """Return the name of a rebalance for a sentence."""
     what = "epoch" if rebalance.protocol == "consumer" else "generation"
     return f"the rebalance to {what} {rebalance.number}" if rebalance.number is not None else "a rebalance"
@@ -46,18 +43,15 @@ def build_delay(
     # Two heartbeats are missing: the wait is explained by the member's silence.
     if not seen and not end and what in ("hear", "give up", "join again") and lasted_ms >= SILENT_MS:
         seen = ("silent",)
-    sentence = say_delay(
-        member=name, what=what, partitions=named, lasted_ms=lasted_ms, is_over=ended_ms is not None, end=end,
-        meanwhile=seen, is_held=is_held,
-    )  # fmt: skip
-    return Delay(
+    delay = Delay(
         member=name, what=what, partitions=named, began_ms=began_ms, ended_ms=ended_ms, end=end, meanwhile=seen,
-        sentence=sentence, is_held=is_held,
+        sentence="", is_held=is_held,
     )  # fmt: skip
+    return replace(delay, sentence=_say_delay(delay, lasted_ms))
 
 
 def build_pace(
-    held_back: HeldBack, partitions: Iterable[Partition], ended_ms: int | None = None, *, now_ms: int = 0
+    held_back: group_state.HeldBack, partitions: Iterable[Partition], ended_ms: int | None = None, *, now_ms: int = 0
 ) -> Delay:
     """Build a wait for the turn of moves."""
     pace = held_back.pace
@@ -66,9 +60,9 @@ def build_pace(
 
 
 def build_waits(
-    members: Collection[FollowedMember],
-    rebalance: FollowedRebalance | None,
-    holdings: OwnershipTimeline,
+    members: Collection[group_state.FollowedMember],
+    rebalance: group_state.FollowedRebalance | None,
+    holdings: group_state.OwnershipTimeline,
     names: MemberNames,
     *,
     now_ms: int,
@@ -113,7 +107,11 @@ def build_waits(
 
 
 def build_standings(
-    members: Iterable[FollowedMember], holdings: OwnershipTimeline, window_ms: int | None, *, now_ms: int
+    members: Iterable[group_state.FollowedMember],
+    holdings: group_state.OwnershipTimeline,
+    window_ms: int | None,
+    *,
+    now_ms: int,
 ) -> list[Standing]:
     """Build each member's partitions with the reason for fewer than others."""
     # `window_ms` is the end of the wait of a static group's new members.
@@ -139,90 +137,104 @@ def build_standings(
     return found
 
 
-def build_ownership(holding: Holding, *, now_ms: int) -> Ownership:
+def build_ownership(holding: group_state.Holding, *, now_ms: int) -> Ownership:
     """Build a member's time as owner of a partition."""
-    member, end, is_over = holding.member, holding.end, holding.ended_ms is not None
-    lasted_ms = (now_ms if holding.ended_ms is None else holding.ended_ms) - holding.began_ms
-    move = holding.unread
+    (topic, number), move = holding.partition, holding.unread
     unread_ms = None if move is None else (move.read_again_ms or 0) - (move.read_ms or 0)
     is_at_most = move is not None and move.is_at_most
-    sentence = say_ownership(
-        member, holding.partition, lasted_ms=lasted_ms, is_over=is_over, end=end, unread_ms=unread_ms,
-        is_at_most=is_at_most,
-    )  # fmt: skip
-    return Ownership(
-        topic=holding.partition[0],
-        partition=holding.partition[1],
-        member=member,
-        began_ms=holding.began_ms,
-        ended_ms=holding.ended_ms,
-        end=end,
-        sentence=sentence,
-        unread_ms=unread_ms,
-        is_at_most=is_at_most,
+    lasted_ms = (now_ms if holding.ended_ms is None else holding.ended_ms) - holding.began_ms
+    name = show_partitions([holding.partition])
+    most = "at most " if is_at_most else ""
+    gap = f" (it was unread for {most}{show_duration(unread_ms)})" if unread_ms else ""
+    if holding.ended_ms is None:
+        sentence = f"{holding.member} has {name}, for {show_duration(lasted_ms)} by now{gap}"
+    else:
+        end = f", until {holding.end}" if holding.end else ""
+        sentence = f"{holding.member} had {name} for {show_duration(lasted_ms)}{gap}{end}"
+    return from_row(
+        Ownership, holding, topic=topic, partition=number, sentence=sentence, unread_ms=unread_ms, is_at_most=is_at_most
     )
 
 
-def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *, now_ms: int) -> GroupRebalance:
+def build_rebalance(
+    found: group_state.FollowedRebalance, after: group_state.FollowedRebalance | None, *, now_ms: int
+) -> GroupRebalance:
     """Build a rebalance; `after`: the next one, `None` if there is none."""
     moves = tuple(
-        Move(
-            topic=topic, partition=number, giver=move.giver, taker=move.taker, asked_ms=move.asked_ms,
-            committed_ms=move.committed_ms, released_ms=move.released_ms, granted_ms=move.granted_ms,
-            # Without another reader, the giver was the last to read.
-            reader=move.reader or (None if move.read_ms is None else move.giver), read_ms=move.read_ms,
-            read_again_ms=move.read_again_ms, is_at_most=move.is_at_most, is_found=move.is_found,
+        # Without another reader, the giver was the last to read.
+        from_row(
+            Move, move, topic=topic, partition=number,
+            reader=move.reader or (None if move.read_ms is None else move.giver),
         )
         for (topic, number), move in sorted(found.moves.items())
     )  # fmt: skip
-    ended_ms = now_ms if found.ended_ms is None else found.ended_ms
+    phases = _build_phases(found)
+    overtaken_by = after if found.is_overtaken else None
+    return from_row(
+        GroupRebalance,
+        found,
+        # An overtaken or cut rebalance has no end of its own.
+        ended_ms=None if found.is_overtaken or found.is_cut else found.ended_ms,
+        overtaken_by=None if overtaken_by is None else overtaken_by.number,
+        triggers=tuple(found.triggers),
+        moves=moves,
+        delays=tuple(found.delays),
+        sentence=_say_rebalance(
+            found, moves, overtaken_by="" if overtaken_by is None else name_of(overtaken_by), now_ms=now_ms
+        ),
+        phases=phases,
+        timing=say_phases(phases),
+    )
+
+
+def _say_rebalance(
+    found: group_state.FollowedRebalance, moves: Sequence[Move], *, overtaken_by: str, now_ms: int
+) -> str:
+    """Say a whole rebalance; `overtaken_by`: the name of the one that came before its end, empty if none did."""
     is_over = found.ended_ms is not None
+    lasted = show_duration((now_ms if found.ended_ms is None else found.ended_ms) - found.began_ms)
+    unknown = (
+        "of what came when the broker crashed, which is not known"
+        if found.is_found
+        else "of what is not in the history"
+    )
+    because = ", ".join(dict.fromkeys(trigger.sentence for trigger in found.triggers)) or unknown
+    moved = _say_moves(moves, found.unnamed, is_computed=found.computed_ms is not None, is_over=is_over)
+    # Why members have fewer partitions than others, though it is over.
+    short = [
+        say_short(f"{name} has {'nothing' if each.get('has') == '0' else each.get('has', '')}", each)
+        for name, each in found.short.items()
+    ]
+    if short:
+        moved = (
+            f"{'nothing moves' if moved == _NO_MOVES else moved}, but {'; '.join(short[:_SHOWN])}{_more_like(short)}"
+        )
+    parts = [f"{name_of(found)}, because {because}: {moved}"]
+    if found.is_cut:
+        parts.append(f"what became of it after {lasted} is not known: the broker crashed")
+    elif found.is_found and is_over:
+        # Nothing is known of the time in which it began.
+        pass
+    elif overtaken_by:
+        parts.append(f"after {lasted} {overtaken_by} came before its end")
+    else:
+        behind = f", {_say_silence(found.silences)}" if found.silences else ""
+        parts.append(f"it {'took' if is_over else 'has been going on for'} {lasted}{behind}")
+    slowest = max(found.delays, key=lambda delay: (delay.ended_ms is None, _length(delay)), default=None)
+    if slowest is not None and (_length(slowest) or slowest.ended_ms is None):
+        parts.append(slowest.sentence)
     # Partitions with a new owner that has not read yet: no member reads them meanwhile.
     unread = {
         place: now_ms - move.read_ms
         for place, move in found.moves.items()
         if move.read_ms is not None and move.granted_ms is not None and move.read_again_ms is None and not move.is_over
     }
-    sentence = say_rebalance(
-        name=name_of(found),
-        triggers=found.triggers,
-        moves=moves,
-        unnamed=found.unnamed,
-        delays=found.delays,
-        is_computed=found.computed_ms is not None,
-        lasted_ms=ended_ms - found.began_ms,
-        is_over=is_over,
-        overtaken_by=name_of(after) if after is not None and found.is_overtaken else "",
-        unread=unread,
-        silences=found.silences,
-        short=[
-            say_short(f"{name} has {'nothing' if each.get('has') == '0' else each.get('has', '')}", each)
-            for name, each in found.short.items()
-        ],
-        is_cut=found.is_cut,
-        is_found=found.is_found,
-    )
-    phases = _build_phases(found)
-    return GroupRebalance(
-        number=found.number,
-        first_number=found.first_number,
-        protocol=found.protocol,
-        began_ms=found.began_ms,
-        computed_ms=found.computed_ms,
-        # An overtaken or cut rebalance has no end of its own.
-        ended_ms=None if found.is_overtaken or found.is_cut else found.ended_ms,
-        overtaken_by=after.number if after is not None and found.is_overtaken else None,
-        triggers=tuple(found.triggers),
-        moves=moves,
-        unnamed=found.unnamed,
-        delays=tuple(found.delays),
-        sentence=sentence,
-        phases=phases,
-        timing=say_phases(phases),
-    )
+    parts += _say_cost(moves, unread)
+    parts += dict.fromkeys(hint for each in found.silences if (hint := _say_hint(each)))
+    return "; ".join(parts)
 
 
-def _build_phases(found: FollowedRebalance) -> tuple[Phase, ...]:
+def _build_phases(found: group_state.FollowedRebalance) -> tuple[Phase, ...]:
     """Build the phases of a rebalance, as far as the rows have them."""
     phases = [
         Phase(name="unnoticed", member=each.member, began_ms=each.began_ms, ended_ms=each.noticed_ms)
@@ -300,7 +312,7 @@ _OF_GROUP: Final = {
 #: Most names of members and flows in a sentence; the rest is a number.
 _SHOWN: Final = 4
 #: Sentence for a rebalance that changed no owner.
-_NO_MOVES: Final = "nobody had to move"
+_NO_MOVES: Final = "no partition had to move"
 #: Awaited action of a member -> its verb.
 _VERBS: Final = {
     "hear": "to hear that it has to give up",
@@ -340,57 +352,6 @@ def say_trigger(trigger: str, members: Sequence[str], why: str) -> str:
     return f"{said} ({why})" if why and why != trigger else said
 
 
-def say_rebalance(
-    *,
-    name: str,
-    triggers: Iterable[Trigger],
-    moves: Sequence[Move],
-    unnamed: int,
-    delays: Iterable[Delay],
-    is_computed: bool,
-    lasted_ms: int,
-    is_over: bool,
-    overtaken_by: str,
-    unread: Mapping[Partition, int],
-    silences: Sequence[Silence],
-    short: Sequence[str] = (),
-    is_cut: bool = False,
-    is_found: bool = False,
-) -> str:
-    """Say a whole rebalance.
-
-    `overtaken_by`: the name of the rebalance that came before its end, empty if none did. `unread`: partitions that the
-    new owner has not read yet, and for how long no member has by now, ms. `silences`: members removed for their
-    silence. `short`: why members have fewer partitions than others, though it is over. `is_cut`: it ended in a time of
-    which nothing is known; `is_found`: it began in such a time.
-    """
-    unknown = (
-        "of what came when the broker crashed, which is not known" if is_found else "of what is not in the history"
-    )
-    because = ", ".join(dict.fromkeys(trigger.sentence for trigger in triggers)) or unknown
-    moved = _say_moves(moves, unnamed, is_computed=is_computed, is_over=is_over)
-    if short:
-        moved = (
-            f"{'nothing moves' if moved == _NO_MOVES else moved}, but {'; '.join(short[:_SHOWN])}{_more_like(short)}"
-        )
-    parts = [f"{name}, because {because}: {moved}"]
-    if is_cut:
-        parts.append(f"what became of it after {show_duration(lasted_ms)} is not known: the broker crashed")
-    elif is_found and is_over:
-        pass
-    elif overtaken_by:
-        parts.append(f"after {show_duration(lasted_ms)} {overtaken_by} came before its end")
-    else:
-        behind = f", {_say_silence(silences)}" if silences else ""
-        parts.append(f"it {'took' if is_over else 'has been going on for'} {show_duration(lasted_ms)}{behind}")
-    slowest = max(delays, key=lambda delay: (delay.ended_ms is None, _length(delay)), default=None)
-    if slowest is not None and (_length(slowest) or slowest.ended_ms is None):
-        parts.append(slowest.sentence)
-    parts += _say_cost(moves, unread)
-    parts += dict.fromkeys(hint for each in silences if (hint := _say_hint(each)))
-    return "; ".join(parts)
-
-
 def say_phases(phases: Iterable[Phase]) -> str:
     """Say the phases of a rebalance.
 
@@ -410,35 +371,19 @@ def say_phases(phases: Iterable[Phase]) -> str:
     return ", ".join(said)
 
 
-def say_delay(
-    *, member: str, what: str, partitions: Sequence[Partition], lasted_ms: int, is_over: bool, end: str,
-    meanwhile: Sequence[str], is_held: bool | None = None,
-) -> str:  # fmt: skip
-    """Say a member's delay of others; `is_held`: whether it could be told at once."""
-    verb = _VERBS[what] + (f" {show_partitions(partitions)}" if partitions and what in ("give up", "hear") else "")
-    verb += f" {show_partitions(partitions)} begin to move" if what == "begin" else ""
-    if is_held is not None:
-        verb += ", though its heartbeat was held" if is_held else ", out of reach until its next heartbeat"
-    verb += f" with {show_partitions(partitions)}" if partitions and what == "come back" else ""
-    if is_over:
-        said = f"{member} took {show_duration(lasted_ms)} {verb}"
-        said = f"{said} and {end}" if end else said
+def _say_delay(delay: Delay, lasted_ms: int) -> str:
+    """Say a member's delay of others."""
+    what, named = delay.what, show_partitions(delay.partitions)
+    verb = _VERBS[what] + (f" {named}" if delay.partitions and what in ("give up", "hear") else "")
+    verb += f" {named} begin to move" if what == "begin" else ""
+    if delay.is_held is not None:
+        verb += ", though its heartbeat was held" if delay.is_held else ", out of reach until its next heartbeat"
+    verb += f" with {named}" if delay.partitions and what == "come back" else ""
+    if delay.ended_ms is None:
+        said = f"{delay.member} has had {show_duration(lasted_ms)} {verb}"
     else:
-        said = f"{member} has had {show_duration(lasted_ms)} {verb}"
-    return f"{said} (meanwhile: {', '.join(meanwhile)})" if meanwhile else said
-
-
-def say_ownership(
-    member: str, partition: Partition, *, lasted_ms: int, is_over: bool, end: str, unread_ms: int | None = None,
-    is_at_most: bool = False,
-) -> str:  # fmt: skip
-    """Say a member's time as owner of a partition; before it no member read for `unread_ms`."""
-    name = show_partitions([partition])
-    most = "at most " if is_at_most else ""
-    gap = f" (nobody had read it for {most}{show_duration(unread_ms)})" if unread_ms else ""
-    if not is_over:
-        return f"{member} has {name}, for {show_duration(lasted_ms)} by now{gap}"
-    return f"{member} had {name} for {show_duration(lasted_ms)}{gap}" + (f", until {end}" if end else "")
+        said = f"{delay.member} took {show_duration(lasted_ms)} {verb}" + (f" and {delay.end}" if delay.end else "")
+    return f"{said} (meanwhile: {', '.join(delay.meanwhile)})" if delay.meanwhile else said
 
 
 def say_standing(
@@ -476,19 +421,23 @@ def say_short(has: str, short: Mapping[str, str]) -> str:
 
 
 def say_now(
-    delays: Sequence[Delay], *, waiting: Sequence[str], members: int, latest: str, is_computed: bool, is_gone: bool,
-    gap: Gap | None = None, short: Sequence[str] = (),
-) -> str:  # fmt: skip
-    """Say the present waits, after the latest crash if there was one.
+    delays: Sequence[Delay],
+    rebalance: group_state.FollowedRebalance | None,
+    *,
+    waiting: Sequence[str],
+    members: int,
+    gap: Gap | None,
+    short: Sequence[str],
+) -> str:
+    """Say the present waits of a group, after the latest crash if there was one.
 
-    `short`: why members have fewer partitions than others; the other arguments: see `_say_now`.
+    `rebalance`: the open one. `waiting`: members that have yet to get partitions. `short`: why members have fewer
+    partitions than others.
     """
-    now = _say_now(
-        delays, waiting=waiting, members=members, latest=latest, is_computed=is_computed, is_gone=is_gone
-    )  # fmt: skip
-    if short and not latest and not delays and not is_gone:
-        now = f"{now.removesuffix(': nobody is waited for')}, but {'; '.join(short[:_SHOWN])}{_more_like(short)}"
-    if gap is None or is_gone:
+    now = _say_waits(delays, rebalance, waiting, members)
+    if short and rebalance is None and not delays:
+        now = f"{now.removesuffix(': nothing is waited for')}, but {'; '.join(short[:_SHOWN])}{_more_like(short)}"
+    if gap is None:
         return now
     times = f"{show_clock(gap.began_ms)} and {show_clock(gap.ended_ms)}"
     gone = (
@@ -497,33 +446,27 @@ def say_now(
     return f"the broker crashed between {times}{gone}, and what came then is not known; {now}"
 
 
-def _say_now(
-    delays: Sequence[Delay], *, waiting: Sequence[str], members: int, latest: str, is_computed: bool, is_gone: bool
+def _say_waits(
+    delays: Sequence[Delay], rebalance: group_state.FollowedRebalance | None, waiting: Sequence[str], members: int
 ) -> str:
-    """Say the present waits.
-
-    `waiting`: members that have yet to get partitions. `latest`: the open rebalance, empty if there is none;
-    `is_computed`: whether its target is known.
-    """
-    if is_gone:
-        return "the group is gone"
     if delays:
         return "; ".join(delay.sentence for delay in delays)
+    latest = "it" if rebalance is None else name_of(rebalance)
     if waiting:
         verb = "wait" if len(waiting) > 1 else "waits"
-        return f"{latest or 'it'} goes on: {_people(waiting)} {verb} for partitions that others still have"
-    if latest and not is_computed:
-        return f"{latest} goes on: who shall own what is not known yet"
-    if latest:
+        return f"{latest} goes on: {_people(waiting)} {verb} for partitions that others still have"
+    if rebalance is not None and rebalance.computed_ms is None:
+        return f"{latest} goes on: the target assignment is not known yet"
+    if rebalance is not None:
         return f"{latest} goes on: members learn of it with their next heartbeats"
     count = "1 member" if members == 1 else f"{members} members"
-    return f"the group is at rest with {count}: nobody is waited for" if members else "the group has no members"
+    return f"the group is at rest with {count}: nothing is waited for" if members else "the group has no members"
 
 
 def _say_moves(moves: Sequence[Move], unnamed: int, *, is_computed: bool, is_over: bool) -> str:
     if not moves and not unnamed:
         if not is_computed:
-            return "who shall own what is not known yet"
+            return "the target assignment is not known yet"
         return _NO_MOVES if is_over else "nothing has moved yet"
     flows: dict[tuple[str | None, str | None, bool, bool], list[Partition]] = {}
     for move in moves:
@@ -549,20 +492,20 @@ def _say_flow(
     if taker is None and not is_free:
         return f"{giver} has yet to give up {names}"
     if taker is None and is_over:
-        return f"nobody has {names} of {giver} any more"
+        return f"{names} of {giver} {'has' if len(partitions) == 1 else 'have'} no owner any more"
     if taker is None:
         return f"{names} of {giver} {'has' if len(partitions) == 1 else 'have'} no owner yet"
     if giver is None:
-        return f"{taker} took {names}, which nobody had"
+        return f"{taker} took {names}, which had no owner"
     return f"{taker} got {names} back" if giver == taker else f"{taker} took {names} from {giver}"
 
 
-def _say_silence(silences: Sequence[Silence]) -> str:
+def _say_silence(silences: Sequence[group_state.Silence]) -> str:
     longest = max(silences, key=lambda each: each.noticed_ms - each.began_ms)
     return f"{show_duration(longest.noticed_ms - longest.began_ms)} after the last sign of {longest.member}"
 
 
-def _say_hint(silence: Silence) -> str:
+def _say_hint(silence: group_state.Silence) -> str:
     """Say which setting would have noticed the silence sooner."""
     if silence.is_lost or not silence.session_ms:
         return ""
@@ -581,7 +524,7 @@ def _say_cost(moves: Sequence[Move], unread: Mapping[Partition, int]) -> list[st
     if any(gap for gap, _ in gaps):
         longest_ms, is_at_most = max(gaps)
         most = "at most " if is_at_most else "up to " if len(gaps) > 1 else ""
-        said.append(f"{_count(len(gaps))} read by nobody for {most}{show_duration(longest_ms)}")
+        said.append(f"{_count(len(gaps))} unread for {most}{show_duration(longest_ms)}")
     if unread:
         has = "has" if len(unread) == 1 else "have"
         said.append(

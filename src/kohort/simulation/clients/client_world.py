@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
@@ -23,32 +23,17 @@ from kohort.coordinator.records.types import OffsetCommitted
 from kohort.ids import TopicId, TopicPartition
 from kohort.records.columns import decode_columns
 from kohort.simulation.clients.invariants import Aftermath, Members
-from kohort.simulation.clients.ledger import GroupLedger, LawBroken, ReadingTimes
+from kohort.simulation.clients.ledger import GroupLedger, ReadingTimes
 from kohort.simulation.clients.network import PROGRAM
 from kohort.simulation.clients.plan import FLEETING, HOLD_SHARES, QUALITIES, Plan, draw_plan
-from kohort.simulation.clients.program_world import ProgramWorld
+from kohort.simulation.clients.program_world import ProgramWorld, Report
 from kohort.simulation.clients.reader import Reader
 from kohort.simulation.clients.writer import MOST_BATCH_BYTES, Writer, is_checked
+from kohort.simulation.trace import LawBroken
 from kohort.storage.partitions.partition import PartitionLog
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientReport:
-    """The report of a run."""
-
-    seed: int
-    plan: Plan
-    records: int
-    handed_out: int
-    virtual_s: float
-
-    @property
-    def summary(self) -> str:
-        """Say how much happened."""
-        return f"{self.records} records, {self.handed_out} handed out, {self.virtual_s:.1f} s of virtual time"
-
-
-class ClientWorld(ProgramWorld[ClientReport]):
+class ClientWorld(ProgramWorld):
     """The clients' world of one seed.
 
     >>> ClientWorld(1).run().handed_out > 0
@@ -132,7 +117,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
 
     # -- the run ----------------------------------------------------------------------------------------------------
 
-    async def _play(self) -> ClientReport:
+    async def _play(self) -> Report:
         loop = self.loop
         self._members.watch(self.brokers.runtime)
         loop.internet.quality = self.plan.quality
@@ -153,13 +138,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
         await self._end()
         self._check_logs()
         self._check_told()
-        return ClientReport(
-            seed=self.seed,
-            plan=self.plan,
-            records=self.count_records(),
-            handed_out=sum(group.count for group in self.groups.values()),
-            virtual_s=loop.time(),
-        )
+        return self.report(handed_out=sum(group.count for group in self.groups.values()))
 
     def add_reader(self, group_id: str) -> Reader:
         """Add a member to a group without starting it."""

@@ -18,11 +18,11 @@ from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.journal_events.triggers import Stimulus
 from kohort.coordinator.model import ConsumerGroup
 from kohort.ids import TopicPartition
-from kohort.simulation.clients.ledger import LawBroken
 from kohort.simulation.clients.network import PROGRAM
 from kohort.simulation.clients.plan import FLEETING
 from kohort.simulation.clients.program_world import LOOK_EVERY_S, ProgramWorld
 from kohort.simulation.clients.reader import Reader
+from kohort.simulation.trace import LawBroken
 
 if TYPE_CHECKING:
     from kohort.simulation.clients.ledger import GroupLedger
@@ -44,7 +44,7 @@ class Aftermath:
 
     def __init__(
         self,
-        world: ProgramWorld[Any],
+        world: ProgramWorld,
         *,
         groups: Mapping[str, GroupLedger],
         readers: Sequence[Reader],
@@ -239,7 +239,7 @@ _AT_ONCE_S: Final = 0.1
 class Members:
     """The coordinator's view of the readers of a world."""
 
-    def __init__(self, world: ProgramWorld[Any], readers: Sequence[Reader], group_ids: Collection[str]) -> None:
+    def __init__(self, world: ProgramWorld, readers: Sequence[Reader], group_ids: Collection[str]) -> None:
         self._world: Final = world
         self._readers: Final = readers
         self._group_ids: Final = group_ids

@@ -21,18 +21,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kohort.coordinator.records.types import OffsetCommitted
-from kohort.errors import InvariantViolation
 from kohort.ids import TopicId, TopicPartition
 from kohort.journal.rows import Row
 from kohort.journal.words import Partition, read_partitions
 from kohort.simulation.clients.plan import FLEETING
-
-
-class LawBroken(InvariantViolation):
-    """A broken law of the clients; the world adds the story."""
-
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"{name}: {why}")
+from kohort.simulation.trace import LawBroken
 
 
 @dataclass(slots=True)

@@ -99,17 +99,12 @@ class End(asyncio.Transport):
 
     def close(self) -> None:
         """Close the transport; bytes already sent still arrive."""
-        self._end(None)
-
-    def abort(self) -> None:
-        """Close the transport as `close` does."""
-        self._end(None)
-
-    def _end(self, error: Exception | None) -> None:
         if not self._is_closed:
             self._is_closed = True
             self.wire.carry(self, None)
-            self.call_soon(self.protocol.connection_lost, error)
+            self.call_soon(self.protocol.connection_lost, None)
+
+    abort = close
 
     def is_closing(self) -> bool:
         """Whether this end was closed by its own program."""
@@ -183,7 +178,13 @@ class Wire:
     def carry(self, sender: End, data: bytes | None) -> None:
         """Let bytes, or the end of the stream, arrive at the other end."""
         internet = self.internet
-        if not self.is_whole or self.is_silent or internet.is_lost(self):
+        if not self.is_whole or self.is_silent:
+            return
+        if loss := internet.quality.draw_loss(internet.random):
+            if loss == "silent":
+                self.is_silent = True
+            else:
+                self.cut()
             return
         if data is not None and sender.name in internet.unheard:
             data = without_membership(data)
@@ -191,8 +192,9 @@ class Wire:
                 return
         loop = internet.loop
         # Later than what was sent before: the loop's heap does not keep the order of one instant.
-        earliest_s = max(sender.last_s + TICK_S, *map(internet.awake_at_s, self.ends))
-        arrival_s = max(loop.time() + internet.draw_delay_s(), earliest_s)
+        arrival_s = max(loop.time() + internet.draw_delay_s(), sender.last_s + TICK_S)
+        for end in self.ends if internet.stalled else ():
+            arrival_s = max(arrival_s, internet.stalled.get(end.name, 0.0))
         sender.last_s = arrival_s
         loop.call_at(arrival_s, self._arrive, sender.other, data, context=sender.other.context)
 
@@ -222,7 +224,7 @@ class Internet:
         #: Programs that are cut off.
         self._cut_off: Final[set[str]] = set()
         #: Program -> when it goes on, s: it stands still, as after SIGSTOP.
-        self._stalled: Final[dict[str, float]] = {}
+        self.stalled: Final[dict[str, float]] = {}
         self._last_port = 40_000
 
     def bind(self, host: str, port: int, name: str) -> Listening:
@@ -283,31 +285,18 @@ class Internet:
 
     def stall(self, name: str, seconds: float) -> None:
         """Stall a program: bytes to and from it arrive so many seconds later."""
-        self._stalled[name] = self.loop.time() + seconds
+        self.stalled[name] = self.loop.time() + seconds
 
     def heal(self) -> None:
         """End every fault of the network."""
         self.quality = GOOD
         self.unheard.clear()
-        self._stalled.clear()
+        self.stalled.clear()
         for name in sorted(self._cut_off):
             self.restore(name)
         for wire in self.wires:
             if wire.is_silent:
                 wire.cut()
-
-    def awake_at_s(self, end: End) -> float:
-        """Return the time at which an end's stalled program goes on, seconds."""
-        return self._stalled.get(end.name, 0.0)
-
-    def is_lost(self, wire: Wire) -> bool:
-        """Whether the next message kills its connection."""
-        loss = self.quality.draw_loss(self.random)
-        if loss == "silent":
-            wire.is_silent = True
-        elif loss:
-            wire.cut()
-        return bool(loss)
 
     def draw_delay_s(self) -> float:
         """Draw the delay of the next message, seconds."""
@@ -384,7 +373,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     _timer_cancelled_count: int
 
     def __init__(self, random: Random) -> None:
-        self._now_s, self._now_ns = 0.0, 0
+        #: Seconds since the beginning of the world.
+        self._now_s = 0.0
         super().__init__(_Jump())
         #: (when, timer): pairs are compared without a call of Python, and where two are equal in no other way.
         self._scheduled: list[tuple[float, _Timer]] = []
@@ -407,8 +397,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 raise Standstill("everybody waits, and nothing will ever happen")
             if (wait_s := scheduled[0][0] - self._now_s) > 0:
                 self._now_s += min(wait_s, _LONGEST_JUMP_S)
-                # Sums of fractions are not exact.
-                self._now_ns = round(self._now_s * 1_000_000) * 1_000
         end_s = self._now_s + _RESOLUTION_S
         while scheduled and scheduled[0][0] < end_s:
             timer: Any = heappop(scheduled)[1]
@@ -439,11 +427,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def now_ms(self) -> int:
         """Return the milliseconds since the beginning of the world."""
-        return self._now_ns // 1_000_000
+        return self.now_ns() // 1_000_000
 
     def now_ns(self) -> int:
         """Return the nanoseconds since the beginning of the world, rounded to a microsecond."""
-        return self._now_ns
+        # Sums of fractions are not exact.
+        return round(self._now_s * 1_000_000) * 1_000
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         """Connect over the simulated network."""

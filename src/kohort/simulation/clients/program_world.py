@@ -10,9 +10,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final
 
 from kohort.base.clock import Clock
 from kohort.broker.connections.memberconnections import MemberKey
@@ -27,15 +28,13 @@ from kohort.coordinator.decision import Reply
 from kohort.coordinator.delayed_heartbeats import find_member
 from kohort.errors import ErrorCode, InvariantViolation
 from kohort.ids import TopicPartition
-from kohort.simulation.clients.ledger import LawBroken
 from kohort.simulation.clients.network import PROGRAM, Standstill, VirtualLoop, run_virtually
 from kohort.simulation.clients.plan import Plan
-from kohort.simulation.trace import Story
+from kohort.simulation.trace import LawBroken, Story
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.clusternodes import Brokers, NodeCoordination
 from kohort.wire.messages.membership import MemberNews
 
-R = TypeVar("R")
 #: How often the laws are looked at, s.
 LOOK_EVERY_S: Final = 0.25
 
@@ -62,8 +61,24 @@ class _StoryClock:
         return 0 if self.loop is None else self.loop.now_ms()
 
 
-class ProgramWorld(ABC, Generic[R]):
-    """The world of one seed; `R` is the report of a run."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The report of a run; `handed_out` is of the clients' world, `doubled` of the queries'."""
+
+    records: int
+    virtual_s: float
+    handed_out: int = 0
+    doubled: int = 0
+
+    @property
+    def summary(self) -> str:
+        """Say how much happened."""
+        counted = f"{self.handed_out} handed out" if self.handed_out else f"{self.doubled} twice"
+        return f"{self.records} records, {counted}, {self.virtual_s:.1f} s of virtual time"
+
+
+class ProgramWorld(ABC):
+    """The world of one seed."""
 
     #: The name of the world for `make seed`.
     name: ClassVar[str]
@@ -83,14 +98,14 @@ class ProgramWorld(ABC, Generic[R]):
         self.opened: Final[Counter[str]] = Counter()
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
-    def run(self) -> R:
+    def run(self) -> Report:
         """Play the whole story.
 
         Raises:
             InvariantViolation: a law was broken; carries the story.
         """
         try:
-            report: R = run_virtually(self._play_on, self.random)
+            report: Report = run_virtually(self._play_on, self.random)
             # An error that no task has looked at is reported when its last reference is freed.
             self._raise_failure()
         except Exception as error:
@@ -152,10 +167,10 @@ class ProgramWorld(ABC, Generic[R]):
     # -- the run ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    async def _play(self) -> R:
+    async def _play(self) -> Report:
         """Play the story between the start of the brokers and their end."""
 
-    async def _play_on(self, loop: VirtualLoop) -> R:
+    async def _play_on(self, loop: VirtualLoop) -> Report:
         self.loop = self._clock.loop = loop
         loop.set_exception_handler(self._on_loop_error)
         server = await self._start_brokers()
@@ -165,9 +180,10 @@ class ProgramWorld(ABC, Generic[R]):
             await self.brokers.close()
             await server.stop()
 
-    def count_records(self) -> int:
-        """Count the records in all logs."""
-        return sum(log.log_end_offset for each in self.partitions() if (log := self.log(each)) is not None)
+    def report(self, **counts: int) -> Report:
+        """Report the records in all logs, with other counts."""
+        records = sum(log.log_end_offset for each in self.partitions() if (log := self.log(each)) is not None)
+        return Report(records=records, virtual_s=self.loop.time(), **counts)
 
     async def _start_brokers(self) -> Server:
         config = {**CONFIG, "group.consumer.assignment.window.ms": self.plan.window_ms}

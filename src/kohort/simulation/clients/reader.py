@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from kohort.aio import Consumer
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
-from kohort.simulation.assignors import Whimsical
-from kohort.simulation.clients.ledger import LawBroken, Ownership
+from kohort.simulation.assignors import FaultyAssignor
+from kohort.simulation.clients.ledger import Ownership
 from kohort.simulation.clients.network import PROGRAM
 from kohort.simulation.clients.plan import FLEETING, Party
 from kohort.simulation.network import GOOD
+from kohort.simulation.trace import LawBroken
 
 if TYPE_CHECKING:
     from kohort.simulation.clients.ledger import GroupLedger
@@ -62,9 +63,7 @@ class ReaderWatch(Protocol):
 class Reader:
     """A reader of a group; after a crash or a leave it starts again with another consumer."""
 
-    def __init__(
-        self, world: ProgramWorld[Any], name: str, party: Party, group: GroupLedger, watch: ReaderWatch
-    ) -> None:
+    def __init__(self, world: ProgramWorld, name: str, party: Party, group: GroupLedger, watch: ReaderWatch) -> None:
         self.world: Final = world
         self.name: Final = name
         self.party: Final = party
@@ -171,11 +170,11 @@ class Reader:
         )
         self._subscribe()
 
-    def _draw_assignors(self) -> list[Whimsical]:
+    def _draw_assignors(self) -> list[FaultyAssignor]:
         """Draw the assignors of a member that runs some; one member in ten of a group has none."""
         if self.party.protocol == "classic" or not self.world.plan.members_compute:
             return []
-        return [Whimsical(self.random)] if self.random.random() < 0.9 else []
+        return [FaultyAssignor(self.random)] if self.random.random() < 0.9 else []
 
     def _subscribe(self) -> None:
         assert self.consumer is not None

@@ -26,9 +26,9 @@ from kohort.client.producer.core.producer_events import FlushAsked, ProducerClos
 from kohort.client.producer.producer import Producer
 from kohort.client.records import RecordMetadata
 from kohort.errors import BrokerError, BrokersUnreachableError, KohortError, KohortTimeoutError
-from kohort.simulation.clients.ledger import LawBroken
 from kohort.simulation.clients.network import PROGRAM
 from kohort.simulation.clients.plan import FLEETING
+from kohort.simulation.trace import LawBroken
 
 if TYPE_CHECKING:
     from kohort.simulation.clients.program_world import ProgramWorld
@@ -66,7 +66,7 @@ class Sent:
 class Writer:
     """One process that sends records, now and then a burst of them."""
 
-    def __init__(self, world: ProgramWorld[Any], name: str) -> None:
+    def __init__(self, world: ProgramWorld, name: str) -> None:
         self.world: Final = world
         self.name: Final = name
         self.random = Random(world.random.random())

@@ -142,12 +142,9 @@ class SessionLaws:
     def on_shift(self, gap_ms: int) -> None:
         """Shift the times by those that the broker stood still."""
         self._loaded_ms += gap_ms
-        self._heard = {who: heard + gap_ms for who, heard in self._heard.items()}
-        self._revoking = {who: since + gap_ms for who, since in self._revoking.items()}
+        for times in (self._heard, self._revoking, self._gone, self._to_rejoin, self._to_sync):
+            times.update((who, since_ms + gap_ms) for who, since_ms in times.items())
         self._configured_ms = {group_id: since + gap_ms for group_id, since in self._configured_ms.items()}
-        self._gone = {who: since + gap_ms for who, since in self._gone.items()}
-        self._to_rejoin = {who: since + gap_ms for who, since in self._to_rejoin.items()}
-        self._to_sync = {who: since + gap_ms for who, since in self._to_sync.items()}
         self._phases = {group_id: (what, since + gap_ms) for group_id, (what, since) in self._phases.items()}
 
     def check_expiry(self, shard: Shard, decision: Decision, *, now_ms: int) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 from kohort.coordinator import commands
 from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
-from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberWorld, Owned, Wire
+from kohort.simulation.members.process import MemberProcess, MemberWorld, Owned, Wire
 from kohort.simulation.scenario import MemberSettings
 from kohort.wire import embedded
 
@@ -107,9 +107,7 @@ class ClassicMember(MemberProcess):
             self.later(self.settings.request_timeout_ms, self.end)
             return
         leaving = commands.LeavingMember(member_id=self.member_id)
-        command = commands.LeaveGroup(
-            cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, members=(leaving,), client_id=self.name
-        )
+        command = self.build(commands.LeaveGroup, members=(leaving,), client_id=self.name)
         self.ask(command, lambda _: self.end(), self.end)
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
@@ -125,14 +123,12 @@ class ClassicMember(MemberProcess):
 
     def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> commands.FetchOffsets:
         """Build an OffsetFetch, which names no member before version 9."""
-        return commands.FetchOffsets(cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, partitions=partitions)
+        return self.build(commands.FetchOffsets, partitions=partitions)
 
     def build_commit(self, offsets: tuple[commands.OffsetToCommit, ...]) -> commands.CommitOffsets:
         """Build an OffsetCommit with the generation."""
-        return commands.CommitOffsets(
-            cause=NO_CAUSE,
-            request=NO_REQUEST,
-            group_id=self.group_id,
+        return self.build(
+            commands.CommitOffsets,
             member_id=self.member_id,
             generation_or_member_epoch=self.generation,
             instance_id=self.instance_id,
@@ -168,10 +164,8 @@ class ClassicMember(MemberProcess):
             owned.setdefault(topic, []).append(partition)
         metadata = embedded.encode_subscription(self.topics, owned_partitions=owned, generation_id=self.generation)
         names = ("cooperative-sticky",) if self.is_cooperative else ("range", "roundrobin")
-        command = commands.JoinGroup(
-            cause=NO_CAUSE,
-            request=NO_REQUEST,
-            group_id=self.group_id,
+        command = self.build(
+            commands.JoinGroup,
             member_id=self.member_id,
             instance_id=self.instance_id,
             fresh_member_id="",
@@ -246,10 +240,8 @@ class ClassicMember(MemberProcess):
     # Sync.
 
     def _send_sync(self, number: int, assignments: dict[str, bytes]) -> None:
-        command = commands.SyncGroup(
-            cause=NO_CAUSE,
-            request=NO_REQUEST,
-            group_id=self.group_id,
+        command = self.build(
+            commands.SyncGroup,
             generation_id=self.generation,
             member_id=self.member_id,
             instance_id=self.instance_id,
@@ -312,10 +304,8 @@ class ClassicMember(MemberProcess):
     def _heartbeat(self, chain: int) -> None:
         if self._chain != chain:
             return
-        command = commands.Heartbeat(
-            cause=NO_CAUSE,
-            request=NO_REQUEST,
-            group_id=self.group_id,
+        command = self.build(
+            commands.Heartbeat,
             generation_id=self.generation,
             member_id=self.member_id,
             instance_id=self.instance_id,

@@ -12,12 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.assign.assignors import built_in
-from kohort.assign.interface import Assignable
 from kohort.coordinator import commands
 from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
-from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST
+from kohort.simulation.assignors import even, foreign, legal
 
 if TYPE_CHECKING:
     from kohort.simulation.members.process import MemberProcess
@@ -83,10 +81,8 @@ class Computation:
 
     def _prepare(self) -> None:
         member = self._member
-        command = commands.PrepareAssignment(
-            cause=NO_CAUSE,
-            request=NO_REQUEST,
-            group_id=member.group_id,
+        command = member.build(
+            commands.PrepareAssignment,
             member_id=member.member_id,
             member_epoch=self._epoch(),
         )
@@ -120,10 +116,8 @@ class Computation:
     def _install(self, given: commands.PrepareAssignmentReply, owners: array[int], **fields: Any) -> None:
         member = self._member
         names = [each.member_id for each in given.assignable.members]
-        command = commands.InstallAssignment(
-            cause=NO_CAUSE,
-            request=NO_REQUEST,
-            group_id=member.group_id,
+        command = member.build(
+            commands.InstallAssignment,
             member_id=member.member_id,
             member_epoch=self._epoch(),
             group_epoch=given.group_epoch,
@@ -141,15 +135,10 @@ class Computation:
     # How it goes.
 
     def _right(self, given: commands.PrepareAssignmentReply) -> None:
-        """Compute an even and sticky assignment."""
-        self._install(given, _even(given.assignable))
+        self._install(given, even(given.assignable))
 
     def _whimsical(self, given: commands.PrepareAssignmentReply) -> None:
-        """Compute a legal assignment that is neither even nor sticky."""
-        owners, group = array("i"), given.assignable
-        for count, subscribers in zip(group.space.counts, group.subscribers, strict=True):
-            owners.extend(self._random.choice(subscribers) for _ in range(count))
-        self._install(given, owners)
+        self._install(given, legal(given.assignable, self._random))
 
     def _twice(self, given: commands.PrepareAssignmentReply) -> None:
         self._whimsical(given)
@@ -159,21 +148,19 @@ class Computation:
         self._install(given, array("i"), error=3)
 
     def _foreign(self, given: commands.PrepareAssignmentReply) -> None:
-        group = given.assignable
-        numbers = (self._random.randint(-1, len(group.members)) for _ in range(len(group.space)))
-        self._install(given, array("i", numbers))
+        self._install(given, foreign(given.assignable, self._random))
 
     def _missing(self, given: commands.PrepareAssignmentReply) -> None:
-        self._install(given, _even(given.assignable)[1:])
+        self._install(given, even(given.assignable)[1:])
 
     def _too_many(self, given: commands.PrepareAssignmentReply) -> None:
-        self._install(given, _even(given.assignable) + array("i", [0]))
+        self._install(given, even(given.assignable) + array("i", [0]))
 
     def _of_another_epoch(self, given: commands.PrepareAssignmentReply) -> None:
-        self._install(given, _even(given.assignable), group_epoch=given.group_epoch - 1)
+        self._install(given, even(given.assignable), group_epoch=given.group_epoch - 1)
 
     def _to_nobody(self, given: commands.PrepareAssignmentReply) -> None:
-        self._install(given, _even(given.assignable), said=(("nobody", 1, b""),))
+        self._install(given, even(given.assignable), said=(("nobody", 1, b""),))
 
     def _hanging(self, given: commands.PrepareAssignmentReply) -> None:
         """Send no result until the coordinator asks this member again."""
@@ -183,9 +170,3 @@ class Computation:
     def _dying(self, given: commands.PrepareAssignmentReply) -> None:
         del given
         self._member.die()
-
-
-def _even(group: Assignable) -> array[int]:
-    uniform = built_in("uniform")
-    assert uniform is not None
-    return uniform.assign(group)

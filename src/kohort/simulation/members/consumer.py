@@ -20,7 +20,7 @@ from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.simulation.members.computing import Computation
-from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberWorld, Owned, Wire
+from kohort.simulation.members.process import MemberProcess, MemberWorld, Owned, Wire
 from kohort.simulation.network import Exchange, NumberedReply
 from kohort.simulation.scenario import MemberSettings
 from kohort.simulation.topics import TOPIC_NAMES
@@ -176,10 +176,8 @@ class ConsumerMember(MemberProcess):
 
     def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> commands.FetchOffsets:
         """Build an OffsetFetch with member id and epoch."""
-        return commands.FetchOffsets(
-            cause=NO_CAUSE,
-            request=NO_REQUEST,
-            group_id=self.group_id,
+        return self.build(
+            commands.FetchOffsets,
             partitions=partitions,
             member_id=self.member_id,
             member_epoch=self.member_epoch,
@@ -187,10 +185,8 @@ class ConsumerMember(MemberProcess):
 
     def build_commit(self, offsets: tuple[commands.OffsetToCommit, ...]) -> commands.CommitOffsets:
         """Build an OffsetCommit with the member epoch."""
-        return commands.CommitOffsets(
-            cause=NO_CAUSE,
-            request=NO_REQUEST,
-            group_id=self.group_id,
+        return self.build(
+            commands.CommitOffsets,
             member_id=self.member_id,
             generation_or_member_epoch=self.member_epoch,
             offsets=offsets,
@@ -247,10 +243,8 @@ class ConsumerMember(MemberProcess):
         if says_topics and (self.pattern or self._said_pattern):
             # A member that has dropped its pattern says so until it joins anew; one that never had one says nothing.
             self._said_pattern, pattern = self.pattern or self._said_pattern, self.pattern or ""
-        return commands.ConsumerGroupHeartbeat(
-            cause=NO_CAUSE,
-            request=NO_REQUEST,
-            group_id=self.group_id,
+        return self.build(
+            commands.ConsumerGroupHeartbeat,
             member_id=self.member_id,
             member_epoch=epoch,
             client_id=self.name,
@@ -469,10 +463,8 @@ class Words:
 
     def _send(self, *, is_look: bool) -> None:
         member, era = self._member, self._era
-        command = commands.WatchMember(
-            cause=NO_CAUSE,
-            request=NO_REQUEST,
-            group_id=member.group_id,
+        command = member.build(
+            commands.WatchMember,
             member_id=member.member_id,
             member_epoch=member.member_epoch,
             assigned=member.by_id(member.target or set()),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kohort.coordinator import commands
 from kohort.coordinator.decision import ReplyBody
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from kohort.testing.clock import VirtualClock
 
 
+C = TypeVar("C", bound=commands.GroupCommand)
 #: What a member asks before the broker gives it a number.
 NO_CAUSE = CauseId(0)
-NO_REQUEST = RequestToken(0)
+NO_REQUEST = RequestToken(CauseId(0))
 #: How often a request whose connection broke is sent again as it was.
 RESEND_CHANCE = 0.3
 #: A partition as its owner calls it: by the topic's name or label (`TopicShelf`), and number.
@@ -55,6 +56,10 @@ class MemberWorld(Protocol):
     broker: SimulatedBroker
     #: Nothing goes wrong any more, and what did has had its effects.
     is_at_peace: bool
+    #: Check the offset (group id, topic, partition, offset) at which a member begins, and the next one when it has
+    #: processed records.
+    on_begun: Callable[[str, str, int, int], None]
+    on_processed: Callable[[str, str, int, int], None]
 
     def has_younger_process(self, process: MemberProcess) -> bool:
         """Whether a later process bears the same name."""
@@ -67,12 +72,6 @@ class MemberWorld(Protocol):
 
     def on_ownership_changed(self, process: MemberProcess) -> None:
         """Check the owners after a member's ownership has changed."""
-
-    def on_begun(self, group_id: str, topic: str, partition: int, offset: int) -> None:
-        """Check the offset from which a member begins to process."""
-
-    def on_processed(self, group_id: str, topic: str, partition: int, offset: int) -> None:
-        """Check the next offset of a member that has processed records."""
 
 
 class MemberProcess:
@@ -213,6 +212,10 @@ class MemberProcess:
         self.later(1_000, lambda: self.end() if self.is_leaving else self.start())
 
     # Talking to the coordinator.
+
+    def build(self, kind: type[C], **fields: Any) -> C:
+        """Build a request about this member's group, which the broker numbers."""
+        return kind(cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, **fields)
 
     def ask(
         self,
@@ -460,7 +463,7 @@ class Wire:
         if connection is not self._connection:
             return
         if place and self.software != MATCHING:
-            raise LawBroken("AnswersInOrder", f"{self.name} takes an answer for another", group_id="")
+            raise LawBroken("AnswersInOrder", f"{self.name} takes an answer for another")
         exchange = self._exchanges[place]
         del self._exchanges[place]
         exchange.deliver(body)

@@ -24,11 +24,11 @@ from typing import Any, Final
 
 from kohort.errors import FencedError
 from kohort.ids import TopicPartition
-from kohort.simulation.clients.ledger import LawBroken
 from kohort.simulation.clients.plan import Party, Plan
-from kohort.simulation.clients.program_world import ProgramWorld
+from kohort.simulation.clients.program_world import ProgramWorld, Report
 from kohort.simulation.clients.writer import Writer
 from kohort.simulation.queries.streaming_query import GROUP, QueryPlan, ReaderProcess, StreamingQuery, read_of
+from kohort.simulation.trace import LawBroken
 from kohort.spark.offsets import Span
 
 #: The session of a member, s (`program_world.CONFIG`), and how much of it may have passed when its process ends.
@@ -51,22 +51,6 @@ class _Order:
     since: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryReport:
-    """The report of a run."""
-
-    seed: int
-    plan: QueryPlan
-    records: int
-    doubled: int
-    virtual_s: float
-
-    @property
-    def summary(self) -> str:
-        """Say how much happened."""
-        return f"{self.records} records, {self.doubled} twice, {self.virtual_s:.1f} s of virtual time"
-
-
 @dataclass(slots=True)
 class _Doubt:
     """A reader's process has ended with a batch open, or with something that the group has not heard."""
@@ -77,7 +61,7 @@ class _Doubt:
     spans: dict[TopicPartition, Span]
 
 
-class QueryWorld(ProgramWorld[QueryReport]):
+class QueryWorld(ProgramWorld):
     """The queries' world of one seed.
 
     >>> QueryWorld(1).run().records > 0
@@ -130,7 +114,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
-    async def _play(self) -> QueryReport:
+    async def _play(self) -> Report:
         writer = Writer(self, "writer")
         writer.start()
         for _ in range(self.queries.queries):
@@ -147,13 +131,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
             await self.running.pop(0).stop()
         await writer.end()
         await self.pass_time(5.0)
-        return QueryReport(
-            seed=self.seed,
-            plan=self.queries,
-            records=self.count_records(),
-            doubled=doubled,
-            virtual_s=self.loop.time(),
-        )
+        return self.report(doubled=doubled)
 
     def _look(self) -> None:
         super()._look()

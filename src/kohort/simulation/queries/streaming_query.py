@@ -99,7 +99,7 @@ class StreamingQuery:
     checkpoint is. `listens`: the driver tells when a batch is finished.
     """
 
-    def __init__(self, world: ProgramWorld[Any], name: str, watch: QueryWatch) -> None:
+    def __init__(self, world: ProgramWorld, name: str, watch: QueryWatch) -> None:
         self.world: Final = world
         #: Answers for the group, and is told of readers that end.
         self._watch: Final = watch
@@ -274,7 +274,7 @@ class QueryFailed(Exception):
 class ReaderProcess:
     """One life of a reader's process: from its first call to its end."""
 
-    def __init__(self, world: ProgramWorld[Any], program: str, random: Random, watch: QueryWatch) -> None:
+    def __init__(self, world: ProgramWorld, program: str, random: Random, watch: QueryWatch) -> None:
         self.world: Final = world
         #: Answers for the group, and is told of readers that end.
         self._watch: Final = watch

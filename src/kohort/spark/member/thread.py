@@ -254,7 +254,7 @@ class GroupMember:
             group = group_of_notes(self._group_id, self._core.name)
             leave_notes(self._options.client, group, ledgers, self._topic_ids)
         except KohortError as why:
-            _log.warning("whoever holds %s cannot be told how far it is read: %s", join(set(ledgers)), why)
+            _log.warning("the owner of %s cannot learn how far it is read: %s", join(set(ledgers)), why)
             return False
         return True
 

@@ -34,6 +34,8 @@ _MOST_KEPT_BYTES: Final = 32 << 20
 #: Blocks that are checked at each loan, and in one check of all.
 _LOOKS: Final = 4
 _LOOKS_OF_ALL: Final = 2_000
+#: Of the files that may be open, so many are closed at once when another one is opened.
+_SHARE_CLOSED: Final = 16
 
 
 class NotResidentError(Exception):
@@ -275,20 +277,16 @@ def open_descriptor(path: str, flags: int, files: OpenFiles, mode: int = 0o644) 
         return os.open(path, flags, mode)
 
 
-# The bound on open files: those that were not used for long give their descriptors back.
-#
-# Laws: a file that was told to let its descriptor go opens itself again at its next use. Files with bytes that no sync
-# has covered keep theirs while others can give one: the system reports what it could not write to descriptors that are
-# open then (and, from Linux 4.16 on, once to the next that is opened, so that a sync by a new descriptor covers the
-# bytes and tells of their errors as well). Safe in every thread: each step is one operation on a dictionary.
-# Source: Corbató's clock algorithm; errseq(9) in the kernel's documentation; fsync(2).
-
-#: Of the files that may be open, so many are closed at once when another one is opened.
-_SHARE_CLOSED: Final = 16
-
-
 class OpenFiles:
-    """The files of one file system that have a descriptor, by weak references."""
+    """The files of one file system that have a descriptor, by weak references.
+
+    Laws: a file that was told to let its descriptor go opens itself again at its next use. Files with bytes that no
+    sync has covered keep theirs while others can give one: the system reports what it could not write to descriptors
+    that are open then (and, from Linux 4.16 on, once to the next that is opened, so that a sync by a new descriptor
+    covers the bytes and tells of their errors as well). Safe in every thread: each step is one operation on a
+    dictionary.
+    Source: Corbató's clock algorithm; errseq(9) in the kernel's documentation; fsync(2).
+    """
 
     __slots__ = ("_files", "access", "limit")
 

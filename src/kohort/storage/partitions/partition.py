@@ -27,6 +27,7 @@ from kohort.storage.topicconfig import INT_MAX, LONG_MAX, LogConfig
 
 #: Larger than any number of unsynced records.
 _NEVER: Final = 1 << 63
+T = TypeVar("T")
 
 
 class Appended(NamedTuple):
@@ -400,18 +401,14 @@ class PartitionLog:
         return StorageError(f"{self.name} is offline: {self.offline}" if self.offline else f"{self.name} is closed")
 
 
-# The coordination of threads that write index files and checkpoints beside the segments of a log.
-#
-# Laws: while a thread writes, no file takes the place of a segment's: the written files would be taken for those of the
-# new one. Once the folder has left its name, which another topic may have by then, no thread writes there. All methods
-# except `do` and `give_up` are called on the loop.
-# Source: of ours; Apache Kafka takes a lock of the log for both.
-
-T = TypeVar("T")
-
-
 class IndexWriter:
-    """Work that is under way for one log, and callbacks that wait for its end."""
+    """Work that is under way for one log, and callbacks that wait for its end.
+
+    Laws: while a thread writes, no file takes the place of a segment's: the written files would be taken for those of
+    the new one. Once the folder has left its name, which another topic may have by then, no thread writes there. All
+    methods except `do` and `give_up` are called on the loop.
+    Source: of ours; Apache Kafka takes a lock of the log for both.
+    """
 
     __slots__ = ("_is_given_up", "_lock", "_pending", "_waiting")
 

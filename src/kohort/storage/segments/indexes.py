@@ -38,6 +38,9 @@ _NAMES: Final = {"offset_index": "index", "time_index": "timeindex"}
 _CHUNK: Final = 512
 _OFFSET_ENTRY: Final = Struct(">II")
 _TIME_ENTRY: Final = Struct(">qI")
+#: Bytes of batches between two entries, unless the topic says otherwise (`index.interval.bytes`).
+INDEX_INTERVAL_BYTES: Final = 4096
+_NO_TIMESTAMP: Final = -1
 
 
 class IndexDamagedError(StorageError):
@@ -116,8 +119,8 @@ def load_index(
     """Load a whole index into memory, to extend it; `None` if it is damaged or unreadable."""
     found = []
     for suffix, (size, checksum), width in (
-        (INDEX_SUFFIX, facts.offset_index, OFFSET_ENTRY_BYTES),
-        (TIME_SUFFIX, facts.time_index, TIME_ENTRY_BYTES),
+        (INDEX_SUFFIX, facts.offset_index, _OFFSET_ENTRY.size),
+        (TIME_SUFFIX, facts.time_index, _TIME_ENTRY.size),
     ):
         path = index_path(directory, base_offset, suffix)
         try:
@@ -172,7 +175,6 @@ class FiledIndex:
         self._times = _Entries(
             fs, index_path(directory, base_offset, TIME_SUFFIX), facts.time_index, layout=_TIME_ENTRY
         )
-        assert (_OFFSET_ENTRY.size, _TIME_ENTRY.size) == (OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES)
         #: Whether the checksums were verified since the broker started.
         self.is_checked = False
 
@@ -265,20 +267,6 @@ class _Entries:
         self._chunk = []
 
 
-# The sparse indexes of one segment, by offset, position and time, with Apache Kafka's entries.
-#
-# Laws: entries are a given number of bytes apart and come in the order of the file. Every answer is the position of a
-# batch at or before the one that is looked for, so that hopping on from it finds that one; 0 if no entry helps.
-# Source: Apache Kafka's OffsetIndex (the last offset of a batch, the position of its start) and TimeIndex (the largest
-# timestamp so far, the last offset of the first batch that has it).
-
-#: Bytes of batches between two entries, unless the topic says otherwise (`index.interval.bytes`).
-INDEX_INTERVAL_BYTES: Final = 4096
-OFFSET_ENTRY_BYTES: Final = 8
-TIME_ENTRY_BYTES: Final = 12
-_NO_TIMESTAMP: Final = -1
-
-
 class IndexImage(NamedTuple):
     """A copy of an index in the bytes of Kafka's files; made by `SegmentIndex.image`."""
 
@@ -287,7 +275,13 @@ class IndexImage(NamedTuple):
 
 
 class SegmentIndex:
-    """The index of a segment in memory; only that of the newest segment grows."""
+    """The index of a segment in memory; only that of the newest segment grows.
+
+    Laws: entries are a given number of bytes apart and come in the order of the file. Every answer is the position of a
+    batch at or before the one that is looked for, so that hopping on from it finds that one; 0 if no entry helps.
+    Source: Apache Kafka's OffsetIndex (the last offset of a batch, the position of its start) and TimeIndex (the
+    largest timestamp so far, the last offset of the first batch that has it).
+    """
 
     __slots__ = ("_base", "_bytes", "_latest", "_offsets", "_positions", "_time_offsets", "_times", "interval_bytes")
 

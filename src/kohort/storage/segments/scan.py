@@ -43,6 +43,9 @@ _MAGIC_POSITION: Final = 16
 _SEARCH_BYTES: Final = 1 << 20
 #: Most consecutive headers whose claims of the next batch are followed.
 _MOST_CLAIMS: Final = 16
+#: Windows for reading every byte, and for reading headers alone.
+WINDOW_BYTES: Final = 1 << 20
+HEADERS_WINDOW_BYTES: Final = 4 << 10
 
 
 def find_batch(
@@ -308,19 +311,13 @@ def _check_offset(header: BatchHeader, expected: int, sparse_before: int) -> Non
         raise CorruptRecordError(f"offset {offset} stands where {expected} belongs")
 
 
-# A reader of batches in a file that may be damaged, cut or unreadable; reads windows, maps nothing.
-#
-# Laws: memory is one window, whatever length a batch claims. A file that is cut meanwhile ends where it ends now:
-# what is missing is no batch. A page that the disk cannot give is an error of the file, never the end of the process.
-# Source: Apache Kafka's log recovery; mmap(2) on files that others cut.
-
-#: Windows for reading every byte, and for reading headers alone.
-WINDOW_BYTES: Final = 1 << 20
-HEADERS_WINDOW_BYTES: Final = 4 << 10
-
-
 class BatchReader:
-    """A reader of batches by position: reading forward costs one pass, each jump a window."""
+    """A reader of batches by position: reading forward costs one pass, each jump a window.
+
+    Laws: memory is one window, whatever length a batch claims. A file that is cut meanwhile ends where it ends now:
+    what is missing is no batch. A page that the disk cannot give is an error of the file, never the end of the process.
+    Source: Apache Kafka's log recovery; mmap(2) on files that others cut.
+    """
 
     __slots__ = ("_base", "_file", "_window", "_window_bytes", "size")
 

@@ -48,13 +48,13 @@ class Damage:
     """Bytes that are no batches, or offsets that are missing."""
 
     path: str
-    position: int
-    bytes: int
-    #: The first offset that cannot be read.
-    offset: int
-    #: The first readable offset behind it; `None` if nothing follows, so that a start would cut it.
-    next_offset: int | None
     reason: str
+    position: int = 0
+    bytes: int = 0
+    #: The first offset that cannot be read.
+    offset: int = 0
+    #: The first readable offset behind it; `None` if nothing follows, so that a start would cut it.
+    next_offset: int | None = None
     #: Whether the disk cannot read the bytes.
     is_unreadable: bool = False
     #: Whether it is a file that is rebuilt from the records, none of which is damaged.
@@ -143,16 +143,17 @@ def _inspect_known(
     fs: FileSystem, path: str, entry: TopicEntry, partition: int, earlier: LogState | None
 ) -> PartitionContent:
     if not fs.exists(path):
-        return _nothing(path, entry.name, partition, "the folder is missing, though the catalog has the topic")
+        missing = Damage(path=path, reason="the folder is missing, though the catalog has the topic")
+        return PartitionContent(topic=entry.name, partition=partition, damages=[missing])
     is_compacted = LogConfig.of_stored(entry.configs, {}).is_compacted
     content = inspect_partition(fs, path, entry.name, partition, is_compacted=is_compacted, earlier=earlier)
     try:
         named = data_directory.read_partition_metadata(fs, path)
     except UnreadableError as why:
-        content.damages.append(_unreadable(path, why))
+        content.damages.append(Damage(path=path, reason=str(why), is_unreadable=True))
         return content
     if named not in (None, entry.topic_id):
-        content.damages.append(_not_readable(path, "the folder belongs to another topic of the same name"))
+        content.damages.append(Damage(path=path, reason="the folder belongs to another topic of the same name"))
     return content
 
 
@@ -172,7 +173,6 @@ def _hold_to_promise(
             missing = Damage(
                 path=f"{path}/{newest or segment_name(0)}",
                 position=fs.open(f"{path}/{newest}").size() if newest else 0,
-                bytes=0,
                 offset=content.end,
                 next_offset=promised,
                 reason="what was there is gone",
@@ -182,9 +182,7 @@ def _hold_to_promise(
     elif last is None and left is not None and content.bytes < left.size_bytes:
         gone = Damage(
             path=path,
-            position=0,
             bytes=left.size_bytes - content.bytes,
-            offset=0,
             next_offset=content.begin,
             reason="a clean stop had left them, and their files are gone",
             is_beginning=True,
@@ -199,24 +197,9 @@ def _unknown_folders(fs: FileSystem, directory: str, catalog: Catalog) -> Iterat
         if parts is not None and folder not in known:
             content = inspect_partition(fs, f"{directory}/{folder}", *parts)
             if content.bytes:
-                content.damages.append(_not_readable(f"{directory}/{folder}", "the catalog does not know this folder"))
+                unknown = Damage(path=f"{directory}/{folder}", reason="the catalog does not know this folder")
+                content.damages.append(unknown)
                 yield content
-
-
-def _nothing(path: str, topic: str, partition: int, reason: str) -> PartitionContent:
-    return PartitionContent(topic=topic, partition=partition, damages=[_not_readable(path, reason)])
-
-
-def _unreadable(path: str, why: UnreadableError, offset: int = 0) -> Damage:
-    return Damage(path=path, position=0, bytes=0, offset=offset, next_offset=None, reason=str(why), is_unreadable=True)
-
-
-def _rebuilt(path: str, reason: str) -> Damage:
-    return Damage(path=path, position=0, bytes=0, offset=0, next_offset=None, reason=reason, is_rebuilt=True)
-
-
-def _not_readable(path: str, reason: str) -> Damage:
-    return Damage(path=path, position=0, bytes=0, offset=0, next_offset=None, reason=reason)
 
 
 def inspect_partition(
@@ -236,7 +219,7 @@ def inspect_partition(
     try:
         _read_files(content, fs, path, is_compacted=is_compacted, earlier=earlier)
     except UnreadableError as why:
-        content.damages.append(_unreadable(path, why, content.end))
+        content.damages.append(Damage(path=path, reason=str(why), offset=content.end, is_unreadable=True))
     return content
 
 
@@ -254,10 +237,11 @@ def _read_files(
             # A compacted file has the place of those that begin within it, until a start removes them.
             continue
         if content.files and base < content.end:
+            begins = f"{path}/{segment_name(base)} begins at offset {base}"
             reason = (
-                f"{path}/{segment_name(base)} begins at offset {base}, but the file before it ends at {content.end}"
+                f"{begins}, but the file before it ends at {content.end}; is it of another log? Move one of them away"
             )
-            content.damages.append(_not_readable(path, f"{reason}; is it of another log? Move one of them away"))
+            content.damages.append(Damage(path=path, reason=reason))
             continue
         if content.files == 0:
             content.begin = content.end = base
@@ -275,11 +259,10 @@ def _read_files(
                     _count(content, each.header)
                     runs.note(each.header.base_offset, each.header.next_offset, each.header.partition_leader_epoch)
         except UnreadableError as why:
-            content.damages.append(_unreadable(file, why, content.end))
-    for run in runs.wrong():
-        content.damages.append(_rebuilt(path, f"{run}, and their batches say something else"))
-    for wrong, reason in wrong_files(fs, path, names):
-        content.damages.append(_rebuilt(wrong, reason))
+            content.damages.append(Damage(path=file, reason=str(why), offset=content.end, is_unreadable=True))
+    wrong = [(path, f"{run}, and their batches say something else") for run in runs.wrong()]
+    for file, reason in (*wrong, *wrong_files(fs, path, names)):
+        content.damages.append(Damage(path=file, reason=reason, is_rebuilt=True))
 
 
 def _behind_hole(content: PartitionContent, path: str, holes: Sequence[Hole], base: int) -> int:
@@ -290,7 +273,6 @@ def _behind_hole(content: PartitionContent, path: str, holes: Sequence[Hole], ba
         if not hole.is_settled:
             kept = Damage(
                 path=f"{path}/{hole.name}",
-                position=0,
                 bytes=hole.size_bytes,
                 offset=hole.first_offset,
                 next_offset=hole.next_offset,
@@ -360,7 +342,6 @@ def walk_segment(
             yield Damage(
                 path=path,
                 position=position,
-                bytes=0,
                 offset=next_offset,
                 next_offset=header.base_offset,
                 reason="offsets are missing",
@@ -380,9 +361,9 @@ def _is_out_of_place(reader: BatchReader, position: int, header: BatchHeader, ne
 
 # The check of the files beside segments against the records, from which each can be rebuilt.
 #
-# Laws: nothing is changed here. A file that is missing costs a longer start and is no damage; one that says something
-# else than it was given is told, though a start believes none of them.
-# Source: Apache Kafka's index files, producer snapshots and leader-epoch-checkpoint; `logstate` and `indexfiles`.
+# Laws: a missing file costs a longer start and is no damage; one with another content than was written is reported,
+# though a start believes none of them.
+# Source: Apache Kafka's index files, producer snapshots and leader-epoch-checkpoint; `log_state` and `indexes`.
 
 
 def wrong_files(fs: FileSystem, folder: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -202,11 +202,7 @@ def _is_data(header: BatchHeader) -> bool:
 
 
 def read_decisions(fs: FileSystem, folders: Iterable[str]) -> frozenset[int]:
-    """Read the producers with transactions that are to be committed, though markers may be missing.
-
-    Args:
-        folders: the partitions of `DECISIONS_TOPIC`.
-    """
+    """Read from the partitions of `DECISIONS_TOPIC` the producers with transactions that are to be committed."""
     states = last_states(fs, folders).values()
     # The coordinator has decided: only the markers are missing.
     return frozenset(producer_id for producer_id, state in states if state == _PREPARE_COMMIT)
@@ -334,11 +330,7 @@ def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
 
 
 def read_topic(fs: FileSystem, topic: FoundTopic, committed: frozenset[int] = frozenset()) -> None:
-    """Read every batch of a topic: numbers, damage, and leftovers of transactions.
-
-    Args:
-        committed: the result of `read_decisions`.
-    """
+    """Read every batch of a topic: numbers, damage, and transactions; `committed` is the result of `read_decisions`."""
     for partition, folder in topic.folders.items():
         next_offset = 0
         transactions = Transactions(committed, is_of_groups=topic.name == OFFSETS_TOPIC)
@@ -386,8 +378,8 @@ def take_over(
         StorageError: the directory is in use, or the disk is full.
         ConfigError: a config that does not exist or cannot have that value.
     """
-    for own in configs.values():
-        LogConfig.of(own, {})
+    for given in configs.values():
+        LogConfig.of(given, {})
     if fs.exists(f"{directory}/{META_NAME}"):
         raise StorageError(f"{directory} is a data directory already; choose a new one")
     lock = data_directory.take_directory(fs, directory)
@@ -398,31 +390,17 @@ def take_over(
             for partition in topic.folders:
                 target = f"{directory}/{topic.name}-{partition}"
                 _copy_partition(fs, topic, partition, target, source_fs=source_fs, on_copied=on_copied)
-            entries.append(
-                TopicEntry(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partition_count=len(topic.folders),
-                    configs=_configs_of(topic.name, configs),
-                )
-            )
+            defaults = {"cleanup.policy": "compact"} if topic.name == OFFSETS_TOPIC else {}
+            own = {**defaults, **configs.get(topic.name, {})}
+            count = len(topic.folders)
+            entries.append(TopicEntry(name=topic.name, topic_id=topic.topic_id, partition_count=count, configs=own))
         fs.sync_directory(directory)
-        _make_catalog(fs, directory, survey, entries)
+        largest = max((topic.producer_id for topic in survey.topics.values()), default=-1)
+        # Whole blocks are given out, so that no producer gets an id whose sequences a log remembers.
+        next_producer_id = (largest // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
+        CatalogFile(fs, directory).write(CatalogChange(topics=tuple(entries), next_producer_id=next_producer_id))
     finally:
         lock.release()
-
-
-def _configs_of(name: str, configs: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    defaults = {"cleanup.policy": "compact"} if name == OFFSETS_TOPIC else {}
-    return {**defaults, **configs.get(name, {})}
-
-
-def _make_catalog(fs: FileSystem, directory: str, survey: Survey, entries: Iterable[TopicEntry]) -> None:
-    largest = max((topic.producer_id for topic in survey.topics.values()), default=-1)
-    # Whole blocks are given out, so that no producer gets an id whose sequences a log remembers.
-    next_producer_id = (largest // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
-    change = CatalogChange(topics=tuple(entries), next_producer_id=next_producer_id)
-    CatalogFile(fs, directory).write(change)
 
 
 def _copy_partition(

@@ -66,11 +66,7 @@ class Step:
 
 
 def plan_repair(contents: Iterable[PartitionContent], *, drop: bool) -> Iterator[Step]:
-    """Yield the steps of a repair, by partition.
-
-    Args:
-        drop: readers may pass holes.
-    """
+    """Yield the steps of a repair, by partition; with `drop` readers may pass holes."""
     for content in contents:
         for damage in content.damages:
             remedy = _remedy(damage, drop=drop)

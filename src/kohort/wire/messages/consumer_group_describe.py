@@ -7,20 +7,7 @@ Flexible from the first version.
 from __future__ import annotations
 
 from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
-from kohort.wire.schema import (
-    BOOL,
-    BYTES,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    UUID,
-    Message,
-    array,
-    field,
-    message,
-)
+from kohort.wire.schema import BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Message, array, field, message
 
 
 @message(key=69, kind="request", versions="0-1", flexible="0+")

@@ -9,20 +9,7 @@ A null field of the request means "as before"; the full state is sent when joini
 
 from __future__ import annotations
 
-from kohort.wire.schema import (
-    BOOL,
-    BYTES,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    UUID,
-    Message,
-    array,
-    field,
-    message,
-)
+from kohort.wire.schema import BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Message, array, field, message
 
 
 class TopicPartitions(Message):

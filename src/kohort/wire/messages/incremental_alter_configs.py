@@ -5,7 +5,8 @@ Version 1: flexible (KIP-482).
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array, field, message
+from kohort.wire.messages.alter_configs import AlterConfigsResourceResponse
+from kohort.wire.schema import BOOL, INT8, INT32, STRING, Message, array, field, message
 
 
 class AlterableConfig(Message):
@@ -30,15 +31,6 @@ class IncrementalAlterConfigsRequest(Message):
 
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
     validate_only: bool = field(BOOL)
-
-
-class AlterConfigsResourceResponse(Message):
-    """The result for one resource: all of its changes are made, or none."""
-
-    error_code: int = field(INT16)
-    error_message: str | None = field(STRING, nullable=0)
-    resource_type: int = field(INT8)
-    resource_name: str = field(STRING)
 
 
 @message(key=44, kind="response", versions="0-1", flexible="1+")

@@ -60,7 +60,7 @@ def test_a_whole_account_has_no_complaints() -> None:
 def test_a_record_that_nobody_processed_is_a_complaint() -> None:
     account = checked(member("a", (0, 0, 9, 1)), member("b", (1, 1, 4, 1)))
     assert account.missing == 1
-    assert account.complaints == ["1 record was processed by nobody"]
+    assert account.complaints == ["1 record was processed by no member"]
 
 
 def test_a_topic_that_lost_records_is_a_complaint() -> None:
@@ -128,7 +128,7 @@ def test_the_account_is_printed_with_its_verdict(capsys: pytest.CaptureFixture[s
     print_account(account)
     shown = capsys.readouterr().out
     assert "15 produced, 15 processed by the group, 0 missing\n0 twice: the kill did not fall" in shown
-    assert "  the rebalance to epoch 2, because the topics changed: who shall own what is not known yet;" in shown
+    assert "  the rebalance to epoch 2, because the topics changed: the target assignment is not known yet;" in shown
     assert shown.endswith(": everything adds up\n")
 
 
@@ -145,7 +145,7 @@ def test_a_wrong_account_claims_nothing(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("duplicates", "doubled", "says"),
     [
-        (0, 0, "0 twice: nobody else has read a batch that was in doubt"),
+        (0, 0, "0 twice: no other query has read a batch that was in doubt"),
         (4, 0, "4 twice: in the batch of a killed reader that was not back before its session ended"),
         (4, 1, "4 twice"),
     ],

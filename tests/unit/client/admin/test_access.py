@@ -98,7 +98,7 @@ def allowed(request: CreateAclsRequest) -> CreateAclsResponse:
         (lambda admin: admin.alter_user_scram_credentials(deletions=("bob", "SCRAM-SHA-512")), "a deletion cannot be"),
         (lambda admin: admin.alter_client_quotas(quota()), "a list is expected"),
         (lambda admin: admin.alter_client_quotas([quota(), quota()]), "user bob is named twice"),
-        (lambda admin: admin.alter_client_quotas([quota(entity={})]), "a quota is about somebody"),
+        (lambda admin: admin.alter_client_quotas([quota(entity={})]), "a quota needs an entity"),
         (lambda admin: admin.alter_client_quotas([quota(entity={"topic": "t"})]), "cannot be about 'topic'"),
         (lambda admin: admin.alter_client_quotas([quota(entity={"user": ""})]), "None stands for the default"),
         (lambda admin: admin.alter_client_quotas([quota(entity={"user": ...})]), "... is for looking up"),

@@ -165,7 +165,7 @@ def test_a_leader_that_goes_offline_before_it_has_shared_out_hands_on_the_lead(f
     assert leader.name not in fleet.living
     fleet.until("0:12")
     assert fleet.state == "Stable"
-    assert [reason for _, reason in fleet.rebalances][1:] == ["x-1, who was to share out, is offline"]
+    assert [reason for _, reason in fleet.rebalances][1:] == ["x-1, the leader, is offline"]
     assert sorted(map(len, fleet.shares().values())) == [3, 3, 3, 3]
 
 

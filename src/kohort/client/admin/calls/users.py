@@ -38,7 +38,7 @@ class UserCalls(Calls):
         chosen = results.to_users(users)
         if chosen == []:
             return []
-        during = "looking up who can log in by SCRAM"
+        during = "looking up the users of SCRAM"
         response = await self._ask(
             Question(
                 results.describe_request(chosen),
@@ -72,7 +72,7 @@ class UserCalls(Calls):
             UnsupportedFeatureError: the broker keeps no users.
             ConfigError, TypeError: a credential cannot be one; nothing is changed.
         """
-        during = "changing who can log in by SCRAM"
+        during = "changing the users of SCRAM"
         asked = to_several(upsertions, "upsertions", "[kohort.ScramCredential(...)]")
         credentials = [results.to_credential(each) for each in asked]
         wanted = {results.login_of(each): each for each in credentials}
@@ -110,5 +110,5 @@ class UserCalls(Calls):
 
 def _error(said: Coded, during: str, *, operation: str, user: str) -> KohortError | None:
     is_missing = said.error_code == ErrorCode.RESOURCE_NOT_FOUND and user
-    text = f"nobody called {user} logs in by it; kohort user list shows who does" if is_missing else None
+    text = f"no user {user} logs in by it; kohort user list shows the users" if is_missing else None
     return error_of(said, during, text=text, operation=operation)

@@ -65,7 +65,7 @@ def to_quota(value: object) -> tuple[Entity, dict[str, float | None]]:
         raise TypeError(f"a quota cannot be {value!r}: {_EXAMPLE} is one")
     entity = _parts(value.entity, "entity")
     if not entity:
-        raise ConfigError("a quota is about somebody: entity={'user': 'alice'}, or None in place of a name: all others")
+        raise ConfigError("a quota needs an entity: entity={'user': 'alice'}, or None in place of a name: all others")
     if not isinstance(value.values, Mapping):
         raise TypeError(f"values cannot be {value.values!r}: a mapping is expected, like {{'producer_byte_rate': 1e6}}")
     checked = Entity((kind, name) for kind, name in entity if not isinstance(name, EllipsisType))
