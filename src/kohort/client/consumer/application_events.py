@@ -8,17 +8,20 @@ callback invocation `CallbackWanted`, acknowledgement `CallbackDone`; leave grou
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Final, Literal, NamedTuple, NewType
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NewType
 
-from kohort.assign.interface import Assignable
 from kohort.base.values import value
 from kohort.client.options import ConsumerSettings
 from kohort.client.records import Committable
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from array import array
+
+    from kohort.assign.interface import Assignable
 
 #: The end of a membership when its consumer is closed (KIP-1092): by default a static member comes back, and any other
 #: leaves.
