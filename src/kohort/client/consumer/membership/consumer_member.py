@@ -23,7 +23,7 @@ from kohort.client.core.requests import Answer, Failure, RequestFailed, Response
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId, TopicPartition
 from kohort.wire.messages import consumer_group_heartbeat as heartbeat
-from kohort.wire.messages.membership import MemberNews, MemberWord
+from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
 
 #: The coordinator does not know this member (any more): the member joins again with epoch 0.
 FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
@@ -493,7 +493,7 @@ class ConsumerMember(Member):
 
     # -- beside heartbeats: see `coordinator_lookup` ----------------------------------------------------------------
 
-    def say(self) -> MemberWord | None:
+    def say(self) -> KnownMembership | None:
         if self.epoch <= 0 or self.state not in ACTIVE or self._is_full:
             return None
         return self._lookup.updates.build_word(self.group_id, self.member_id, self.epoch, self._latest)
@@ -501,7 +501,7 @@ class ConsumerMember(Member):
     def has_list_to_say(self) -> bool:
         return bool(self._listing) or self._has_word or self._is_full
 
-    def take_news(self, news: MemberNews, now_ms: int) -> None:
+    def take_news(self, news: MembershipUpdate, now_ms: int) -> None:
         if self.epoch <= 0 or self.state not in ACTIVE or news.member_id != self.member_id:
             return
         if news.assignment is not None:
@@ -510,7 +510,7 @@ class ConsumerMember(Member):
             self._take(news.assignment, news.rebalance_reason)
             self._follow(now_ms)
 
-    def take_refusal(self, news: MemberNews, lane: Lane, now_ms: int) -> None:
+    def take_refusal(self, news: MembershipUpdate, lane: Lane, now_ms: int) -> None:
         if news.member_id == self.member_id:
             self.on_refused(ErrorCode.of(news.error_code), news.member_epoch, lane, now_ms)
 
