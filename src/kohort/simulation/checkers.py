@@ -30,7 +30,7 @@ from kohort.ids import TopicId
 from kohort.journal.rows import Entry
 from kohort.simulation.invariants.assignments import ComputationLaws, GenerationLaws, SharingLaws
 from kohort.simulation.invariants.convergence import check_moves_nothing
-from kohort.simulation.invariants.delayed_heartbeats import HoldLaws, WordLaws
+from kohort.simulation.invariants.delayed_heartbeats import HoldLaws, UpdateLaws
 from kohort.simulation.invariants.offsets import OffsetLaws
 from kohort.simulation.invariants.ownership import MoveLaws, OwnerLaws, PaceLaws
 from kohort.simulation.invariants.sessions import CauseLaws, HandOvers, SessionLaws
@@ -50,7 +50,7 @@ class _ShardLaws:
         self.sessions = SessionLaws(groups, now_ms=now_ms)
         self.generations = GenerationLaws()
         self.holds = HoldLaws()
-        self.words = WordLaws()
+        self.updates = UpdateLaws()
         self.static = StaticLaws()
 
 
@@ -142,7 +142,7 @@ class Checkers:
         self._of(home).static.before_step(home.shard, command, decision, now_ms=self._now_ms())
         self._pace.before_step(home.shard, decision, now_ms=self._now_ms())
         self._sharing.before_step(groups, decision)
-        self._of(home).words.before_step(decision)
+        self._of(home).updates.before_step(decision)
 
     def on_told(self, home: Home, entry: Entry, stimulus: Stimulus, decision: Decision) -> None:
         """Check that the journal entry of a decision tells the truth."""
@@ -161,7 +161,7 @@ class Checkers:
             self._of(home).static.on_decided(home.shard, command, body, now_ms=self._now_ms())
             self._classic_static.on_decided(command, body, now_ms=self._now_ms())
         self._owners.check_release(home.shard.groups, command, body)
-        self._of(home).words.on_decided(home.shard, command, body, now_ms=self._now_ms() + home.clock_offset_ms)
+        self._of(home).updates.on_decided(home.shard, command, body, now_ms=self._now_ms() + home.clock_offset_ms)
         self._computations.on_decided(home.shard.groups, command, body)
         self._of(home).generations.on_decided(home.shard.groups, command, body)
 

@@ -138,7 +138,7 @@ def _plain(shard: Shard, command: commands.AnyHeartbeat) -> Iterator[commands.An
 # Source: requirement H10; `kohort.coordinator.membership_updates`.
 
 
-class WordLaws:
+class UpdateLaws:
     """Checks of the updates and heartbeat answers of one shard."""
 
     def __init__(self) -> None:
