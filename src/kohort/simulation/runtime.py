@@ -158,7 +158,7 @@ class SimulatedRuntime(Runtime):
                 living.apply(decode(key, value))
             mirror = fold(entries, settings)
             self.homes.append(Home(index, living, mirror, log, clock_offset_ms=self._own_clock.offset_ms))
-        self._homes[:] = self.homes
+        self._shard_logs[:] = self.homes
         for home in self.homes:
             self._observer.on_restart(home)
             self._tell_topics(home)
