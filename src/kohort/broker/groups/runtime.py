@@ -160,11 +160,7 @@ class Runtime:
             for producer_id, transaction in list(opened.items()):
                 token, epoch = self.next_token(), transaction.producer_epoch
                 command = commands.CompleteTransaction(
-                    cause=token,
-                    request=token,
-                    producer_id=producer_id,
-                    producer_epoch=epoch,
-                    is_commit=False,
+                    cause=token, request=token, producer_id=producer_id, producer_epoch=epoch, is_commit=False
                 )
                 self._waiting[token] = (None, lambda _: None, shard_log)
                 self._carry_out(shard_log, command)
