@@ -48,7 +48,7 @@ _LAST_WORDS_S: Final = 2.0
 class GroupMember:
     """A member of `kafka.group.id` under the name that stands in the query's offsets; an `Ownership`."""
 
-    def __init__(self, options: SourceOptions, name: str) -> None:
+    def __init__(self, options: SourceOptions, name: str, *, is_bounded: bool) -> None:
         assert options.group_id is not None
         self._options = options
         self._group_id = options.group_id
@@ -59,6 +59,7 @@ class GroupMember:
             join_patience_ms=options.group_join_timeout_ms,
             doubt_patience_ms=options.group_rebalance_timeout_ms,
         )
+        self._core.is_bounded = is_bounded
         #: Guards the core and what follows; the condition is "something of it has changed".
         self._changed = threading.Condition()
         #: Held while the core's steps are carried out.
@@ -100,15 +101,6 @@ class GroupMember:
         )
         self._thread = threading.Thread(target=self._run, name="kohort-spark-member", daemon=True)
         self._thread.start()
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether the run ends at the topics' present ends (AvailableNow), and so waits until it owns some."""
-        return self._core.is_bounded
-
-    @is_bounded.setter
-    def is_bounded(self, value: bool) -> None:
-        self._core.is_bounded = value
 
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
