@@ -164,7 +164,7 @@ def read_table(spark: SparkSession, folder: Path, *, since_ms: int) -> DataFrame
 
 
 def put_together(spark: SparkSession, folder: Path, *, before: int, since_ms: int, most: int = MOST_BATCHES) -> None:
-    """Merge the batches before `before` into one if there are more than `most`, without rows ended before `since_ms`."""
+    """Merge the batches before `before` into one if there are more than `most`, without older rows."""
     numbers = [number for number in _batches(folder) if number < before]
     if len(numbers) <= most:
         return

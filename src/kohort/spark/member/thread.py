@@ -111,10 +111,10 @@ class GroupMember:
             KohortTimeoutError: no assignment within `groupJoinTimeout`.
             BatchNotLoggedError: Spark's checkpoint does not have the batch that it calls finished.
         """
-        if self._planned is not None and from_json(self._planned) == start:
+        unlogged = (checkpoint.BatchState.OPEN, checkpoint.BatchState.UNWRITTEN)
+        if self._planned is not None and from_json(self._planned) == start and self._look() in unlogged:
             # Spark calls a batch finished that its commit log does not have.
-            if self._look() in (checkpoint.BatchState.OPEN, checkpoint.BatchState.UNWRITTEN):
-                raise checkpoint.BatchNotLoggedError
+            raise checkpoint.BatchNotLoggedError
         self._note(existing)
         return self._carry_out(lambda: self._core.plan(start, _now_ms(), renewed=renewed), choose=choose)
 
