@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from kohort.base.options import Spelling, parse_list
 from kohort.client import securityoptions as security
-from kohort.client.consumer.local_assignors import parse_assignors
+from kohort.client.local_assignors import parse_assignors
 from kohort.client.option_kinds import (
     INT32_MAX,
     Protocol,
