@@ -17,9 +17,9 @@ from kohort.spark.offsets import CheckpointError, QueryOffset
 from kohort.spark.options import parse_options
 from kohort.spark.stream import KohortStreamReader
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from support.dialogues.raw_client import RawClient
+from support.dialogues.spark_query import Checkpoint, Query, Start, places
 from support.ports import quiet_port
-from support.raw_client import RawClient
-from support.spark_query import Checkpoint, Query, Start, places
 from support.waiting import until
 
 
@@ -486,7 +486,7 @@ def test_a_group_that_gives_no_assignment_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         given = {"kafka.bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}", "subscribe": "x"}
         options = parse_options({**given, "kafka.group.id": "never", "groupJoinTimeout": "300ms"})
-        member = GroupMember(options, "q-1")
+        member = GroupMember(options, "q-1", is_bounded=False)
         with pytest.raises(KohortTimeoutError, match=r"group never gave no assignment within 0\.3 s"):
             member.plan(QueryOffset(spans={}), {}, lambda _: {})
         member.close()
