@@ -67,7 +67,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_shut_pools)
 
 
-class ProducerSide:
+class ProducerDoor:
     """The application's side of a producer: its parts, and its end."""
 
     __reduce__ = refuse_copies
@@ -86,8 +86,6 @@ class ProducerSide:
         """Build the parts of the producer; nothing is connected.
 
         Args:
-            config: options by Kafka's dotted names.
-            options: options by keyword.
             build_pool: makes the limit of so many bytes, for which a call waits so many seconds at most.
             build_host: class or function that makes the host of the machine.
             on_ended: makes the function that takes ended records with a callback from the deliveries.
