@@ -12,7 +12,7 @@ import pytest
 from kohort.aio import Consumer
 from kohort.ids import TopicPartition
 from kohort.simulation.clients.network import PROGRAM, VirtualLoop
-from support.virtual_broker import beside_a_broker
+from support.dialogues.virtual_broker import beside_a_broker
 
 #: The interval is what it is by default: without push a move waits for up to 5 s.
 CONFIG = {"group.consumer.heartbeat.interval.ms": 5_000, "group.consumer.session.timeout.ms": 10_000}
@@ -152,7 +152,7 @@ def test_who_stands_still_for_less_than_a_session_keeps_what_it_has(who: str, be
         await members.settle()
         for _ in range(2):
             await asyncio.sleep(begins_s)
-            loop.internet.stall(who, 4.0)
+            loop.network.stall(who, 4.0)
             await asyncio.sleep(10.0)
         await members.join("c")
         return await members.settle()
