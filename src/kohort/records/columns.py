@@ -17,7 +17,6 @@ from typing import TypeAlias
 from kohort.records.arrays import Allocate, blank, zeros
 from kohort.records.batch import Record
 from kohort.records.choice import KernelSet
-from kohort.records.compression import DEFAULT_LIMIT_BYTES
 from kohort.records.header import LOG_APPEND_TIME_BIT, Buffer
 from kohort.records.layout import (
     ATTRIBUTES,
@@ -30,7 +29,7 @@ from kohort.records.layout import (
     SPAN_WIDTH,
     VALUE,
 )
-from kohort.records.scan import DEFAULT_TOTAL_BYTES, ScannedRecords, scan_batches, table_field
+from kohort.records.scan import ScannedRecords, table_field
 
 #: What was scanned, and the rows [start, stop) of it.
 Slice: TypeAlias = tuple[ScannedRecords, int, int]
@@ -94,49 +93,6 @@ class RecordColumns:
             row = until
 
 
-def decode_columns(
-    buffer: Buffer,
-    *,
-    start_offset: int = 0,
-    max_batch_bytes: int = DEFAULT_LIMIT_BYTES,
-    max_total_bytes: int = DEFAULT_TOTAL_BYTES,
-    check_crcs: bool = True,
-    with_keys: bool = True,
-    with_values: bool = True,
-    with_headers: bool = True,
-    kernels: KernelSet | None = None,
-) -> RecordColumns:
-    """Decode the records of every whole batch at `start_offset` or behind it.
-
-    Args:
-        buffer: batches one after the other; a partial last one is left for the next fetch.
-        start_offset: records in front of it are cut off; a fetch answers with whole batches.
-        max_batch_bytes: the most that one batch may decompress to.
-        max_total_bytes: decoding stops in front of the batch that would exceed this; the first is always taken.
-        check_crcs: whether each batch's CRC-32C is compared.
-        with_keys, with_values, with_headers: leave a column out where the caller does not ask for it.
-        kernels: the implementation to run; `None` takes the one that `KOHORT_KERNELS` or the installation chose.
-
-    Returns:
-        Columns that own their memory; the buffer may be reused. Read on at `next_offset`.
-
-    Raises:
-        CorruptRecordError: the first batch that is wanted is damaged, of an old format, or unfolds to more than
-            `max_batch_bytes`; a later one is left for the call that begins with it.
-    """
-    scanned = scan_batches(
-        buffer,
-        start_offset=start_offset,
-        max_batch_bytes=max_batch_bytes,
-        max_total_bytes=max_total_bytes,
-        check_crcs=check_crcs,
-        kernels=kernels,
-    )
-    return gather_columns(
-        [(scanned, 0, len(scanned))], with_keys=with_keys, with_values=with_values, with_headers=with_headers
-    )
-
-
 def gather_columns(
     slices: Sequence[Slice],
     *,
@@ -145,10 +101,10 @@ def gather_columns(
     with_headers: bool = True,
     allocate: Allocate = blank,
 ) -> RecordColumns:
-    """Gather rows of one scan or of several; at least one slice, 2 GiB of them at the most.
+    """Gather rows of one scan or of several into columns that own their memory.
 
     Args:
-        slices: in the order in which the rows are to stand.
+        slices: at least one, 2 GiB of them at the most, in the order in which the rows are to stand.
         with_keys, with_values, with_headers: leave a column out where the caller does not ask for it.
         allocate: makes the arrays that bytes are copied to; they are written as a whole.
     """

@@ -237,11 +237,13 @@ def scan_batches(
     """Find the records of every whole batch at `start_offset` or behind it.
 
     Args:
-        buffer, start_offset, max_batch_bytes, max_total_bytes, check_crcs, kernels: those of `decode_columns`.
+        buffer: batches one after the other; a partial last one is left for the next fetch. It must stay as it is for as
+            long as the result is used.
+        start_offset: records in front of it are cut off; a fetch answers with whole batches.
+        max_batch_bytes: the most that one batch may decompress to.
+        max_total_bytes: the scan stops in front of the batch that would exceed this; the first is always taken.
+        kernels: the implementation to run; `None` takes the one that `KOHORT_KERNELS` or the installation chose.
         allocate: makes the arrays that are filled, and those that batches are unfolded to.
-
-    Returns:
-        What was scanned; the buffer must stay as it is for as long as that is used.
 
     Raises:
         CorruptRecordError: the first batch that is wanted is damaged, of an old format, or unfolds to more than

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from itertools import chain
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from kohort.errors import CorruptRecordError
 from kohort.records.batch import Record, build_batch, iterate_records
 from kohort.records.choice import KernelSet, is_compiled, kernels_named
-from kohort.records.columns import decode_columns
+from support.record_columns import decode_columns
 
 from .strategies import CODECS, RECORDS, RUNS, with_body, with_right_crc
 
@@ -419,7 +420,7 @@ GUARDED = """
 import ctypes, mmap, random
 from kohort.records.batch import build_batch
 from kohort.records.choice import kernels_named
-from kohort.records.columns import decode_columns
+from support.record_columns import decode_columns
 from kohort.errors import CorruptRecordError
 
 PAGE = mmap.PAGESIZE
@@ -454,7 +455,9 @@ print(refused)
 @pytest.mark.skipif(not is_compiled(), reason="the kernels are not compiled")
 def test_compiled_kernels_read_no_byte_beyond_the_buffer() -> None:
     """Hostile batches lie against pages that may not be read: one byte too far ends the process."""
-    done = subprocess.run([sys.executable, "-c", GUARDED], capture_output=True, text=True, check=False, timeout=60)
+    environment = os.environ | {"PYTHONPATH": ":".join(sys.path)}
+    command = [sys.executable, "-c", GUARDED]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 1_000
 
