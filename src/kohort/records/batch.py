@@ -66,7 +66,6 @@ def build_batch(
 
     Args:
         records: at least one (key, value, timestamp_ms, headers).
-        compression: none, gzip, snappy, lz4 or zstd.
         level: of the codec; `None` means its usual one.
 
     Raises:

@@ -289,9 +289,7 @@ class CatalogFile:
     def write(self, change: CatalogChange) -> None:
         """Put a change in force, durably.
 
-        Raises:
-            StorageError: nothing has changed.
-            DiskFailedError: what has changed is unknown.
+        After a `StorageError` nothing has changed, after a `DiskFailedError` that is unknown.
         """
         catalog = self.catalog.changed(change)
         if not self._fs.volatile:

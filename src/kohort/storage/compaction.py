@@ -135,14 +135,10 @@ def plan_compaction(
 def compact(
     fs: FileSystem, plan: CompactionPlan, *, now_ms: int, is_stopped: Callable[[], bool] = lambda: False
 ) -> Compacted:
-    """Write the new segments; blocking, for a thread beside the log's owner.
-
-    Args:
-        now_ms: tombstones that expire by then are removed.
-        is_stopped: asked every `READ_BYTES`.
+    """Write the new segments, without tombstones that expired by `now_ms`; blocking.
 
     Raises:
-        CompactionStopped: `is_stopped` returned `True`.
+        CompactionStopped: `is_stopped`, which is asked every `READ_BYTES`, returned `True`.
         StorageError: the disk; the log is as it was.
     """
     keys = _collect_keys(fs, plan, is_stopped)

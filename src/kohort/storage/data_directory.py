@@ -133,10 +133,7 @@ def _parent(path: str) -> str:
 
 
 def load_identity(fs: FileSystem, directory: str, *, cluster_id: str | None = None, node_id: int = 1) -> Identity:
-    """Read `meta.properties`, or write it in a new directory.
-
-    Args:
-        cluster_id: for a new directory; `None` draws one.
+    """Read `meta.properties`, or write it in a new directory, with a drawn `cluster_id` if that is `None`.
 
     Raises:
         StorageError: made by Apache Kafka or by a newer kohort, or damaged, or of another cluster.
@@ -270,7 +267,7 @@ def remove_marker(fs: FileSystem, directory: str) -> None:
 
 
 def load_leader_epoch(fs: FileSystem, directory: str) -> int:
-    """Read the leader epoch of this directory's partitions, which the file has twice; 0 until a stop was not clean."""
+    """Read the leader epoch of the partitions, which the file has twice; 0 until a stop was not clean."""
     path = f"{directory}/{EPOCH_NAME}"
     if not fs.exists(path):
         return 0

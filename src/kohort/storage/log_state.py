@@ -65,7 +65,7 @@ class LogState:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> LogState:
-        """Read a state from `log.state` or a row of a clean stop; raise one of `_UNREADABLE` if it is damaged."""
+        """Read `log.state` or a row of a clean stop; raise one of `_UNREADABLE` if it is damaged."""
         state = cls(
             offset=document["offset"],
             epochs=tuple((epoch, offset) for epoch, offset in document["epochs"]),
@@ -132,10 +132,7 @@ def capture(log: PartitionLog) -> Captured:
 
 
 def write(fs: FileSystem, captured: Captured) -> list[tuple[Segment, SegmentFacts]]:
-    """Write the captured state; blocking, beside the log's owner.
-
-    Returns:
-        Closed segments whose indexes are in files by now; the owner tells them by `Segment.use_files`.
+    """Write the captured state; blocking. Return what the owner needs for `Segment.use_files`.
 
     Raises:
         StorageError: what was known before stays known, or a little more.

@@ -491,14 +491,10 @@ def keep_log_start(fs: FileSystem, folder: str, offset: int) -> None:
 
 
 def delete_before(log: PartitionLog, offset: int) -> list[str]:
-    """Delete the records before an offset; drop segments that have only such records.
-
-    Returns:
-        Files, as `PartitionLog.drop_expired` does.
+    """Delete the records before an offset; drop segments with only such records, return their files.
 
     Raises:
-        Refused: OFFSET_OUT_OF_RANGE above what consumers see, POLICY_VIOLATION where nothing but compaction lets
-            records go.
+        Refused: OFFSET_OUT_OF_RANGE above what consumers see, POLICY_VIOLATION where only compaction removes records.
         StorageError: a file could not be renamed; the records are deleted, and the file goes later.
     """
     if not log.config.is_deleted:

@@ -75,10 +75,8 @@ class Store:
     ) -> Store:
         """Lock a data directory, finish a crashed run's work, and open every partition.
 
-        Args:
-            settings: the broker's defaults of topic configs, by Kafka's names of topic configs.
-            cluster_id: for a new directory; `None` draws one.
-            node_id: for a new directory.
+        `settings`: the broker's defaults of topic configs. `cluster_id`, drawn if it is `None`, and `node_id` are those
+        of a new directory.
 
         Raises:
             StorageError: one sentence that says what is wrong and what to do.
@@ -116,7 +114,7 @@ class Store:
         return cls.open("/memory", settings=settings, cluster_id=cluster_id, node_id=node_id, fs=fs)
 
     def carry_out(self, plan: TopicPlan) -> None:
-        """Write a plan and put it in force, for callers that may wait for the disk. Raises as `settle` does."""
+        """Write a plan and put it in force, for callers that may wait for the disk; raise as `settle` does."""
         self.changes.write((plan,))
         self.changes.settle(plan)
 
@@ -134,10 +132,7 @@ class Store:
             self.changes.write(())
 
     def close(self, *, clean: bool = True) -> None:
-        """Close all logs, and unlock the directory.
-
-        Args:
-            clean: make everything durable and leave a marker, so that the next start is quick; `False` just stops.
+        """Close all logs, and unlock the directory; if `clean`, make the next start quick.
 
         Raises:
             DiskFailedError: the directory is let go without the marker.

@@ -286,11 +286,7 @@ class TopicChanges:
                     self._take_back(plan, why)
 
     def settle(self, plan: TopicPlan) -> None:
-        """Put a written plan in force; called by the owner.
-
-        Raises:
-            StorageError: the disk did not take it, and nothing has changed.
-        """
+        """Put a written plan in force; raise the `StorageError` of a plan that the disk refused."""
         if plan.failure is not None:
             raise plan.failure
         plan.settle(plan)
@@ -386,11 +382,7 @@ class TopicFolders:
         return f"{self._directory}/{topic}-{partition}"
 
     def make(self, entry: TopicEntry, first: int) -> None:
-        """Make the folders of partitions from `first` on, all or none; they are not durable yet.
-
-        Raises:
-            StorageError: no folder was made.
-        """
+        """Make the folders of partitions from `first` on, not durable yet; none after a `StorageError`."""
         made: list[str] = []
         try:
             for folder in entry.folders()[first:]:

@@ -347,9 +347,8 @@ class DiskFileSystem:
     def __init__(self, *, most_open: int | None = None, reads_only: bool = False) -> None:
         """Open the file system, for a broker or for a tool that only reads.
 
-        Args:
-            most_open: files that have a descriptor at once; `None`: half of those that the process may have.
-            reads_only: write nothing except the holder's name in locks, and not even that where writing is not allowed.
+        `most_open`: files that have a descriptor at once; `None`: half of those that the process may have.
+        `reads_only`: write nothing except the holder's name in locks, and not even that where it is not allowed.
         """
         self._reads_only = reads_only
         self.health = DiskHealth()

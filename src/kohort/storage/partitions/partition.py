@@ -262,9 +262,6 @@ class PartitionLog:
             max_bytes: the most to be had; with `at_least_one` the first batch is in it even if it is larger.
             up_to: the offset at which reading ends, usually the high watermark; `None`: the end of the log.
 
-        Returns:
-            In offset order. Empty if there is nothing yet.
-
         Raises:
             Refused: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE: what was there is damaged or gone.
             StorageError: a file has less than was written to it, or cannot be read.
@@ -294,10 +291,7 @@ class PartitionLog:
         return readable_end(self.holes, offset, end_offset) if self.holes else end_offset
 
     def replace(self, compacted: Segment, cleaned_path: str) -> list[int]:
-        """Replace segments by a compacted one with their offsets; readers go on with it.
-
-        Args:
-            cleaned_path: where its file lies; a rename makes it the segment's.
+        """Replace segments by a compacted one with their offsets, by a rename; readers go on with it.
 
         Returns:
             Base offsets of segments whose files are of no use any more once the rename is durable.
@@ -328,10 +322,7 @@ class PartitionLog:
             self._fs.remove(path)
 
     def drop_expired(self, now_ms: int) -> list[str]:
-        """Drop the segments that the topic's retention no longer keeps. Views in use stay valid.
-
-        Returns:
-            Their files, which are renamed by now and have to be removed.
+        """Drop the segments that retention no longer keeps; return their renamed files, to be removed.
 
         Raises:
             StorageError: a file could not be renamed; what was not let go is still there.
@@ -356,10 +347,7 @@ class PartitionLog:
         return gone
 
     def sync(self) -> int:
-        """Make everything that is appended so far durable; blocking, for a thread beside the owner's.
-
-        Returns:
-            The offset before which everything survives a crash; the owner hands it to `mark_durable`.
+        """Make all appended bytes durable; return their end for `mark_durable`. Blocking, for a thread.
 
         Raises:
             DiskFailedError: the log has failed and takes nothing more; the broker is to stop.

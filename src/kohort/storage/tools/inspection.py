@@ -102,11 +102,7 @@ class PartitionContent:
 
 
 def hold_offline(fs: FileSystem, directory: str) -> FileLock:
-    """Lock an existing data directory of kohort's against brokers.
-
-    Raises:
-        StorageError: there is none, or a broker works on it.
-    """
+    """Lock a data directory of kohort's; `StorageError` if there is none, or a broker works on it."""
     if not fs.exists(f"{directory}/{META_NAME}"):
         raise StorageError(f"{directory} is no data directory of kohort: it has no {META_NAME}")
     lock = data_directory.take_directory(fs, directory)
@@ -119,11 +115,7 @@ def hold_offline(fs: FileSystem, directory: str) -> FileLock:
 
 
 def inspect_directory(fs: FileSystem, directory: str) -> Iterator[PartitionContent]:
-    """Inspect every partition of the catalog, then folders of partitions that it does not know.
-
-    Raises:
-        StorageError: there is no catalog, or it cannot be read.
-    """
+    """Inspect every partition of the catalog, then folders of partitions that it does not know."""
     catalog = load_catalog(fs, directory)
     marker = data_directory.load_marker(fs, directory)
     ends = marker or {}

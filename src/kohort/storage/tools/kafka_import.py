@@ -202,7 +202,7 @@ def _is_data(header: BatchHeader) -> bool:
 
 
 def read_decisions(fs: FileSystem, folders: Iterable[str]) -> frozenset[int]:
-    """Read from the partitions of `DECISIONS_TOPIC` the producers with transactions that are to be committed."""
+    """Read from folders of `DECISIONS_TOPIC` the producers with transactions to be committed."""
     states = last_states(fs, folders).values()
     # The coordinator has decided: only the markers are missing.
     return frozenset(producer_id for producer_id, state in states if state == _PREPARE_COMMIT)
@@ -275,11 +275,7 @@ class Survey:
 
 
 def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
-    """Find the topics of log directories, without reading their files.
-
-    Raises:
-        StorageError: a directory is none of Kafka's, or a topic is not whole.
-    """
+    """Find the topics of Apache Kafka's log directories, each of them whole, without reading their files."""
     survey: Survey | None = None
     for source in sources:
         properties = (
@@ -330,7 +326,7 @@ def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
 
 
 def read_topic(fs: FileSystem, topic: FoundTopic, committed: frozenset[int] = frozenset()) -> None:
-    """Read every batch of a topic: numbers, damage, and transactions; `committed` is the result of `read_decisions`."""
+    """Read every batch of a topic: numbers, damage, transactions; `committed`: see `read_decisions`."""
     for partition, folder in topic.folders.items():
         next_offset = 0
         transactions = Transactions(committed, is_of_groups=topic.name == OFFSETS_TOPIC)
@@ -372,7 +368,6 @@ def take_over(
     Args:
         source_fs: the file system of the topics.
         configs: topic -> its configs, which a log directory does not have.
-        on_copied: told how many bytes more are copied.
 
     Raises:
         StorageError: the directory is in use, or the disk is full.

@@ -119,11 +119,7 @@ def repair(fs: FileSystem, directory: str, contents: Iterable[PartitionContent],
 
 
 def plan_catalog(fs: FileSystem, directory: str) -> Catalog:
-    """Build a catalog from the folders of a data directory that has lost its own.
-
-    Raises:
-        StorageError: a partition is missing, or folders of one name belong to different topics.
-    """
+    """Build a catalog from the folders of a data directory; `StorageError` if some are missing."""
     folders: dict[str, dict[int, str]] = {}
     for folder in fs.list_directory(directory):
         parts = split_folder_name(folder)
