@@ -206,8 +206,8 @@ def _span(config: LogConfig, now_ms: int) -> tuple[int, int]:
     """Return the earliest and the latest timestamp that a record may have."""
     if config.is_log_append_time:
         return -_INT64_MAX - 1, _INT64_MAX
-    latest_ms = now_ms + config.timestamp_after_max_ms
-    return now_ms - config.timestamp_before_max_ms, latest_ms if latest_ms < _INT64_MAX else _INT64_MAX
+    latest_ms = now_ms + config.message_timestamp_after_max_ms
+    return now_ms - config.message_timestamp_before_max_ms, latest_ms if latest_ms < _INT64_MAX else _INT64_MAX
 
 
 def _refusal(

@@ -343,6 +343,15 @@ def walk_segment(
         next_offset = header.next_offset
 
 
+def batches_in(fs: FileSystem, folder: str) -> Iterator[FoundBatch]:
+    """Yield the whole batches of all segments in a folder, whatever is between them."""
+    for name in fs.list_directory(folder):
+        base = segment_base(name)
+        for each in () if base is None else walk_segment(fs, f"{folder}/{name}", base):
+            if isinstance(each, FoundBatch):
+                yield each
+
+
 def _is_out_of_place(reader: BatchReader, position: int, header: BatchHeader, next_offset: int, limit: int) -> bool:
     """Whether a batch with an unexpected offset is out of place; no checksum covers the offset."""
     if header.base_offset < next_offset or header.next_offset > limit:

@@ -32,7 +32,7 @@ from kohort.storage.data_directory import META_NAME
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.recovery import keep_log_start, mark_sparse
 from kohort.storage.segments.segment import segment_base, segment_name
-from kohort.storage.tools.inspection import Damage, FoundBatch, walk_segment
+from kohort.storage.tools.inspection import Damage, FoundBatch, batches_in, walk_segment
 from kohort.storage.topicconfig import LogConfig
 
 # The transactions in a partition of Apache Kafka's: which of their records count.
@@ -212,11 +212,9 @@ def last_states(fs: FileSystem, folders: Iterable[str]) -> dict[bytes, tuple[int
     """Read the latest (producer id, state) of each transactional id, by its key."""
     states: dict[bytes, tuple[int, int]] = {}
     for folder in folders:
-        for name in fs.list_directory(folder):
-            base = segment_base(name)
-            for each in () if base is None else walk_segment(fs, f"{folder}/{name}", base):
-                if isinstance(each, FoundBatch) and not each.header.is_control:
-                    _note_decisions(states, each)
+        for batch in batches_in(fs, folder):
+            if not batch.header.is_control:
+                _note_decisions(states, batch)
     return states
 
 
