@@ -270,7 +270,7 @@ def test_records_that_are_given_up_before_their_first_broker(monkeypatch: pytest
 
     def give_up(self: ProducerMachine, error: Any, now_ms: int) -> None:
         del now_ms
-        self._homeless.drop_all(error)
+        self._unrouted.drop_all(error)
 
     monkeypatch.setattr(ProducerMachine, "_on_unreachable", give_up)
     assert law_that_finds(LONELY) == "BrokersAreAwaited"

@@ -141,7 +141,7 @@ class Day:
         context = None if self._server is None else self._server._context
         if context is None:
             return False
-        homes = self._server.runtime._homes  # type: ignore[union-attr]
+        homes = self._server.runtime._shard_logs  # type: ignore[union-attr]
         return bool(context.store.recovery.offline) or any(isinstance(home.shard, UnservedShard) for home in homes)
 
     async def _ensure_running(self, step: Callable[[], Awaitable[None]]) -> None:

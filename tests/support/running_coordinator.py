@@ -25,7 +25,7 @@ class RunningCoordinator:
             raise AssertionError(f"the coordinator failed: {error}")
 
         loop, clock = asyncio.get_running_loop(), SystemClock()
-        self.durability = Durability(loop, on_readable=lambda _: None, on_failure=fail, outage=DiskFull(clock))
+        self.durability = Durability(loop, on_readable=lambda _: None, on_failure=fail, disk_full=DiskFull(clock))
         self.runtime = Runtime(loop, clock, self.durability, on_failure=fail)
         topic = TopicFacts(name="t", topic_id=TopicId(bytes(16)), partition_count=1)
         self.runtime.start(settings or GroupSettings(), [log], TopicImage.of([topic], version=1))

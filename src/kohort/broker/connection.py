@@ -68,7 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         self.progress = 0
         #: Bytes received from the client.
         self.received_bytes = 0
-        #: Whether `Patience` waits for the rest of an incomplete request.
+        #: Whether `IdleTimeouts` waits for the rest of an incomplete request.
         self.is_watched = False
         #: Whether none of its requests was carried out yet.
         self._is_new = True
@@ -97,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self.software, self.told_intervals, self.cuts = "", dict[MemberKey, int](), dict[MemberKey, int]()
         self._holds: Final = HeldHeartbeats(self._replies)
         #: The last request that may come again.
-        self._repeat: CachedHeartbeat | None = None
+        self._cached: CachedHeartbeat | None = None
 
     # ---- asyncio's side
 
@@ -111,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(here, tuple):
             self.local_host = str(here[0])
         context = self._context
-        if not context.admission.enter(self):
+        if not context.connection_quotas.enter(self):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
@@ -125,12 +125,12 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._context.forget(self)
         self._context.member_connections.closed(self)
-        self._context.admission.leave(self)
+        self._context.connection_quotas.leave(self)
         # Keep this order: the waiting fetches show until when the member has read, and `forget` comes after them.
         self._replies.abandon()
         self._output.clear()
-        self._context.listening.forget(self)
-        self._repeat = None
+        self._context.membership_updates.forget(self)
+        self._cached = None
         self.input.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -228,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
     def _schedule_turn(self) -> None:
         if not self._has_turn and self._transport is not None:
             self._has_turn = True
-            self._context.passes.ask(self)
+            self._context.fair_queue.ask(self)
 
     def take_turn(self) -> None:
         """Write ready answers or handle buffered requests; called once per scheduled turn."""
@@ -245,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_handling = True
         self._context.watch.enter()
         try:
-            if self._repeat is not None and self._is_reading and self._take_repeat(self._repeat):
+            if self._cached is not None and self._is_reading and self._take_cached(self._cached):
                 return
             is_blocked = self._handle_buffered()
         except (RemoteProtocolError, UnicodeDecodeError, struct_error) as why:
@@ -276,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
         Returns:
             `True` if something other than missing bytes stopped it.
         """
-        received, passes = self.input, self._context.passes
+        received, passes = self.input, self._context.fair_queue
         position, have, view = 0, received.have, received.view
         is_blocked, needed, bytes_left = False, 0, BYTES_PER_TURN
         while have - position >= 4:
@@ -311,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
         received.discard(position)
         if position and self._is_new:
             self._is_new = False
-            self._context.admission.prove(self)
+            self._context.connection_quotas.prove(self)
         if received.have and not self.is_watched:
             self._context.idle_timeouts.expect_rest(self)
         if needed <= len(view):
@@ -319,12 +319,12 @@ class Connection(asyncio.BufferedProtocol):
             return is_blocked
         return not self._make_room(needed)
 
-    def _take_repeat(self, repeat: CachedHeartbeat) -> bool:
-        """Carry out the received bytes if they are exactly `repeat`; `False` if they have to be parsed."""
+    def _take_cached(self, cached: CachedHeartbeat) -> bool:
+        """Carry out the received bytes if they are exactly `cached`; `False` if they have to be parsed."""
         received = self.input
-        if received.have != repeat.size or self._is_write_paused or self._is_finishing:
+        if received.have != cached.size or self._is_write_paused or self._is_finishing:
             return False
-        done = repeat.carry_out(self, received.view, self._replies)
+        done = cached.carry_out(self, received.view, self._replies)
         if done is None:
             return False
         received.have = 0
@@ -361,13 +361,13 @@ class Connection(asyncio.BufferedProtocol):
         request = Request(self, route, correlation_id, client_id)
         context.watch.during = route.name
         answer = route.handle(context, request, message)
-        if request.standing is not None and len(frame) <= LONGEST_REPEAT_BYTES:
-            self._repeat = CachedHeartbeat(frame, request, request.standing)
+        if request.repeatable is not None and len(frame) <= LONGEST_REPEAT_BYTES:
+            self._cached = CachedHeartbeat(frame, request, request.repeatable)
         if answer is None:
             if route.keeps_request:
                 request.kept_bytes = len(frame)
             self._replies.add(request)
-            if request.beat is not None and request.is_open:
+            if request.heartbeat is not None and request.is_open:
                 self._holds.add(request)
         # An earlier request is unanswered: this answer waits for its turn.
         elif len(self._replies) or route.has_parts:

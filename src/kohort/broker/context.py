@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kohort.broker.batch_validation import BatchValidation
-from kohort.broker.connections.idle_timeouts import Patience, WatchedConnection
+from kohort.broker.connections.idle_timeouts import IdleTimeouts, WatchedConnection
 from kohort.broker.connections.memberconnections import MemberConnections
 from kohort.broker.connections.request import Request
 from kohort.broker.fetch.fetchsessions import FetchSessions, trim_heap
@@ -53,7 +53,7 @@ class BrokerContext:
         broker_configs: BrokerConfigs,
         leadership: Leadership,
         durability: Durability,
-        outage: DiskFull,
+        disk_full: DiskFull,
         purgatory: Purgatory,
         runtime: Coordination,
         watch: LoopWatch | None = None,
@@ -75,28 +75,28 @@ class BrokerContext:
         self.purgatory: Final = purgatory
         self.runtime: Final = runtime
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
-        self.slices: Final = CooperativeWork(loop)
-        self.passes: Final = FairQueue(loop)
+        self.cooperative_work: Final = CooperativeWork(loop)
+        self.fair_queue: Final = FairQueue(loop)
         self.answer_memory: Final = AnswerMemory(loop, store.fs.held)
         self.cold_reads: Final = BlockingWork(loop, threads=COLD_READERS, name="kohort-read")
         #: One batch at a time: its decompressed records may be long.
         self.unfolding: Final = BlockingWork(loop, threads=1, name="kohort-unfold")
-        self.preparation: Final = BatchValidation(loop)
+        self.batch_validation: Final = BatchValidation(loop)
         self.producer_expiry: Final = ProducerExpiry(loop, store, clock, limit=MOST_PRODUCERS)
         self.removals: Final = removals or FileRemovals(loop, store.fs)
-        self.outage: Final = outage
+        self.disk_full: Final = disk_full
         self.new_topics: Final = TopicRate(clock, settings.values["auto.create.topics.per.minute"])
         self.producer_ids: Final = ProducerIds(lambda then, done: cluster.work.ask([cluster.producer_ids(then, done)]))
         per_host = settings.values["max.connections.per.ip"]
-        self.admission: Final = ConnectionQuotas(loop.time, limit=most_connections, limit_per_host=per_host)
+        self.connection_quotas: Final = ConnectionQuotas(loop.time, limit=most_connections, limit_per_host=per_host)
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
         self.parked: Final = ParkedBytes(settings.values["queued.max.request.bytes"])
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
         self.delayed_heartbeats = DelayedHeartbeats(settings.values, clock)
-        self.listening = MembershipUpdates(runtime, purgatory.tell_member)
+        self.membership_updates = MembershipUpdates(runtime, purgatory.tell_member)
         self._last_connection_number, self.connections = 0, set[WatchedConnection]()
         idle_ms = settings.values["connections.max.idle.ms"]
-        self.idle_timeouts: Final = Patience(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
+        self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
 

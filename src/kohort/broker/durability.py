@@ -59,12 +59,12 @@ class Durability:
         *,
         on_readable: Callable[[PartitionLog], None],
         on_failure: Callable[[Exception], None],
-        outage: DiskFull,
+        disk_full: DiskFull,
     ) -> None:
         """Create the scheduler of syncs.
 
         `on_readable`: called with a log of which consumers may see more; `on_failure`: called when a sync fails.
-        `outage` is told of appends that the disk refuses, and of those that it takes.
+        `disk_full` is told of appends that the disk refuses, and of those that it takes.
         """
         self._loop: Final = loop
         self._on_readable: Final = on_readable
@@ -74,7 +74,7 @@ class Durability:
         self._waiting: Final[dict[PartitionLog, deque[tuple[int, Callable[[], None]]]]] = {}
         #: Log -> when its oldest unsynced record has waited for as long as its topic allows.
         self._timers: Final[dict[PartitionLog, asyncio.TimerHandle]] = {}
-        self._outage: Final = outage
+        self._disk_full: Final = disk_full
         #: Logs whose last sync could not begin -> when it is tried again.
         self._postponed: Final[dict[PartitionLog, asyncio.TimerHandle]] = {}
         self._jobs: Final[SimpleQueue[PartitionLog | None]] = SimpleQueue()
@@ -92,10 +92,10 @@ class Durability:
         try:
             appended = log.append(batches, now_ms=now_ms, validate=validate)
         except StorageError as why:
-            self._outage.refused(log.name, why, size_bytes=_size_of(batches))
+            self._disk_full.refused(log.name, why, size_bytes=_size_of(batches))
             raise
-        if self._outage.is_open:
-            self._outage.took(_size_of(batches))
+        if self._disk_full.is_open:
+            self._disk_full.took(_size_of(batches))
         if log.needs_sync:
             self._sync(log)
         elif log not in self._timers and (within_ms := log.sync_within_ms) is not None:

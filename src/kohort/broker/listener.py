@@ -109,7 +109,7 @@ class Listener:
         # Connections that are closed for new ones, and those without a transport yet, still have their descriptors.
         # With more of them at once the process would have none left for its files.
         # One is always accepted, since silent connections are closed for it.
-        room = self._context.admission.limit - len(self._accepted)
+        room = self._context.connection_quotas.limit - len(self._accepted)
         for _ in range(max(1, min(ACCEPTED_AT_ONCE, room))):
             try:
                 accepted, _address = listening.accept()

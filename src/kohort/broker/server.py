@@ -221,7 +221,7 @@ class Server:
         context.producer_expiry.stop()
         context.removals.stop()
         context.answer_memory.stop()
-        context.preparation.stop()
+        context.batch_validation.stop()
         context.durability.stop()
         context.cold_reads.stop()
         context.unfolding.stop()
@@ -251,11 +251,11 @@ class Server:
         purgatory = Purgatory(loop)
         # The failure may come from a thread: of a sync, or of a change of topics.
         store.fs.health.on_failure = lambda failure: self._post(loop, failure)
-        outage = DiskFull(clock)
-        durability = Durability(loop, on_readable=purgatory.notify, on_failure=self._fail, outage=outage)
+        disk_full = DiskFull(clock)
+        durability = Durability(loop, on_readable=purgatory.notify, on_failure=self._fail, disk_full=disk_full)
         journal = Journal(limit=settings.values["journal.ring.rows"])
         runtime = self._runtime = Runtime(loop, clock, durability, on_failure=self._fail, journal=journal)
-        runtime.room.most = settings.values["max.groups"]
+        runtime.group_limit.most = settings.values["max.groups"]
         broker_configs = BrokerConfigs(settings, store.changes)
         cluster = Cluster(store, settings)
         self._start_journal(cluster, durability, journal)
@@ -283,7 +283,7 @@ class Server:
             broker_configs=broker_configs,
             leadership=Leadership(settings),
             durability=durability,
-            outage=outage,
+            disk_full=disk_full,
             purgatory=purgatory,
             runtime=runtime,
             watch=self._watch,

@@ -16,8 +16,8 @@ from kohort.base.clock import Clock
 
 if TYPE_CHECKING:
     from kohort.client.consumer.fetch.fetch_handler import FetchHandler
-    from kohort.client.producer.buffer_pool import AnyRoom
-    from kohort.client.producer.core.sender import Tally
+    from kohort.client.producer.buffer_pool import AnyBufferPool
+    from kohort.client.producer.core.sender import ProducerCounters
 
 
 _HEARTBEATS: Final = ("CONSUMER_GROUP_HEARTBEAT", "HEARTBEAT", "JOIN_GROUP", "SYNC_GROUP")
@@ -45,20 +45,20 @@ def consumer_metrics(traffic: Traffic, handler: FetchHandler, rebalances: int) -
     }
 
 
-def producer_metrics(traffic: Traffic, tally: Tally, room: AnyRoom) -> dict[str, float]:
+def producer_metrics(traffic: Traffic, counters: ProducerCounters, pool: AnyBufferPool) -> dict[str, float]:
     """Return the counters of a producer."""
-    batches = max(1, tally.sent_batches)
+    batches = max(1, counters.sent_batches)
     return {
         **traffic.metrics(),
         **traffic.of("produce", ["PRODUCE"]),
         **traffic.throttling("produce", ["PRODUCE"]),
-        "record-send-total": tally.sent_records,
-        "record-error-total": tally.failed_records,
-        "record-retry-total": tally.retried_records,
-        "batch-size-avg": tally.sent_bytes / batches,
-        "records-per-batch-avg": tally.sent_records / batches,
-        "buffer-total-bytes": room.limit_bytes,
-        "buffer-available-bytes": max(0, room.limit_bytes - room.held_bytes),
+        "record-send-total": counters.sent_records,
+        "record-error-total": counters.failed_records,
+        "record-retry-total": counters.retried_records,
+        "batch-size-avg": counters.sent_bytes / batches,
+        "records-per-batch-avg": counters.sent_records / batches,
+        "buffer-total-bytes": pool.limit_bytes,
+        "buffer-available-bytes": max(0, pool.limit_bytes - pool.held_bytes),
     }
 
 
@@ -94,17 +94,9 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-# The counters of one client's connections: requests, bytes, latencies, throttling.
-#
-# Laws: they count requests, never records. They are written where the driver runs, and read from anywhere, each number
-# by
-# itself. An average is one over the client's whole life.
-# Source: the metrics of Kafka's clients.
-
-
 @dataclass(slots=True, eq=False)
-class Calls:
-    """The answered requests of one API; milliseconds."""
+class ApiCounters:
+    """The counters of the answered requests of one API; milliseconds."""
 
     count: int = 0
     latency_ms: int = 0
@@ -114,7 +106,7 @@ class Calls:
     #: Time of the latest answer; `None` before the first.
     answered_ms: int | None = None
 
-    def add(self, other: Calls) -> None:
+    def add(self, other: ApiCounters) -> None:
         """Add the counts of another API."""
         self.count += other.count
         self.latency_ms += other.latency_ms
@@ -126,7 +118,11 @@ class Calls:
 
 
 class Traffic:
-    """The counters of one client."""
+    """The counters of one client's connections.
+
+    Laws: they count requests, never records. They are written where the driver runs, and read from anywhere, each
+    number by itself.
+    """
 
     def __init__(self, clock: Clock) -> None:
         #: Returns the time by which latencies are measured.
@@ -138,7 +134,7 @@ class Traffic:
         self._sent = 0
         self._in_flight = 0
         #: API -> its answered requests.
-        self._calls: dict[str, Calls] = {}
+        self._calls: dict[str, ApiCounters] = {}
 
     def on_opened(self) -> None:
         """Count an opened connection."""
@@ -162,7 +158,7 @@ class Traffic:
         self._bytes_in += size
         calls = self._calls.get(api)
         if calls is None:
-            calls = self._calls[api] = Calls()
+            calls = self._calls[api] = ApiCounters()
         now_ms = self.now_ms()
         took_ms = now_ms - sent_ms
         calls.count += 1
@@ -202,8 +198,8 @@ class Traffic:
         answered_ms = self._sum(apis).answered_ms
         return -1.0 if answered_ms is None else (self.now_ms() - answered_ms) / 1000
 
-    def _sum(self, apis: Iterable[str]) -> Calls:
-        total = Calls()
+    def _sum(self, apis: Iterable[str]) -> ApiCounters:
+        total = ApiCounters()
         for api in apis:
             found = self._calls.get(api)
             if found is not None:
@@ -211,7 +207,7 @@ class Traffic:
         return total
 
 
-def latencies(name: str, calls: Calls) -> dict[str, float]:
+def latencies(name: str, calls: ApiCounters) -> dict[str, float]:
     """Return average and maximum of the milliseconds from a request to its answer."""
     average = calls.latency_ms / calls.count if calls.count else 0.0
     return {f"{name}-latency-avg": average, f"{name}-latency-max": calls.latency_max_ms}

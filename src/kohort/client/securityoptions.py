@@ -182,8 +182,17 @@ def _login(values: Mapping[str, Any], protocol: str) -> SaslSettings:
     if login is not None and login.is_scram != (mechanism in _SCRAM):
         raise ConfigError(f"the login module in sasl.jaas.config is not that of sasl.mechanism {mechanism}")
     if mechanism == "PLAIN" and not protocol.endswith("SSL"):
-        _warn(f"security.protocol is {protocol}: the password of PLAIN can be read on its way; use SASL_SSL")
-    return _with_password(mechanism, login or Login(**_given_login(values, mechanism)))
+        import logging
+
+        text = "security.protocol is %s: the password of PLAIN can be read on its way; use SASL_SSL"
+        logging.getLogger("kohort.client").warning(text, protocol)
+    if login is None:
+        for name in ("sasl.username", "sasl.password"):
+            if values[name] is None:
+                raise ConfigError(f"{name} is needed for {mechanism}")
+        is_scram = mechanism in _SCRAM
+        login = Login(is_scram=is_scram, username=values["sasl.username"], password=values["sasl.password"])
+    return _with_password(mechanism, login)
 
 
 def _bearer(values: Mapping[str, Any], provider: Callable[[], object] | None) -> SaslSettings:
@@ -193,17 +202,6 @@ def _bearer(values: Mapping[str, Any], provider: Callable[[], object] | None) ->
         if values[name] is not None:
             raise ConfigError(f"{name} is not for OAUTHBEARER: the token says who the user is")
     return SaslSettings(mechanism="OAUTHBEARER", token_provider=provider)
-
-
-def _given_login(values: Mapping[str, Any], mechanism: str) -> dict[str, Any]:
-    for name in ("sasl.username", "sasl.password"):
-        if values[name] is None:
-            raise ConfigError(f"{name} is needed for {mechanism}")
-    return {
-        "is_scram": mechanism in _SCRAM,
-        "username": values["sasl.username"],
-        "password": values["sasl.password"],
-    }
 
 
 def _with_password(mechanism: str, login: Login) -> SaslSettings:
@@ -220,9 +218,3 @@ def _with_password(mechanism: str, login: Login) -> SaslSettings:
         password=login.password,
         extensions={"tokenauth": "true"} if login.has_token else {},
     )
-
-
-def _warn(text: str) -> None:
-    import logging
-
-    logging.getLogger("kohort.client").warning("%s", text)

@@ -125,22 +125,6 @@ def _leave(known: Known, command: commands.LeaveGroup, settings: GroupSettings, 
     return decide_leave(group, command, settings, now_ms=now_ms, groups=groups)
 
 
-def _alter_configs(known: Known, command: admin.AlterGroupConfigs, _: GroupSettings, now_ms: int) -> Decision:
-    return config_changes.decide_alter(known.groups, command, known.settings, known.timers, now_ms=now_ms)
-
-
-def _describe_configs(known: Known, command: admin.DescribeGroupConfigs, _: GroupSettings, __: int) -> Decision:
-    return config_changes.decide_describe_configs(known.groups, command, known.settings)
-
-
-def _disconnected(known: Known, command: commands.MemberDisconnected, settings: GroupSettings, now_ms: int) -> Decision:
-    return liveness.decide_disconnected(known.groups, command, settings, known.timers, now_ms=now_ms)
-
-
-def _topics_changed(known: Known, command: commands.TopicsChanged, _: GroupSettings, now_ms: int) -> Decision:
-    return target.decide_topics_changed(known.groups, command, known.settings_for, now_ms=now_ms)
-
-
 def _with_settings(decide: Callable[..., Decision]) -> Callable[..., Decision]:
     """Adapt a function that takes the groups, the command, the settings and the time."""
     return lambda known, command, settings, now_ms: decide(known.groups, command, settings, now_ms=now_ms)
@@ -173,15 +157,24 @@ DECIDE: Final[dict[type[commands.Command], Callable[..., Decision]]] = {
     ),
     admin.SubmitMoves: _with_settings(moves.decide_submit),
     admin.DescribeMoves: _of_groups(moves.decide_describe_moves),
-    admin.AlterGroupConfigs: _alter_configs,
-    admin.DescribeGroupConfigs: _describe_configs,
+    # Configs are checked against the broker's settings, not those of the group.
+    admin.AlterGroupConfigs: lambda known, command, _, now_ms: config_changes.decide_alter(
+        known.groups, command, known.settings, known.timers, now_ms=now_ms
+    ),
+    admin.DescribeGroupConfigs: lambda known, command, *_: config_changes.decide_describe_configs(
+        known.groups, command, known.settings
+    ),
     admin.ListGroupConfigs: _of_groups(config_changes.decide_list_configs),
-    commands.TopicsChanged: _topics_changed,
+    commands.TopicsChanged: lambda known, command, _, now_ms: target.decide_topics_changed(
+        known.groups, command, known.settings_for, now_ms=now_ms
+    ),
     commands.LogsMeasured: _with_settings(decide_measured),
     commands.TargetComputed: _with_settings(async_assignor.decide_computed),
     commands.PrepareAssignment: _with_settings(decide_prepare),
     commands.InstallAssignment: _with_settings(decide_install),
-    commands.MemberDisconnected: _disconnected,
+    commands.MemberDisconnected: lambda known, command, settings, now_ms: liveness.decide_disconnected(
+        known.groups, command, settings, known.timers, now_ms=now_ms
+    ),
     commands.WatchMember: _with_settings(membership_updates.decide_watch),
 }
 

@@ -19,7 +19,7 @@ from kohort.coordinator.configs import GROUP_CONFIGS, LONGEST_TEXT, configs_in, 
 from kohort.coordinator.consumer.assignment.batching_window import assignment_key, target_due_ms
 from kohort.coordinator.consumer.assignment.target import decide_forced
 from kohort.coordinator.consumer.reconciliation.move_throttle import change_pace
-from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
+from kohort.coordinator.decision import Additions, Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.liveness import longest_interval_ms, settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records.types import GroupConfigsForgotten, GroupConfigsSet, Record
@@ -229,7 +229,7 @@ def _change_classic_mode(draft: PendingDecision, old: GroupSettings, new: GroupS
 
 def decide_consumer_mode(
     groups: GroupsState, group: ConsumerGroup, old: GroupSettings, new: GroupSettings, *, now_ms: int
-) -> tuple[list[Record], list[Effect]]:
+) -> Additions:
     """Decide the effects of a change from `old` to `new` settings on offline and waiting members."""
     group_id, clock = group.group_id, groups.clocks.get(group.group_id)
     records: list[Record] = []

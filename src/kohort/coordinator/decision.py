@@ -120,6 +120,8 @@ class MeasureLogs:
 
 
 Effect = Reply | Arm | Disarm | ComputeTarget | MeasureLogs
+#: Records and effects that one rule adds to a decision.
+Additions = tuple[list[Record], list[Effect]]
 
 
 @dataclass(frozen=True, slots=True)

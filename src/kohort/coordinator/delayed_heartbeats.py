@@ -17,7 +17,7 @@ rebalance).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, TypeGuard
+from typing import Final
 
 from kohort.coordinator import commands, model
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Done, Heartbeat
@@ -93,15 +93,15 @@ def check_epoch(member: model.ConsumerMember, command: ConsumerGroupHeartbeat) -
     epoch, owned = command.member_epoch, command.topic_partitions
     if epoch > member.member_epoch:
         why = f"a larger epoch ({epoch}) than the coordinator knows ({member.member_epoch})"
-    elif 0 < member.known_epoch <= epoch if owned is None else _has_missed_answer(member, epoch, owned):
+    elif (
+        0 < member.known_epoch <= epoch
+        if owned is None
+        else epoch == member.previous_member_epoch and _is_held(owned, member)
+    ):
         return
     else:
         why = f"a smaller epoch ({epoch}) than the coordinator knows ({member.member_epoch})"
     raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, f"the member has {why}; it has to give up its partitions and rejoin")
-
-
-def _has_missed_answer(member: model.ConsumerMember, epoch: int, owned: commands.Partitions) -> bool:
-    return epoch == member.previous_member_epoch and _is_held(owned, member)
 
 
 def _is_held(owned: commands.Partitions, member: model.ConsumerMember) -> bool:
@@ -155,15 +155,7 @@ HOLDS_PER_SESSION: Final = 4
 SOON_MS: Final = 100
 SOON_PARTS: Final = 32
 #: Records that change nothing but holds, watches and delivered messages.
-RECORDS: Final = (
-    HeartbeatHeld,
-    HeartbeatReleased,
-    ListAwaited,
-    AssignmentTold,
-    MemberHeard,
-    MemberWatched,
-    WatchEnded,
-)
+RECORDS: Final = (HeartbeatHeld, HeartbeatReleased, ListAwaited, AssignmentTold, MemberHeard, MemberWatched, WatchEnded)
 #: Records that hold only for a response that is sent.
 _OF_ANSWERS: Final = (ListAwaited, AssignmentTold)
 
@@ -401,8 +393,4 @@ def _lists_all(groups: model.GroupsState, decision: Decision, command: ConsumerG
 
 def without_life(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
     """Remove the session deadlines from the effects of an unsolicited response: it is no sign of life."""
-    return tuple(effect for effect in effects if not _is_session(effect))
-
-
-def _is_session(effect: Effect) -> TypeGuard[Arm]:
-    return isinstance(effect, Arm) and effect.key.kind == "session"
+    return tuple(effect for effect in effects if not (isinstance(effect, Arm) and effect.key.kind == "session"))

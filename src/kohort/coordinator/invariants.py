@@ -194,11 +194,10 @@ def epochs_of(groups: GroupsState, group_ids: Iterable[str] | None = None) -> di
     `group_ids` `None` means every group.
     """
     found = groups.consumer if group_ids is None else (each for each in group_ids if each in groups.consumer)
-    return {group_id: _epochs_of(groups.consumer[group_id]) for group_id in found}
-
-
-def _epochs_of(group: ConsumerGroup) -> tuple[int, dict[str, int]]:
-    return group.epoch, {member.member_id: member.member_epoch for member in group.members.values()}
+    return {
+        group.group_id: (group.epoch, {each.member_id: each.member_epoch for each in group.members.values()})
+        for group in map(groups.consumer.__getitem__, found)
+    }
 
 
 def _fail(group: ConsumerGroup, law: str, why: str) -> InvariantViolation:
@@ -213,13 +212,9 @@ def _fail(group: ConsumerGroup, law: str, why: str) -> InvariantViolation:
     return InvariantViolation(f"{law}: group {group.group_id}: {why}", story)
 
 
-def _text(partitions: Mapping[TopicId, object]) -> str:
-    shown = (f"{format_topic_id(topic_id)[:4]} {sorted(_ints(found))}" for topic_id, found in partitions.items())
+def _text(partitions: Mapping[TopicId, Iterable[int]]) -> str:
+    shown = (f"{format_topic_id(topic_id)[:4]} {sorted(found)}" for topic_id, found in partitions.items())
     return "{" + ", ".join(shown) + "}"
-
-
-def _ints(found: object) -> list[int]:
-    return list(found) if isinstance(found, (dict, tuple)) else []
 
 
 def check_type(group: ConsumerGroup) -> None:

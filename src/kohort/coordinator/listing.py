@@ -63,10 +63,7 @@ def _listed(groups: model.GroupsState, settings_for: Callable[[str], GroupSettin
         yield admin.ListedGroup(group_id=group_id, protocol_type="consumer", state=state, group_type=CONSUMER)
     for group_id, classic in groups.classic.items():
         yield admin.ListedGroup(
-            group_id=group_id,
-            protocol_type=classic.protocol_type or "",
-            state=classic.state.value,
-            group_type=CLASSIC,
+            group_id=group_id, protocol_type=classic.protocol_type or "", state=classic.state.value, group_type=CLASSIC
         )
     for group_id in {**groups.offsets, **groups.pending_offsets}:
         if group_id not in groups.consumer and group_id not in groups.classic:

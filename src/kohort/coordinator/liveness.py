@@ -48,11 +48,8 @@ def longest_interval_ms(settings: GroupSettings) -> int:
 def settled_interval_ms(settings: GroupSettings, member_count: int, proposed_ms: int, *, since_cut_ms: int = -1) -> int:
     """Return the heartbeat interval of a member at its target.
 
-    Args:
-        settings: of the group.
-        member_count: members of the group, all of which heartbeat.
-        proposed_ms: the interval that the member proposes; 0 and less: none.
-        since_cut_ms: how long ago a request of its client ended the hold of a heartbeat; below 0: none did.
+    `proposed_ms`: the interval that the member proposes; 0 and less: none. `since_cut_ms`: how long ago a request of
+    its client ended the hold of a heartbeat; below 0: none did.
     """
     interval_ms = settings.group_consumer_heartbeat_interval_ms
     # The common case first: every heartbeat comes here.
@@ -85,7 +82,8 @@ def pending_interval_ms(
         return settled_ms
     if is_pushed:
         short_ms = max(short_ms, HELD_STEP_MS)
-    settled = settled_count(group)
+    # Members have their whole target only by one that is as new as the group.
+    settled = members - len(group.behind) if group.target_epoch == group.epoch else 0
     pending = max(1, members - settled)
     ordinary_ms = settled_interval_ms(settings, members, -1)
     left = max(1, settings.group_heartbeat_rate_max - settled * 1000 // ordinary_ms)
@@ -100,11 +98,6 @@ def waiting_interval_ms(settings: GroupSettings, member_count: int, proposed_ms:
     """
     settled_ms = settled_interval_ms(settings, member_count, proposed_ms)
     return min(settled_ms, max(HELD_STEP_MS, left_ms - HELD_STEP_MS, 2 * left_ms // 3))
-
-
-def settled_count(group: model.ConsumerGroup) -> int:
-    """Return the number of members that have their whole target, if it is as new as the group."""
-    return len(group.members) - len(group.behind) if group.target_epoch == group.epoch else 0
 
 
 # Removal of a member after its connection closed without a leave, before its session ends.

@@ -12,7 +12,7 @@ from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicGroup, Class
 from kohort.coordinator.commands import ClassicMemberFacts, JoinGroup, JoinGroupReply
 from kohort.coordinator.consumer import apply, tombstones, validation
 from kohort.coordinator.consumer.assignment import batching_window, target
-from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey, TimerKind
+from kohort.coordinator.decision import Additions, Arm, Decision, Disarm, Effect, Reply, TimerKey, TimerKind
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
@@ -458,7 +458,7 @@ def decide_succession(
     return Decision((*ended.records, *joined.records), (*ended.effects, *joined.effects))
 
 
-def build_end(group: ConsumerGroup) -> tuple[list[facts.Record], list[Effect]]:
+def build_end(group: ConsumerGroup) -> Additions:
     """Build the end of a KIP-848 group with its members."""
     group_id = group.group_id
     effects: list[Effect] = [Disarm(batching_window.assignment_key(group_id))]

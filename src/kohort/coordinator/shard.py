@@ -72,10 +72,7 @@ class Shard:
         self.timers: Final[TimerTable[TimerKey]] = TimerTable()
         #: State, settings, timers and topics together, for the functions that decide.
         self._known: Final = Known(
-            settings=settings,
-            settings_of=self._settings_of,
-            groups=self.groups,
-            timers=self.timers,
+            settings=settings, settings_of=self._settings_of, groups=self.groups, timers=self.timers
         )
         #: Work decided to be done outside of this shard that the shell has not taken yet.
         self._errands: Final[list[ComputeTarget | MeasureLogs]] = []

@@ -393,7 +393,7 @@ class Socket:
         """Add a request that is carried out; its answer is there, or follows."""
         self._replies.add(request)
         self._open.append(request)
-        if request.beat is not None and request.is_open:
+        if request.heartbeat is not None and request.is_open:
             self._holds.add(request)
 
     def on_reply(self) -> None:
@@ -447,7 +447,7 @@ class Socket:
         is_behind = False
         held = 0
         for request in reversed(self._open):
-            if request.is_open and request.beat is not None:
+            if request.is_open and request.heartbeat is not None:
                 held += 1
                 if is_behind and not request.is_unordered:
                     why = f"{request.correlation_id} is held, and what was asked behind it is ready"

@@ -153,7 +153,7 @@ class SimulatedRuntime(Runtime):
             entries = log.entries()
             living, mirror = fold(entries, settings, build=build), fold(entries, settings)
             self.homes.append(Home(index, living, mirror, log, clock_offset_ms=self._own_clock.offset_ms))
-        self._homes[:] = self.homes
+        self._shard_logs[:] = self.homes
         for home in self.homes:
             self._observer.on_restart(home)
             self._tell_topics(home)

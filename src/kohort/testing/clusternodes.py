@@ -123,7 +123,7 @@ class NodeCoordination:
         # All brokers share these.
         self.journal: Final = runtime.journal
         self.reads: Final = runtime.reads
-        self.room: Final = runtime.room
+        self.group_limit: Final = runtime.group_limit
         self.shard_count: Final = runtime.shard_count
         self.next_token: Final = runtime.next_token
         self.begin_to_read: Final = runtime.begin_to_read
@@ -200,9 +200,9 @@ class ClusterNode:
         #: `None` until the first start.
         self.leadership: NodeLeadership | None = None
         #: The policy by which its heartbeats are held; `None`: that of its settings.
-        self.pushing: DelayedHeartbeats | None = None
+        self.delayed_heartbeats: DelayedHeartbeats | None = None
         #: The part that sends members updates by fetches; `None`: the broker's own.
-        self.listening: Callable[[Coordination, Callable[[MemberKey], None]], MembershipUpdates] | None = None
+        self.membership_updates: Callable[[Coordination, Callable[[MemberKey], None]], MembershipUpdates] | None = None
         self._listener: Listener | None = None
 
     async def start(self, host: str, port: int) -> None:
@@ -221,16 +221,16 @@ class ClusterNode:
             broker_configs=shared.broker_configs,
             leadership=leadership,
             durability=shared.durability,
-            outage=shared.outage,
+            disk_full=shared.disk_full,
             purgatory=shared.purgatory,
             runtime=NodeCoordination(self.brokers.runtime, leadership),
             removals=shared.removals,
         )
         shared.broker_configs.follow(settings)
-        if self.pushing is not None:
-            context.delayed_heartbeats = self.pushing
-        if self.listening is not None:
-            context.listening = self.listening(context.runtime, shared.purgatory.tell_member)
+        if self.delayed_heartbeats is not None:
+            context.delayed_heartbeats = self.delayed_heartbeats
+        if self.membership_updates is not None:
+            context.membership_updates = self.membership_updates(context.runtime, shared.purgatory.tell_member)
         listener = Listener(context)
         await listener.start(listening)
         self.leadership, self._listener = leadership, listener

@@ -71,12 +71,12 @@ class Clients:
     @property
     def held(self) -> int:
         """Heartbeats that the coordinator holds."""
-        return sum(len(home.shard.all_held()) for home in self.context.runtime._homes)
+        return sum(len(home.shard.all_held()) for home in self.context.runtime._shard_logs)
 
     def deadline(self, member_id: str) -> int:
         """When the hold of a member's heartbeat ends, ms."""
         runtime = self.context.runtime
-        deadline_ms = runtime._homes[runtime.index_of("g")].shard.timers.deadline(("hold", "g", member_id))
+        deadline_ms = runtime._shard_logs[runtime.index_of("g")].shard.timers.deadline(("hold", "g", member_id))
         assert deadline_ms is not None, "it is held"
         return int(deadline_ms)
 
@@ -337,7 +337,7 @@ def test_session_of_a_classic_member_counts_as_its_client_counts(software: str) 
         speaker = await clients.join_classic(connection, "g")
         connection.feed(encode_request(ApiKey.HEARTBEAT, 4, HeartbeatRequest(**speaker)))
         runtime = clients.context.runtime
-        held = runtime._homes[runtime.index_of("g")].shard.held("g", speaker["member_id"])
+        held = runtime._shard_logs[runtime.index_of("g")].shard.held("g", speaker["member_id"])
         assert held.counts_requests is (software == "kohort")
 
     wired(dialogue)

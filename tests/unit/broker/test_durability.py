@@ -99,7 +99,7 @@ class Bench:
             asyncio.get_running_loop(),
             on_readable=self._on_readable,
             on_failure=self._on_failure,
-            outage=DiskFull(SystemClock()),
+            disk_full=DiskFull(SystemClock()),
         )
 
     def log(self, name: str = "t", **configs: int) -> PartitionLog:

@@ -54,8 +54,8 @@ class Disk:
         async def run() -> Journal:
             loop = asyncio.get_running_loop()
             journal = Journal(limit=ring_rows)
-            outage = DiskFull(self.clock)
-            durability = Durability(loop, on_readable=lambda _: None, on_failure=lambda _: None, outage=outage)
+            disk_full = DiskFull(self.clock)
+            durability = Durability(loop, on_readable=lambda _: None, on_failure=lambda _: None, disk_full=disk_full)
             written = JournalLog(
                 loop,
                 self.cluster,
@@ -186,9 +186,9 @@ def test_more_rows_than_one_batch_of_which_some_were_lost_are_written_once(monke
 
     async def run() -> None:
         journal, turns = Journal(limit=1_000), SimulatedLoop(disk.clock)
-        outage = DiskFull(disk.clock)
+        disk_full = DiskFull(disk.clock)
         durability = Durability(
-            asyncio.get_running_loop(), on_readable=lambda _: None, on_failure=lambda _: None, outage=outage
+            asyncio.get_running_loop(), on_readable=lambda _: None, on_failure=lambda _: None, disk_full=disk_full
         )
         loop = cast(asyncio.AbstractEventLoop, turns)
         written = JournalLog(loop, disk.cluster, durability, disk.clock, journal, retention_ms=-1, retention_bytes=-1)

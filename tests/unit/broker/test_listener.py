@@ -104,7 +104,7 @@ def test_crowd_without_room_takes_no_more_descriptors_than_there_are_connections
             listener = Listener(context)
             await listener.start(listening)
             most = [0]
-            while len(context.admission) + context.admission.refused < crowd:
+            while len(context.connection_quotas) + context.connection_quotas.refused < crowd:
                 await asyncio.sleep(0)
                 most.append(listening.most_open)
             for client in clients:

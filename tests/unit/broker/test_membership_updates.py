@@ -12,7 +12,7 @@ from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kohort.wire.messages.membership import MemberWord
+from kohort.wire.messages.membership import KnownMembership
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -43,7 +43,9 @@ class Members:
     @property
     def watched(self) -> int:
         """Members whose news somebody waits for."""
-        return sum(len(each) for home in self.context.runtime._homes for each in home.shard.groups.watches.values())
+        return sum(
+            len(each) for home in self.context.runtime._shard_logs for each in home.shard.groups.watches.values()
+        )
 
     async def connect(self) -> WiredConnection:
         connection = WiredConnection(self.context)
@@ -62,11 +64,11 @@ class Members:
         )
         return await by.ask(BEAT, 1, request)
 
-    def word(self, member_id: str, epoch: int, *known: int) -> MemberWord:
+    def word(self, member_id: str, epoch: int, *known: int) -> KnownMembership:
         rows = [TopicPartitions(topic_id=self.topic_id, partitions=list(known))] if known else []
-        return MemberWord(group_id="g", member_id=member_id, member_epoch=epoch, topic_partitions=rows)
+        return KnownMembership(group_id="g", member_id=member_id, member_epoch=epoch, topic_partitions=rows)
 
-    def fetch(self, by: WiredConnection, word: MemberWord | None, **fields: Any) -> None:
+    def fetch(self, by: WiredConnection, word: KnownMembership | None, **fields: Any) -> None:
         """A fetch that waits for a minute."""
         rows = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)]
         values = {"session_epoch": -1, "max_wait_ms": FOREVER_MS, "min_bytes": 1, **fields}
@@ -81,7 +83,7 @@ def partitions_in(told: Any) -> list[int]:
 async def news(by: WiredConnection) -> Any:
     """What the next answer to a fetch tells the member."""
     ((_, answer),) = await by.receive(FETCH, FETCH_VERSION)
-    return answer.member_news
+    return answer.membership_update
 
 
 def wired(dialogue: Callable[[Members], Awaitable[None]]) -> None:
@@ -145,7 +147,7 @@ def test_fetch_that_says_nothing_is_nobodys_unless_its_session_goes_on() -> None
         assert members.watched == 1
         members.fetch(fetches, None, max_wait_ms=0)
         await fetches.receive(FETCH, FETCH_VERSION)
-        assert (members.watched, len(members.context.listening)) == (0, 0)
+        assert (members.watched, len(members.context.membership_updates)) == (0, 0)
 
     wired(dialogue)
 
@@ -175,8 +177,8 @@ def test_late_word_of_a_connection_that_was_given_up_is_no_word() -> None:
         await members.beat(beats, "a", 0)
         members.fetch(younger, members.word("a", 1, 0, 1, 2, 3))
         members.fetch(older, members.word("a", 1))
-        assert members.context.listening.member_of(younger.connection) == ("g", "a")
-        assert members.context.listening.member_of(older.connection) is None
+        assert members.context.membership_updates.member_of(younger.connection) == ("g", "a")
+        assert members.context.membership_updates.member_of(older.connection) is None
         assert (members.parked, members.watched) == (2, 1)
 
     wired(dialogue)
@@ -188,7 +190,7 @@ def test_closed_connection_listens_no_more() -> None:
         await members.beat(beats, "a", 0)
         members.fetch(fetches, members.word("a", 1, 0, 1, 2, 3))
         fetches.connection.connection_lost(None)
-        assert (members.parked, members.watched, len(members.context.listening)) == (0, 0, 0)
+        assert (members.parked, members.watched, len(members.context.membership_updates)) == (0, 0, 0)
         assert not members.context.runtime._waiting
 
     wired(dialogue)
@@ -211,7 +213,7 @@ def test_commit_is_answered_with_news() -> None:
             )
             answer = await beats.ask(COMMIT, 9, request)
             assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
-            return answer.member_news
+            return answer.membership_update
 
         assert await commit() is None
         await members.beat(await members.connect(), "b", 0)
@@ -250,8 +252,8 @@ def test_answers_to_who_says_no_word_are_byte_for_byte_what_they_were() -> None:
         committed = OffsetCommitRequest(group_id="g", member_id="a", generation_id_or_member_epoch=1, topics=topics)
         beat = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=1, topic_partitions=None)
 
-        assert (await ask(FETCH, FETCH_VERSION, fetched)).member_news is None
-        assert (await ask(COMMIT, 9, committed)).member_news is None
+        assert (await ask(FETCH, FETCH_VERSION, fetched)).membership_update is None
+        assert (await ask(COMMIT, 9, committed)).membership_update is None
         told = await ask(BEAT, 1, beat)
         assert (partitions_in(told), told.number, members.watched) == ([0, 1], 0, 0)
 
@@ -268,9 +270,9 @@ def test_member_that_is_gone_is_told_so_and_a_strangers_word_costs_nothing() -> 
         assert (told.error_code, told.member_epoch) == (ErrorCode.UNKNOWN_MEMBER_ID, 1)
         members.fetch(fetches, members.word("nobody", 3, 1))
         assert (await news(fetches)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        members.fetch(fetches, MemberWord(group_id="", member_id="a", member_epoch=1))
+        members.fetch(fetches, KnownMembership(group_id="", member_id="a", member_epoch=1))
         # An impossible group has no news: the fetch waits like any other.
-        assert (members.parked, members.watched, len(members.context.listening)) == (1, 0, 1)
+        assert (members.parked, members.watched, len(members.context.membership_updates)) == (1, 0, 1)
 
     wired(dialogue)
 

@@ -49,7 +49,7 @@ class Bench:
         self.cluster = Cluster(Store.open("/data", fs=fs), BrokerSettings.of({}))
         self.loop = asyncio.get_running_loop()
         self.cluster.work.begin(self.loop, is_beside=True, on_failure=_fail)
-        self.outage = DiskFull(VirtualClock())
+        self.disk_full = DiskFull(VirtualClock())
         self.told: dict[str, str | None] = {}
         self._all_told = asyncio.Event()
 
@@ -63,7 +63,7 @@ class Bench:
 
     def ask(self, timeout_ms: int, *names: str) -> None:
         wanted = [self.creation(name) for name in names]
-        ask_within(self.loop, self.cluster.work, wanted, timeout_ms=timeout_ms, on_refusal=self.outage.refused)
+        ask_within(self.loop, self.cluster.work, wanted, timeout_ms=timeout_ms, on_refusal=self.disk_full.refused)
 
     async def hear(self, count: int) -> None:
         while len(self.told) < count:

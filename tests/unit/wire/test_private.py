@@ -53,13 +53,13 @@ TAGGED_FIELDS = {
     ("DescribedGroup", 10_001): "assignor_failure",
     ("DescribedGroupMember", 10_000): "offline_since_ms",
     ("FetchRequest", 10_000): "member",
-    ("FetchResponse", 10_000): "member_news",
+    ("FetchResponse", 10_000): "membership_update",
     ("HeartbeatResponse", 10_000): "rebalance_reason",
     ("JoinGroupRequest", 10_000): "registration_timeout_ms",
     ("JoinGroupRequest", 10_001): "expansion_timeout_ms",
     ("Member", 10_000): "offline_since_ms",
     ("OffsetCommitRequest", 10_000): "member",
-    ("OffsetCommitResponse", 10_000): "member_news",
+    ("OffsetCommitResponse", 10_000): "membership_update",
 }
 OWN_CLASSES = [cls for cls in all_message_classes() if cls not in message_classes()]
 

@@ -61,14 +61,14 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
         metadata=None if message.metadata is None else bytes(message.metadata),
         watched_version=message.watched_version,
     )
-    # A heartbeat that names no partitions may be repeated byte for byte; see `heartbeat_cache`.
+    # A heartbeat that names no partitions may be repeated byte for byte; see `connections.heartbeats`.
     if owned is None and message.member_epoch > 0:
-        standing = _Standing(context, request, command, is_numbered=message.wants_numbers)
-        request.standing = standing
-        if command.hold_ms < 0 and (answer := standing.renew()) is not None:
+        repeatable = _RepeatableHeartbeat(context, request, command, is_numbered=message.wants_numbers)
+        request.repeatable = repeatable
+        if command.hold_ms < 0 and (answer := repeatable.renew()) is not None:
             return answer
-        context.delayed_heartbeats.attach(request, standing)
-        runtime.answer(request, command, standing.translate)
+        context.delayed_heartbeats.attach(request, repeatable)
+        runtime.answer(request, command, repeatable.translate)
     else:
         context.delayed_heartbeats.attach(
             request, DelayedHeartbeat(context.delayed_heartbeats, runtime, request.connection, command)
@@ -81,7 +81,7 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
     return None
 
 
-class _Standing(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
+class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
     """A member's heartbeat that may be repeated byte for byte, with its latest answer."""
 
     __slots__ = ("_body", "_context", "_interval_ms", "_is_numbered", "_is_over", "_session_ms", "_version")
@@ -104,14 +104,14 @@ class _Standing(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
         self._is_over = False
 
     def hold_ms(self) -> int:
-        """Implement `Standing.hold_ms`."""
+        """Implement `RepeatableHeartbeat.hold_ms`."""
         command = self.command
         if command.hold_ms < 0:
             return -1
         return self._context.delayed_heartbeats.hold_ms(self._connection, (command.group_id, command.member_id))
 
     def hold(self, request: Request, hold_ms: int) -> bool:
-        """Implement `Standing.hold`."""
+        """Implement `RepeatableHeartbeat.hold`."""
         command = self.command
         if (
             self._is_over
@@ -128,7 +128,7 @@ class _Standing(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
         return True
 
     def renew(self) -> bytes | None:
-        """Implement `Standing.renew`."""
+        """Implement `RepeatableHeartbeat.renew`."""
         command = self.command
         interval_ms = self._context.runtime.renew(command)
         if interval_ms is None:

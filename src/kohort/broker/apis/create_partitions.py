@@ -39,7 +39,7 @@ def _growth(context: BrokerContext, asked: wire.CreatePartitionsTopic, tell: Cal
 
     def done(why: Outcome) -> None:
         if isinstance(why, StorageError):
-            context.outage.refused(f"topic-{asked.name}", why)
+            context.disk_full.refused(f"topic-{asked.name}", why)
         tell((asked, why))
 
     return context.cluster.growth(asked.name, asked.count, check, done)

@@ -86,7 +86,7 @@ def change_each(
             tell(named_twice(asked))
         else:
             wanted.append(change(asked, tell))
-    work, on_refusal = context.cluster.work, context.outage.refused
+    work, on_refusal = context.cluster.work, context.disk_full.refused
     ask_within(context.loop, work, wanted, timeout_ms=timeout_ms, on_refusal=on_refusal)
 
 
@@ -96,7 +96,7 @@ def _creation(context: BrokerContext, asked: wire.CreatableTopic, tell: Callable
 
     def done(why: Outcome) -> None:
         if isinstance(why, StorageError):
-            context.outage.refused(f"topic-{asked.name}", why)
+            context.disk_full.refused(f"topic-{asked.name}", why)
         if why is not None:
             tell((asked, why))
             return

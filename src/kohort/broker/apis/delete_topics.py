@@ -43,7 +43,7 @@ def handle(
             wanted.append(_deletion(context, found, answer))
         else:
             answer(found)
-    work, on_refusal = context.cluster.work, context.outage.refused
+    work, on_refusal = context.cluster.work, context.disk_full.refused
     ask_within(context.loop, work, wanted, timeout_ms=message.timeout_ms, on_refusal=on_refusal)
     return None
 

@@ -66,13 +66,13 @@ def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
         "topics.max": values["max.topics"],
         "partitions": cluster.partition_count,
         "partitions.max": values["max.partitions"],
-        "groups": context.runtime.room.count(),
+        "groups": context.runtime.group_limit.count(),
         "groups.max": values["max.groups"],
         "connections": len(context.connections),
-        "connections.max": context.admission.limit,
-        "connections.refused": context.admission.refused,
+        "connections.max": context.connection_quotas.limit,
+        "connections.refused": context.connection_quotas.refused,
         "connections.given.up": context.idle_timeouts.given_up,
-        "disk.refuses": str(context.outage.is_open).lower(),
+        "disk.refuses": str(context.disk_full.is_open).lower(),
         "loop.turns": watch.turns,
         "loop.longest.turn.ms": f"{watch.longest_seconds * 1000:.1f}",
         "loop.longest.turn.during": watch.longest_during,
@@ -90,11 +90,11 @@ def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
 
 def _limits_reached(context: BrokerContext) -> dict[str, object]:
     """Count how often each limit of `limitstable` was reached since the start."""
-    met = context.admission.reached + context.idle_timeouts.reached + context.cluster.reached + context.reached
+    met = context.connection_quotas.reached + context.idle_timeouts.reached + context.cluster.reached + context.reached
     met["queued.max.request.bytes"] = context.byte_budget.waited
     met["parked"] = context.parked.refused
     met["fetches"] = context.purgatory.gave_way
-    met["max.groups"] = context.runtime.room.refused
+    met["max.groups"] = context.runtime.group_limit.refused
     met["auto.create.topics.per.minute"] = context.new_topics.refused
     return {f"limits.reached.{name}": met[name] for name in COUNTED}
 

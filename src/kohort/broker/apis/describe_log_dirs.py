@@ -31,7 +31,7 @@ def handle(context: BrokerContext, request: Request, message: wire.DescribeLogDi
         for row in message.topics:
             asked.setdefault(row.topic, set()).update(row.partitions)
         wanted = {name: numbers for name, numbers in asked.items() if name in topics}
-    context.slices.run(_steps(context, request, wanted))
+    context.cooperative_work.run(_steps(context, request, wanted))
 
 
 def _steps(context: BrokerContext, request: Request, wanted: Mapping[str, set[int] | None]) -> Iterator[None]:

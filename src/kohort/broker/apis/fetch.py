@@ -42,14 +42,14 @@ def handle(context: BrokerContext, request: Request, message: wire.FetchRequest)
         )
     except Refused as refused:
         return FetchResponse(error_code=refused.code)
-    word = message.member
-    if word is not None:
-        check_rows(sum(len(topic.partitions) for topic in word.topic_partitions), MOST_PARTITIONS, "partitions")
-        context.listening.hear(request.connection, word)
+    known = message.member
+    if known is not None:
+        check_rows(sum(len(topic.partitions) for topic in known.topic_partitions), MOST_PARTITIONS, "partitions")
+        context.membership_updates.watch(request.connection, known)
     elif message.session_epoch <= 0:
-        context.listening.forget(request.connection)
+        context.membership_updates.forget(request.connection)
     asked = all_asked(message) if session is None else session.asked()
-    context.listening.fetched(request, message, asked, partial(_name, context), now_ms)
+    context.membership_updates.fetched(request, message, asked, partial(_name, context), now_ms)
     plan = FetchPlan(context.cluster, asked)
     Fetching(context, request, message, plan, session).start()
     return None
@@ -168,7 +168,7 @@ class Fetching:
         # Request and fetch reference each other: the data would stay until the garbage collector runs.
         self._rows = []
         # The waiting fetch shows that its member was reading until now.
-        self._context.listening.fetched_until(self._request.connection, self._context.clock.now_ms())
+        self._context.membership_updates.fetched_until(self._request.connection, self._context.clock.now_ms())
         if self._parked is not None:
             self._parked.cancel()
             self._parked = None
@@ -183,7 +183,7 @@ class Fetching:
         self._found.clear()
         self._size = self._tries = 0
         self._left = self._max_bytes
-        self._context.passes.read(self._begin)
+        self._context.fair_queue.read(self._begin)
 
     def _begin(self) -> None:
         if self._is_over:
@@ -191,11 +191,11 @@ class Fetching:
         context, count = self._context, len(self._rows)
         done = self._read_slice(range(min(count, ROWS_AT_ONCE)))
         # All fetches of one pass of the loop share a budget of bytes.
-        context.passes.note_read(self._size)
+        context.fair_queue.note_read(self._size)
         if done == count and self._size < BYTES_AT_ONCE:
             self._after_reading()
         else:
-            context.slices.add(self._steps(range(done, count)))
+            context.cooperative_work.add(self._steps(range(done, count)))
 
     def _steps(self, rows: Sequence[int]) -> Iterator[None]:
         done = size = 0
@@ -224,14 +224,14 @@ class Fetching:
         if self._cold:
             self._fetch_cold()
             return
-        listening, connection = self._context.listening, self._request.connection
+        listening, connection = self._context.membership_updates, self._request.connection
         member = listening.member_of(connection)
         if self._wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
             self._is_over = True
             self._request.on_abandon = None
             response = self._response()
             if member is not None:
-                response.member_news = listening.tell(member)
+                response.membership_update = listening.tell(member)
             self._request.answer(response)
             return
         # Data that came while rows were read, slice by slice, has woken no fetch.
@@ -362,7 +362,7 @@ class Fetching:
                 self._rows[at] = self._refuse(at, ErrorCode.KAFKA_STORAGE_ERROR, self._plan.logs[at])
             waiting[0] -= 1
             if not waiting[0] and not self._is_over:
-                self._context.slices.run(self._warm_steps([at for at, _ in chosen]))
+                self._context.cooperative_work.run(self._warm_steps([at for at, _ in chosen]))
 
         for at, each in chosen:
             self._context.cold_reads.submit(partial(self._warm, each), partial(is_warm, at))

@@ -25,7 +25,7 @@ def handle(
 
     def answer(producer_id: int, why: Outcome) -> None:
         if isinstance(why, StorageError):
-            context.outage.refused("producer-ids", why)
+            context.disk_full.refused("producer-ids", why)
         if not request.is_open:
             return
         if why is None:

@@ -180,7 +180,7 @@ class _Search:
         """Start the lookups, a few rows in each turn of the loop."""
         # The search ends when the client disconnects.
         self._request.on_abandon = self._abandon
-        self._context.slices.run(self._steps())
+        self._context.cooperative_work.run(self._steps())
 
     def _steps(self) -> Iterator[None]:
         for at, lookup in enumerate(self._lookups):

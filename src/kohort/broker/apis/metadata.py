@@ -40,7 +40,7 @@ def handle(context: BrokerContext, request: Request, message: wire.MetadataReque
     del missing[most:]
 
     def answer(_: list[bool]) -> None:
-        context.slices.run(_steps(context, request, message, failures))
+        context.cooperative_work.run(_steps(context, request, message, failures))
 
     if not missing:
         answer([])
@@ -70,7 +70,7 @@ def _creation(
 ) -> Wanted:
     def done(why: Outcome) -> None:
         if isinstance(why, StorageError):
-            context.outage.refused(f"topic-{name}", why)
+            context.disk_full.refused(f"topic-{name}", why)
         if why is not None and name not in context.cluster.topics:
             # If the topic exists now, another client was faster.
             failures[name] = code_of(why)

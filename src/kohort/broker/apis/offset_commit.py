@@ -42,7 +42,7 @@ def handle(
     )
     if not offsets:
         return _answer(message, names, [])
-    runtime, listening = context.runtime, context.listening
+    runtime, listening = context.runtime, context.membership_updates
     # Look before the commit: its answer leaves when everything that is in the log by then is durable.
     look = None if message.member is None else listening.look(request.connection, message.member)
     token = runtime.next_token()
@@ -64,7 +64,7 @@ def handle(
         errors = [body.code] * len(offsets) if isinstance(body, Refusal) else list(body.errors)
         answer = _answer(message, names, errors)
         if look is not None:
-            answer.member_news = look.news or listening.tell((message.group_id, message.member_id))
+            answer.membership_update = look.news or listening.tell((message.group_id, message.member_id))
         return answer
 
     runtime.answer(request, command, translate)

@@ -96,7 +96,7 @@ class _Production:
         records = data.records
         assert records is None or isinstance(records, Buffer), "decoded records are one buffer"
         batches = b"" if records is None else records
-        preparation = self._context.preparation
+        preparation = self._context.batch_validation
         # Consumers of that age could not read the batch.
         if self._request.version < _ZSTD_SINCE and is_zstd(batches):
             words = f"zstd may be sent by version {_ZSTD_SINCE} of Produce and later"

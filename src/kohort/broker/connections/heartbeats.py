@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from kohort.broker.connections.request import Peer, ReplyQueue, ReplySlot, Request, SlotState, Standing
+from kohort.broker.connections.request import Peer, RepeatableHeartbeat, ReplyQueue, ReplySlot, Request, SlotState
 
 
 class HeldHeartbeats:
@@ -64,8 +64,8 @@ class HeldHeartbeats:
             assert isinstance(slot, Request), "a request that was read may be delayed"
             if slot.state is SlotState.READY:
                 is_overtaken = True
-                is_cut = is_cut or slot.beat is None
-            elif is_overtaken and slot.is_open and slot.beat is not None:
+                is_cut = is_cut or slot.heartbeat is None
+            elif is_overtaken and slot.is_open and slot.heartbeat is not None:
                 found.append((slot, is_cut))
             if slot is oldest:
                 break
@@ -77,15 +77,15 @@ class HeldHeartbeats:
 
     def _release(self, request: ReplySlot, *, is_cut: bool) -> None:
         assert isinstance(request, Request), "a request that was read may be delayed"
-        assert request.beat is not None, "only heartbeats are held"
-        request.beat.release(is_cut)
+        assert request.heartbeat is not None, "only heartbeats are held"
+        request.heartbeat.release(is_cut)
 
 
 # Heartbeats of settled members that clients repeat byte for byte, answered without parsing.
 #
 # What was read of it once need not be read again, and its answer is there. A connection keeps its last heartbeat that
 # names no partitions, whatever came of it; a read that brings this one, but for its correlation id, and nothing else is
-# carried out by `Standing`: answered, or held if its client bears that.
+# carried out by `RepeatableHeartbeat`: answered, or held if its client bears that.
 #
 # Laws: a repeat is carried out and answered exactly as if it were read anew, or not at all, and then it is read anew.
 # Whether the answer still holds is asked each time: nothing has to be told that a repeat is kept. One is kept of a
@@ -104,9 +104,9 @@ _ID: Final = Struct(">i")
 class CachedHeartbeat:
     """One request of a connection without its correlation id, and the source of its answer."""
 
-    __slots__ = ("_answer_head", "_answer_tail", "_body", "_client_id", "_head", "_route", "_standing", "_tail", "size")
+    __slots__ = ("_answer_head", "_answer_tail", "_body", "_client_id", "_head", "_repeated", "_route", "_tail", "size")
 
-    def __init__(self, frame: memoryview, request: Request, standing: Standing) -> None:
+    def __init__(self, frame: memoryview, request: Request, repeated: RepeatableHeartbeat) -> None:
         """Keep `frame`, which is the request without its length prefix."""
         #: Of the request with its length, bytes.
         self.size: Final = len(frame) + 4
@@ -114,7 +114,7 @@ class CachedHeartbeat:
         self._tail: Final = bytes(frame[_ID_END - 4 :])
         self._route: Final = request.route
         self._client_id: Final = request.client_id
-        self._standing: Final = standing
+        self._repeated: Final = repeated
         #: The body of the last answer, and the bytes before and behind its correlation id.
         self._body: bytes | None = None
         self._answer_head = b""
@@ -129,17 +129,17 @@ class CachedHeartbeat:
         # Everything but the correlation id has to be equal.
         if received[_ID_END : self.size] != self._tail or received[:_ID_AT] != self._head:
             return None
-        hold_ms = self._standing.hold_ms()
+        hold_ms = self._repeated.hold_ms()
         if hold_ms < 0:
             # With earlier requests unanswered, the answer would leave out of order.
             return None if len(open_before) else self._answer(received[_ID_AT:_ID_END])
         if open_before.is_full:
             return None
         request = Request(connection, self._route, _ID.unpack_from(received, _ID_AT)[0], self._client_id)
-        return request if self._standing.hold(request, hold_ms) else None
+        return request if self._repeated.hold(request, hold_ms) else None
 
     def _answer(self, correlation_id: memoryview) -> bytes | None:
-        body = self._standing.renew()
+        body = self._repeated.renew()
         if body is None:
             return None
         if body is not self._body:

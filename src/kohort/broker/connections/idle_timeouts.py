@@ -101,7 +101,7 @@ class WatchedConnection(Peer, Protocol):
         """Close a connection for a client that does not act in time, and log the reason."""
 
 
-class Patience:
+class IdleTimeouts:
     """The time limits of the connections of one broker."""
 
     def __init__(

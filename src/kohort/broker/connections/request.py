@@ -241,7 +241,7 @@ class Peer(Protocol):
         """Write the ready answers, then close."""
 
 
-class Beat(Protocol):
+class HeldHeartbeat(Protocol):
     """A heartbeat whose answer may be held."""
 
     def release(self, is_cut: bool) -> None:
@@ -251,8 +251,8 @@ class Beat(Protocol):
         """Drop the heartbeat; its connection is closed."""
 
 
-class Standing(Protocol):
-    """A heartbeat that its client may repeat byte for byte; see `heartbeat_cache`."""
+class RepeatableHeartbeat(Protocol):
+    """A heartbeat that its client may repeat byte for byte; see `connections.heartbeats`."""
 
     def hold_ms(self) -> int:
         """Return how long its answer may be held now, ms; below 0: never, and `renew` answers."""
@@ -309,7 +309,7 @@ class Framing(Protocol):
 class Request(ReplySlot):
     """One request, and the place of its answer in the order of its connection."""
 
-    __slots__ = ("beat", "client_id", "connection", "correlation_id", "on_abandon", "route", "standing")
+    __slots__ = ("client_id", "connection", "correlation_id", "heartbeat", "on_abandon", "repeatable", "route")
 
     def __init__(self, connection: Peer, route: Framing, correlation_id: int, client_id: str) -> None:
         super().__init__()
@@ -323,9 +323,9 @@ class Request(ReplySlot):
         #: Called if the connection closes before the answer; removes the request from the queue in which it waits.
         self.on_abandon: Callable[[], None] | None = None
         #: Set for a heartbeat, before it is carried out.
-        self.beat: Beat | None = None
+        self.heartbeat: HeldHeartbeat | None = None
         #: Set for a request that its client may repeat byte for byte.
-        self.standing: Standing | None = None
+        self.repeatable: RepeatableHeartbeat | None = None
 
     @property
     def version(self) -> int:
@@ -364,8 +364,8 @@ class Request(ReplySlot):
     def abandon(self) -> None:
         """Drop the request; its connection is closed."""
         super().abandon()
-        if self.beat is not None:
-            self.beat.abandon()
+        if self.heartbeat is not None:
+            self.heartbeat.abandon()
         if self.on_abandon is not None:
             self.on_abandon()
             self.on_abandon = None

@@ -25,7 +25,7 @@ class Coordination(Protocol):
         """The journal of all groups."""
 
     @property
-    def room(self) -> GroupLimit:
+    def group_limit(self) -> GroupLimit:
         """The limit of groups, with its counter."""
 
     @property

@@ -115,10 +115,10 @@ class DelayedHeartbeats:
                 interval_ms = min(interval_ms, session_ms // HEARTBEATS_PER_SESSION)
             told[member] = interval_ms
 
-    def attach(self, request: Request, beat: DelayedHeartbeat[Any]) -> None:
+    def attach(self, request: Request, heartbeat: DelayedHeartbeat[Any]) -> None:
         """Mark a request as a heartbeat, before it is carried out."""
-        request.beat = beat
-        request.is_unordered = beat.command.hold_ms >= 0 and request.connection.software.startswith(_MATCHING)
+        request.heartbeat = heartbeat
+        request.is_unordered = heartbeat.command.hold_ms >= 0 and request.connection.software.startswith(_MATCHING)
 
     def note_cut(self, connection: Peer, member: MemberKey) -> None:
         """Note that another request on a connection has ended the hold of a member's heartbeat."""
@@ -140,20 +140,20 @@ Told = TypeVar("Told", bound=AnyHeartbeat)
 class DelayedHeartbeat(Generic[Told]):
     """A heartbeat that may be held, and the ways in which its hold ends."""
 
-    __slots__ = ("_connection", "_coordination", "_pushing", "command")
+    __slots__ = ("_connection", "_coordination", "_rules", "command")
 
-    def __init__(self, pushing: DelayedHeartbeats, coordination: Coordination, connection: Peer, command: Told) -> None:
-        self._pushing: Final = pushing
+    def __init__(self, rules: DelayedHeartbeats, coordination: Coordination, connection: Peer, command: Told) -> None:
+        self._rules: Final = rules
         self._coordination: Final = coordination
         self._connection: Final = connection
         self.command: Final[Told] = command
 
     def release(self, is_cut: bool) -> None:
-        """Implement `Beat.release`."""
+        """Implement `HeldHeartbeat.release`."""
         if is_cut:
-            self._pushing.note_cut(self._connection, (self.command.group_id, self.command.member_id))
+            self._rules.note_cut(self._connection, (self.command.group_id, self.command.member_id))
         self._coordination.release(self.command, is_cut)
 
     def abandon(self) -> None:
-        """Implement `Beat.abandon`."""
+        """Implement `HeldHeartbeat.abandon`."""
         self._coordination.abandon(self.command)

@@ -19,7 +19,7 @@ from kohort.coordinator.commands import ConsumerGroupHeartbeatReply, Partitions,
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
-from kohort.wire.messages.membership import MemberNews, MemberWord
+from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
 
 if TYPE_CHECKING:
     from kohort.broker.connections.request import Peer, Request
@@ -34,17 +34,17 @@ _OVER: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 class MemberWatch:
     """One member that one connection serves; the coordinator answers it with news, like a request."""
 
-    __slots__ = ("_is_over", "_listening", "_unsynced", "command", "connection", "is_told", "news")
+    __slots__ = ("_is_over", "_unsynced", "_updates", "command", "connection", "is_told", "news")
 
-    def __init__(self, listening: MembershipUpdates, connection: Peer, command: WatchMember) -> None:
-        self._listening: Final = listening
+    def __init__(self, updates: MembershipUpdates, connection: Peer, command: WatchMember) -> None:
+        self._updates: Final = updates
         self.connection = connection
         self.command: Final = command
         #: Durable news that the member has not acknowledged; `None` if there are none.
-        self.news: MemberNews | None = None
+        self.news: MembershipUpdate | None = None
         #: Whether an answer has told the news; then no further fetch ends early for them.
         self.is_told = False
-        self._unsynced: MemberNews | None = None
+        self._unsynced: MembershipUpdate | None = None
         self._is_over = False
 
     @property
@@ -64,14 +64,14 @@ class MemberWatch:
 
     def answer_unsynced(self, body: Any) -> None:
         """Implement `Asker.answer_unsynced`."""
-        assert isinstance(body, MemberNews), "that is what it is translated to"
+        assert isinstance(body, MembershipUpdate), "that is what it is translated to"
         self._unsynced = body if body.error_code in (ErrorCode.NONE, *_OVER) else None
 
     def release(self) -> None:
         """Implement `Asker.release`."""
         if not self._is_over and self._unsynced is not None:
             self.news = self._unsynced
-            self._listening.on_news(self.key)
+            self._updates.on_news(self.key)
 
     def end(self) -> None:
         """End the watch; later answers are ignored."""
@@ -89,7 +89,7 @@ class UpdateQuery:
     def __init__(self, connection: Peer) -> None:
         self.connection = connection
         #: The news, to be told once the present log is durable; `None` if there are none for a commit's answer.
-        self.news: MemberNews | None = None
+        self.news: MembershipUpdate | None = None
 
     def answer(self, body: Any) -> None:
         """Implement `Asker.answer`."""
@@ -97,7 +97,7 @@ class UpdateQuery:
 
     def answer_unsynced(self, body: Any) -> None:
         """Implement `Asker.answer_unsynced`."""
-        assert isinstance(body, MemberNews), "that is what it is translated to"
+        assert isinstance(body, MembershipUpdate), "that is what it is translated to"
         self.news = body if body.assignment is not None else None
 
     def release(self) -> None:
@@ -111,32 +111,32 @@ class MembershipUpdates:
         """Create an empty registry; `on_news` is called with a member that has news to be told."""
         self._runtime: Final = runtime
         self.on_news: Final = on_news
-        self._listeners: Final[dict[MemberKey, MemberWatch]] = {}
+        self._watches: Final[dict[MemberKey, MemberWatch]] = {}
         #: Number of a connection -> the member that listens by it.
         self._keys: Final[dict[int, MemberKey]] = {}
 
     def __len__(self) -> int:
-        return len(self._listeners)
+        return len(self._watches)
 
-    def hear(self, connection: Peer, word: MemberWord) -> None:
+    def watch(self, connection: Peer, known: KnownMembership) -> None:
         """Watch the member that a connection's fetches name, from now on."""
-        key = (word.group_id, word.member_id)
-        former = self._listeners.get(key)
+        key = (known.group_id, known.member_id)
+        former = self._watches.get(key)
         if former is not None and former.connection.number > connection.number:
             # This request comes late, by a connection that the client has given up.
             return
         if former is not None:
             self._end(former)
         self.forget(connection)
-        listener = MemberWatch(self, connection, self._command(word, is_look=False))
-        self._listeners[key] = listener
+        watch = MemberWatch(self, connection, self._command(known, is_look=False))
+        self._watches[key] = watch
         self._keys[connection.number] = key
-        self._runtime.answer(listener, listener.command, self._translate(listener.command))
+        self._runtime.answer(watch, watch.command, self._translate(watch.command))
 
-    def look(self, connection: Peer, word: MemberWord) -> UpdateQuery:
+    def look(self, connection: Peer, known: KnownMembership) -> UpdateQuery:
         """Ask the coordinator for the present news of a member."""
         look = UpdateQuery(connection)
-        command = self._command(word, is_look=True)
+        command = self._command(known, is_look=True)
         self._runtime.answer(look, command, self._translate(command))
         return look
 
@@ -144,7 +144,7 @@ class MembershipUpdates:
         """End the watch of a connection that is closed, or that fetches for no member any more."""
         key = self._keys.get(connection.number) if self._keys else None
         if key is not None:
-            self._end(self._listeners[key])
+            self._end(self._watches[key])
 
     def fetched(
         self,
@@ -195,39 +195,39 @@ class MembershipUpdates:
 
     def has_news(self, key: MemberKey) -> bool:
         """Whether a member has news that no answer has told it."""
-        listener = self._listeners.get(key)
-        return listener is not None and listener.news is not None and not listener.is_told
+        watch = self._watches.get(key)
+        return watch is not None and watch.news is not None and not watch.is_told
 
-    def tell(self, key: MemberKey) -> MemberNews | None:
+    def tell(self, key: MemberKey) -> MembershipUpdate | None:
         """Return a member's news for an answer that leaves now, and note that they are told."""
-        listener = self._listeners.get(key)
-        if listener is None:
+        watch = self._watches.get(key)
+        if watch is None:
             return None
-        listener.is_told = listener.news is not None
-        return listener.news
+        watch.is_told = watch.news is not None
+        return watch.news
 
-    def _end(self, listener: MemberWatch) -> None:
-        listener.end()
-        del self._listeners[listener.key]
-        del self._keys[listener.connection.number]
+    def _end(self, watch: MemberWatch) -> None:
+        watch.end()
+        del self._watches[watch.key]
+        del self._keys[watch.connection.number]
         # The coordinator stops watching the member for this connection.
-        self._runtime.abandon(listener.command)
+        self._runtime.abandon(watch.command)
 
-    def _command(self, word: MemberWord, *, is_look: bool) -> WatchMember:
+    def _command(self, known: KnownMembership, *, is_look: bool) -> WatchMember:
         token = self._runtime.next_token()
         return WatchMember(
             cause=token,
             request=token,
-            group_id=word.group_id,
-            member_id=word.member_id,
-            member_epoch=word.member_epoch,
-            assigned=_partitions(word.topic_partitions),
+            group_id=known.group_id,
+            member_id=known.member_id,
+            member_epoch=known.member_epoch,
+            assigned=_partitions(known.topic_partitions),
             is_look=is_look,
         )
 
-    def _translate(self, command: WatchMember) -> Callable[[Any, Any], MemberNews]:
-        def translate(_: object, body: ConsumerGroupHeartbeatReply | Refusal) -> MemberNews:
-            news = MemberNews(
+    def _translate(self, command: WatchMember) -> Callable[[Any, Any], MembershipUpdate]:
+        def translate(_: object, body: ConsumerGroupHeartbeatReply | Refusal) -> MembershipUpdate:
+            news = MembershipUpdate(
                 number=self._runtime.next_token(), member_id=command.member_id, member_epoch=command.member_epoch
             )
             if isinstance(body, Refusal):

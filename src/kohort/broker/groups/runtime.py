@@ -75,8 +75,8 @@ class Runtime:
         self._on_failure: Final = on_failure
         #: The journal of all groups; one that keeps no rows if none is given.
         self.journal: Final = journal or Journal(limit=0)
-        self._homes: Final[list[ShardLog]] = []
-        self.room: Final = GroupLimit(self._homes)
+        self._shard_logs: Final[list[ShardLog]] = []
+        self.group_limit: Final = GroupLimit(self._shard_logs)
         #: The user's own assignors; `None` if all are built in.
         self._assignors: OwnAssignors | None = None
         self._loop: Final = loop
@@ -86,7 +86,7 @@ class Runtime:
         self._refused: Final = AppendFailures(
             loop, carry_out=self._carry_out, tell_topics=self._tell_topics, reply=self._reply
         )
-        #: Token -> receiver of the reply (a request and its translation, or a function) and the home that was asked.
+        #: Token -> receiver of the reply (a request and its translation, or a function) and the log that was asked.
         self._waiting: Final[dict[int, tuple[Asker | None, Callable[..., Any], ShardLog]]] = {}
         self._last_number = 0
         self._is_stopped = False
@@ -132,30 +132,30 @@ class Runtime:
         self.index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(coordinator_partition, partition_count=len(partitions)))
         loader = GroupLogLoader(since_ms=look_since_ms)
         with without_collections():
-            self._homes[:] = [loader.load_home(settings, part, self._clock) for part in partitions]
+            self._shard_logs[:] = [loader.load_shard_log(settings, part, self._clock) for part in partitions]
             # The journal's rows of these groups may differ from their logs.
             self._tell_found(sorted({group for group, _ in loader.changed.items() ^ (told_ms or {}).items()}), image)
             # Deadlines count from the end of all loading, so that loading fences no member.
-            for home in self._homes:
-                self._tell_topics(home)
+            for shard_log in self._shard_logs:
+                self._tell_topics(shard_log)
                 now_ms = self._deadlines.now_ms()
-                home.shard.on_loaded(now_ms)
-                self._deadlines.watch(home.shard.next_deadline(), now_ms)
+                shard_log.shard.on_loaded(now_ms)
+                self._deadlines.watch(shard_log.shard.next_deadline(), now_ms)
 
     def abort_transactions(self) -> None:
         """Abort the open transactions in the group logs.
 
         Source: Apache Kafka's transaction coordinator, which aborts what is open for longer than its timeout.
         """
-        for home in self._homes:
+        for shard_log in self._shard_logs:
             # There is no transaction coordinator: readers of stable offsets would wait for these transactions for ever.
-            opened = home.shard.groups.transactions
+            opened = shard_log.shard.groups.transactions
             if not opened:
                 continue
             names = list(dict.fromkeys(name for each in opened.values() for name in each.group_ids))
             shown = ",".join(names[:_GROUPS_TOLD]) + (",..." if len(names) > _GROUPS_TOLD else "")
             why = "nothing can end them: this broker has no coordinator of transactions"
-            told = home.log.name, len(opened), shown, why
+            told = shard_log.log.name, len(opened), shown, why
             log.warning("event=transactions_aborted partition=%s transactions=%d groups=%s why=%r", *told)
             for producer_id, transaction in list(opened.items()):
                 token, epoch = self.next_token(), transaction.producer_epoch
@@ -166,14 +166,14 @@ class Runtime:
                     producer_epoch=epoch,
                     is_commit=False,
                 )
-                self._waiting[token] = (None, lambda _: None, home)
-                self._carry_out(home, command)
+                self._waiting[token] = (None, lambda _: None, shard_log)
+                self._carry_out(shard_log, command)
 
     def _tell_found(self, group_ids: Iterable[str], image: TopicImage) -> None:
         """Tell the journal the state of groups of which a crash may have kept rows from it."""
         now_ms = self._deadlines.now_ms()
         for group_id in group_ids:
-            groups = self._homes[self.index_of(group_id)].shard.groups
+            groups = self._shard_logs[self.index_of(group_id)].shard.groups
             entries = self._reporter.tell_found(groups, group_id, image)
             if entries:
                 self.journal.record(entries, cause=self.next_token(), now_ms=now_ms)
@@ -192,15 +192,15 @@ class Runtime:
     @property
     def shard_count(self) -> int:
         """The number of shards."""
-        return len(self._homes)
+        return len(self._shard_logs)
 
     def serves(self, group_id: str) -> bool:
         """Whether the log of a group could be read whole."""
-        return not isinstance(self._homes[self.index_of(group_id)].shard, UnservedShard)
+        return not isinstance(self._shard_logs[self.index_of(group_id)].shard, UnservedShard)
 
     def session_timeout_ms(self, group_id: str) -> int:
         """Return the session timeout of a group's KIP-848 members, ms."""
-        return self._homes[self.index_of(group_id)].shard.settings_for(group_id).group_consumer_session_timeout_ms
+        return self._shard_logs[self.index_of(group_id)].shard.settings_for(group_id).group_consumer_session_timeout_ms
 
     def next_token(self) -> RequestToken:
         """Return a number that no earlier request has; it also serves as its cause."""
@@ -209,40 +209,40 @@ class Runtime:
 
     def answer(self, request: Asker, command: commands.GroupCommand, translate: Translate) -> None:
         """Carry out a command; answer `request` with the translated reply once it is durable."""
-        home = self._homes[self.index_of(command.group_id)]
-        for former in home.shard.find_former(command):
+        shard_log = self._shard_logs[self.index_of(command.group_id)]
+        for former in shard_log.shard.find_former(command):
             held = self._waiting[former.request][0]
-            assert isinstance(held, Request) and held.beat is not None, "a client asked"
+            assert isinstance(held, Request) and held.heartbeat is not None, "a client asked"
             # A leave by another client is news once it is done; a heartbeat brings the next interval itself.
             if held.connection is request.connection or not isinstance(command, LeaveGroup):
-                held.beat.release(not isinstance(command, ConsumerGroupHeartbeat))
-        self._waiting[command.request] = (request, translate, home)
-        self._carry_out(home, command)
+                held.heartbeat.release(not isinstance(command, ConsumerGroupHeartbeat))
+        self._waiting[command.request] = (request, translate, shard_log)
+        self._carry_out(shard_log, command)
 
     def release(self, command: commands.AnyHeartbeat, is_cut: bool) -> None:
         """Answer a heartbeat that is still held; `is_cut`: another request of its client waits behind it."""
-        home = self._homes[self.index_of(command.group_id)]
-        if delayed_heartbeats.is_held(home.shard.groups, command) and not self._is_stopped:
-            self._answer_held(home, command, is_cut=is_cut)
+        shard_log = self._shard_logs[self.index_of(command.group_id)]
+        if delayed_heartbeats.is_held(shard_log.shard.groups, command) and not self._is_stopped:
+            self._answer_held(shard_log, command, is_cut=is_cut)
 
     def release_all(self) -> None:
         """Answer every held heartbeat; the broker is about to stop."""
-        for home in self._homes:
-            for held in home.shard.all_held():
-                self._answer_held(home, held, is_cut=False)
+        for shard_log in self._shard_logs:
+            for held in shard_log.shard.all_held():
+                self._answer_held(shard_log, held, is_cut=False)
 
     def abandon(self, command: commands.AnyHeartbeat | commands.WatchMember) -> None:
         """Drop a held heartbeat, or the watch of a member, after its connection has closed."""
         if self._waiting.pop(command.request, None) is not None and not self._is_stopped:
-            home = self._homes[self.index_of(command.group_id)]
-            home.shard.abandon(command, now_ms=self._deadlines.now_ms())
+            shard_log = self._shard_logs[self.index_of(command.group_id)]
+            shard_log.shard.abandon(command, now_ms=self._deadlines.now_ms())
 
     def hold(self, request: Request, command: ConsumerGroupHeartbeat, translate: Translate) -> bool:
         """Hold a heartbeat that repeats a held one; `False` if nothing was done and it has to be parsed."""
-        home, now_ms = self._homes[self.index_of(command.group_id)], self._deadlines.now_ms()
-        if self._is_stopped or self._renew(home, command, now_ms) is None:
+        shard_log, now_ms = self._shard_logs[self.index_of(command.group_id)], self._deadlines.now_ms()
+        if self._is_stopped or self._renew(shard_log, command, now_ms) is None:
             return False
-        self._waiting[command.request] = (request, translate, home)
+        self._waiting[command.request] = (request, translate, shard_log)
         self._deadlines.watch(now_ms + command.hold_ms, now_ms)
         return True
 
@@ -252,14 +252,14 @@ class Runtime:
         Returns:
             The interval that its member is told, ms; `None` if nothing was done and the heartbeat has to be parsed.
         """
-        home = self._homes[self.index_of(command.group_id)]
-        if self._is_stopped or not is_durable(home.log) or home.shard.find_former(command):
+        shard_log = self._shard_logs[self.index_of(command.group_id)]
+        if self._is_stopped or not is_durable(shard_log.log) or shard_log.shard.find_former(command):
             return None
-        return self._renew(home, command, self._deadlines.now_ms())
+        return self._renew(shard_log, command, self._deadlines.now_ms())
 
-    def _renew(self, home: ShardLog, command: ConsumerGroupHeartbeat, now_ms: int) -> int | None:
+    def _renew(self, shard_log: ShardLog, command: ConsumerGroupHeartbeat, now_ms: int) -> int | None:
         try:
-            interval_ms = home.shard.renew(command, now_ms=now_ms)
+            interval_ms = shard_log.shard.renew(command, now_ms=now_ms)
         except Exception as error:
             self._fail(error)
             raise
@@ -270,17 +270,17 @@ class Runtime:
 
     def ask(self, command: commands.GroupCommand, on_reply: Callable[[Any], None]) -> None:
         """Carry out a command; call `on_reply` with its reply once it is durable."""
-        home = self._homes[self.index_of(command.group_id)]
-        self._waiting[command.request] = (None, on_reply, home)
-        self._carry_out(home, command)
+        shard_log = self._shard_logs[self.index_of(command.group_id)]
+        self._waiting[command.request] = (None, on_reply, shard_log)
+        self._carry_out(shard_log, command)
 
     def ask_shard(
         self, index: int, token: RequestToken, command: commands.Command, on_reply: Callable[[Any], None]
     ) -> None:
         """Carry out a command that concerns a whole shard."""
-        home = self._homes[index]
-        self._waiting[token] = (None, on_reply, home)
-        self._carry_out(home, command)
+        shard_log = self._shard_logs[index]
+        self._waiting[token] = (None, on_reply, shard_log)
+        self._carry_out(shard_log, command)
 
     @property
     def reads(self) -> Reads:
@@ -295,7 +295,7 @@ class Runtime:
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """Tell the coordinator that a member's last connection is closed."""
         command = commands.MemberDisconnected(cause=self.next_token(), group_id=group_id, member_id=member_id)
-        self._carry_out(self._homes[self.index_of(group_id)], command)
+        self._carry_out(self._shard_logs[self.index_of(group_id)], command)
 
     def hand_over(self, index: int) -> None:
         """Reload a shard from its log, as another node that takes over its groups would.
@@ -303,116 +303,121 @@ class Runtime:
         Waiting requests are answered NOT_COORDINATOR.
         Source: Apache Kafka's unloading and loading of a group partition.
         """
-        home = self._homes[index]
-        moved = [token for token, (_, _, asked) in self._waiting.items() if asked is home]
+        shard_log = self._shard_logs[index]
+        moved = [token for token, (_, _, asked) in self._waiting.items() if asked is shard_log]
         refusal = commands.Refusal(code=ErrorCode.NOT_COORDINATOR, message="the groups have moved to another broker")
         for request, then, _ in map(self._waiting.pop, moved):
             if request is None:
                 then(refusal)
             elif request.is_open:
                 request.answer(then(request, refusal))
-        home = self._homes[index] = GroupLogLoader().load_home(self._settings, home.log, self._clock)
-        self._tell_topics(home)
+        loader = GroupLogLoader()
+        shard_log = self._shard_logs[index] = loader.load_shard_log(self._settings, shard_log.log, self._clock)
+        self._tell_topics(shard_log)
         now_ms = self._deadlines.now_ms()
-        home.shard.on_loaded(now_ms)
-        self._deadlines.watch(home.shard.next_deadline(), now_ms)
+        shard_log.shard.on_loaded(now_ms)
+        self._deadlines.watch(shard_log.shard.next_deadline(), now_ms)
 
     def group_ids(self, index: int) -> list[str]:
         """Return every group of a shard, those with offsets alone included."""
-        groups = self._homes[index].shard.groups
+        groups = self._shard_logs[index].shard.groups
         return list(dict.fromkeys((*groups.consumer, *groups.classic, *groups.offsets)))
 
     def topics_changed(self, image: TopicImage) -> None:
         """Give every shard the new image of topics."""
         self._image = image
-        for home in self._homes:
-            self._tell_topics(home)
+        for shard_log in self._shard_logs:
+            self._tell_topics(shard_log)
 
-    def _tell_topics(self, home: ShardLog) -> None:
-        self._carry_out(home, commands.TopicsChanged(cause=self.next_token(), image=self._image))
+    def _tell_topics(self, shard_log: ShardLog) -> None:
+        self._carry_out(shard_log, commands.TopicsChanged(cause=self.next_token(), image=self._image))
 
-    def _carry_out(self, home: ShardLog, command: commands.Command) -> None:
-        if self._is_stopped or home not in self._homes:
+    def _carry_out(self, shard_log: ShardLog, command: commands.Command) -> None:
+        if self._is_stopped or shard_log not in self._shard_logs:
             return
         now_ms = self._deadlines.now_ms()
         try:
-            decision = self.room.let_in(home, command, home.shard.handle(command, now_ms=now_ms))
-            if not self._commit(home, command, decision, now_ms):
-                self._refused.of_command(home, command, now_ms)
+            decision = self.group_limit.let_in(shard_log, command, shard_log.shard.handle(command, now_ms=now_ms))
+            if not self._commit(shard_log, command, decision, now_ms):
+                self._refused.of_command(shard_log, command, now_ms)
         except Exception as error:
             self._fail(error)
             raise
 
-    def _answer_held(self, home: ShardLog, command: commands.AnyHeartbeat, *, is_cut: bool) -> None:
+    def _answer_held(self, shard_log: ShardLog, command: commands.AnyHeartbeat, *, is_cut: bool) -> None:
         now_ms = self._deadlines.now_ms()
         try:
-            decision = home.shard.decide_answer(command, now_ms=now_ms, is_cut=is_cut)
-            if not self._commit(home, command, decision, now_ms, is_new=False):
-                self._refused.of_held(home, command, now_ms)
+            decision = shard_log.shard.decide_answer(command, now_ms=now_ms, is_cut=is_cut)
+            if not self._commit(shard_log, command, decision, now_ms, is_new=False):
+                self._refused.of_held(shard_log, command, now_ms)
         except Exception as error:
             self._fail(error)
             raise
 
-    def _tell_news(self, home: ShardLog) -> None:
+    def _tell_news(self, shard_log: ShardLog) -> None:
         """Answer held heartbeats of members with news; many of them in several turns of the loop."""
-        if self._is_stopped or home not in self._homes:
+        if self._is_stopped or shard_log not in self._shard_logs:
             return
         now_ms = self._deadlines.now_ms()
         for _ in range(RELEASES_PER_TURN):
             try:
-                found = home.shard.decide_news(now_ms)
+                found = shard_log.shard.decide_news(now_ms)
                 if found is None:
-                    home.tells_news = False
+                    shard_log.tells_news = False
                     return
-                if not self._commit(home, *found, now_ms, is_new=False):
-                    self._refused.of_held(home, found[0], now_ms)
+                if not self._commit(shard_log, *found, now_ms, is_new=False):
+                    self._refused.of_held(shard_log, found[0], now_ms)
             except Exception as error:
                 self._fail(error)
                 raise
-        self._loop.call_soon(self._tell_news, home)
+        self._loop.call_soon(self._tell_news, shard_log)
 
     def _commit(
-        self, home: ShardLog, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True
+        self, shard_log: ShardLog, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True
     ) -> bool:
         """Append a decision, journal and apply it, and send replies; `False` if the disk refused it."""
-        if decision.records and not append_decision(self._durability, home.log, decision, now_ms):
+        if decision.records and not self._append(shard_log.log, decision, now_ms):
             return False
-        shard = home.shard
+        shard = shard_log.shard
         self._reporter.report(
             self.journal, shard.groups, stimulus, decision, timers=shard.timers, now_ms=now_ms, is_new=is_new,
             next_cause=self.next_token,
         )  # fmt: skip
         for reply in shard.commit(decision, now_ms=now_ms):
-            self._reply(home.log, reply.request, reply.body)
+            self._reply(shard_log.log, reply.request, reply.body)
         for errand in shard.take_errands():
             if isinstance(errand, MeasureLogs):
-                self._loop.call_soon(self._measured, home, errand)
+                self._loop.call_soon(self._measured, shard_log, errand)
             else:
                 assert self._assignors is not None, "nothing else is computed beside the loop"
-                self._assignors.compute(errand, partial(self._computed, home, errand))
+                self._assignors.compute(errand, partial(self._computed, shard_log, errand))
         self._deadlines.watch(shard.next_deadline(), now_ms)
-        if shard.has_concerned and not home.tells_news:
-            home.tells_news = True
+        if shard.has_concerned and not shard_log.tells_news:
+            shard_log.tells_news = True
             # Later in this turn: several changes that are decided together are often one piece of news.
-            self._loop.call_soon(self._tell_news, home)
+            self._loop.call_soon(self._tell_news, shard_log)
         return True
 
-    def _measured(self, home: ShardLog, errand: MeasureLogs) -> None:
-        if home in self._homes:
-            cause, extents = self.next_token(), self.measure(errand.places)
-            self._carry_out(home, commands.LogsMeasured(cause=cause, group_id=errand.group_id, extents=extents))
+    def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> bool:
+        """Append the records of a decision to its log; the runtime of a simulated broker has logs of its own."""
+        return append_decision(self._durability, partition, decision, now_ms)
 
-    def _computed(self, home: ShardLog, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
+    def _measured(self, shard_log: ShardLog, errand: MeasureLogs) -> None:
+        if shard_log in self._shard_logs:
+            cause, extents = self.next_token(), self.measure(errand.places)
+            self._carry_out(shard_log, commands.LogsMeasured(cause=cause, group_id=errand.group_id, extents=extents))
+
+    def _computed(self, shard_log: ShardLog, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
         """Hand the coordinator the result of an assignor of the user's own."""
-        if home not in self._homes:
+        if shard_log not in self._shard_logs:
             return
         cause, asked = self.next_token(), order.assignable
         command = commands.TargetComputed(
             cause=cause, group_id=order.group_id, assignable=asked, owner=owner, error=error
         )
-        before = home.failure_of(order.group_id)
-        self._carry_out(home, command)
-        home.log_failure(order, before)
+        before = shard_log.failure_of(order.group_id)
+        self._carry_out(shard_log, command)
+        shard_log.log_failure(order, before)
 
     def _reply(self, partition: PartitionLog, token: RequestToken, body: ReplyBody) -> None:
         request, then, _ = self._waiting.pop(token)
@@ -429,13 +434,14 @@ class Runtime:
         """Carry out every due deadline; return the next one."""
         next_ms: int | None = None
         try:
-            for home in self._homes:
-                while (ended := self._end_hold(home, now_ms)) or (decision := home.shard.expire(now_ms)) is not None:
+            for shard_log in self._shard_logs:
+                shard = shard_log.shard
+                while (ended := self._end_hold(shard_log, now_ms)) or (decision := shard.expire(now_ms)) is not None:
                     if not ended:
                         assert decision is not None and decision.due is not None, "a deadline led to it"
-                        if not self._commit(home, decision.due, decision, now_ms):
-                            self._refused.of_deadline(home, decision.due, now_ms)
-                deadline_ms = home.shard.next_deadline()
+                        if not self._commit(shard_log, decision.due, decision, now_ms):
+                            self._refused.of_deadline(shard_log, decision.due, now_ms)
+                deadline_ms = shard.next_deadline()
                 if deadline_ms is not None and (next_ms is None or deadline_ms < next_ms):
                     next_ms = deadline_ms
         except Exception as error:
@@ -443,24 +449,24 @@ class Runtime:
             raise
         return next_ms
 
-    def _end_hold(self, home: ShardLog, now_ms: int) -> bool:
+    def _end_hold(self, shard_log: ShardLog, now_ms: int) -> bool:
         """Answer the heartbeat with the next end of its hold, now or soon, if its member has no news."""
-        ended = home.shard.find_ended(now_ms)
+        ended = shard_log.shard.find_ended(now_ms)
         if ended is not None:
-            home.shard.end_hold(ended)
-            self._reply(home.log, ended.reply.request, ended.reply.body)
+            shard_log.shard.end_hold(ended)
+            self._reply(shard_log.log, ended.reply.request, ended.reply.body)
         return ended is not None
 
     def _shift(self, gap_ms: int) -> None:
         log.warning("event=clock_gap gap_ms=%d action=deadlines_shifted", gap_ms)
-        for home in self._homes:
-            home.shard.shift(gap_ms)
+        for shard_log in self._shard_logs:
+            shard_log.shard.shift(gap_ms)
         self._reporter.shift(gap_ms)
 
     def _follow_clock(self, by_ms: int) -> None:
         log.warning("event=clock_set by_ms=%d action=deadlines_follow", by_ms)
-        for home in self._homes:
-            home.shard.follow_clock(by_ms)
+        for shard_log in self._shard_logs:
+            shard_log.shard.follow_clock(by_ms)
         self._reporter.follow_clock(by_ms)
 
     def _fail(self, error: Exception) -> None:
@@ -511,36 +517,36 @@ class AppendFailures:
     ) -> None:
         """Create the handler.
 
-        `carry_out` and `tell_topics` repeat a command; its home may be gone by then.
+        `carry_out` and `tell_topics` repeat a command; its shard_log may be gone by then.
         """
         self._loop: Final = loop
         self._carry_out: Final = carry_out
         self._tell_topics: Final = tell_topics
         self._reply: Final = reply
 
-    def of_command(self, home: ShardLog, command: commands.Command, now_ms: int) -> None:
+    def of_command(self, shard_log: ShardLog, command: commands.Command, now_ms: int) -> None:
         """Refuse or postpone a command after its decision was not written."""
         if isinstance(command, commands.GroupCommand | commands.ExpireOffsets):
             if isinstance(command, commands.GroupCommand):
                 # The refused request still proves that its member is alive.
-                home.shard.spare(command, now_ms=now_ms)
-            self._reply(home.log, command.request, NOT_TAKEN)
+                shard_log.shard.spare(command, now_ms=now_ms)
+            self._reply(shard_log.log, command.request, NOT_TAKEN)
         elif isinstance(command, commands.TopicsChanged):
             # The topics may have changed again by then.
-            self._loop.call_later(RETRY_MS / 1000, self._tell_topics, home)
+            self._loop.call_later(RETRY_MS / 1000, self._tell_topics, shard_log)
         else:
-            self._loop.call_later(RETRY_MS / 1000, self._carry_out, home, command)
+            self._loop.call_later(RETRY_MS / 1000, self._carry_out, shard_log, command)
 
-    def of_held(self, home: ShardLog, held: commands.AnyHeartbeat | commands.WatchMember, now_ms: int) -> None:
+    def of_held(self, shard_log: ShardLog, held: commands.AnyHeartbeat | commands.WatchMember, now_ms: int) -> None:
         """Refuse a held heartbeat after its answer was not written; the client asks again for news."""
-        home.shard.abandon(held, now_ms=now_ms)
-        self.of_command(home, held, now_ms)
+        shard_log.shard.abandon(held, now_ms=now_ms)
+        self.of_command(shard_log, held, now_ms)
 
-    def of_deadline(self, home: ShardLog, key: TimerKey, now_ms: int) -> None:
+    def of_deadline(self, shard_log: ShardLog, key: TimerKey, now_ms: int) -> None:
         """Postpone a deadline after its decision was not written."""
-        held = home.shard.held(key.group_id, key.member_id) if delayed_heartbeats.is_hold(key) else None
+        held = shard_log.shard.held(key.group_id, key.member_id) if delayed_heartbeats.is_hold(key) else None
         if held is not None:
             # The held heartbeat has to be answered by now.
-            self.of_held(home, held, now_ms)
+            self.of_held(shard_log, held, now_ms)
         else:
-            home.shard.timers.arm(key, now_ms + RETRY_MS)
+            shard_log.shard.timers.arm(key, now_ms + RETRY_MS)

@@ -117,7 +117,7 @@ class GroupLogLoader:
     changed: dict[str, int] = field(default_factory=dict)
     _reader: RecordReader = field(default_factory=RecordReader)
 
-    def load_home(self, settings: GroupSettings, partition: PartitionLog, clock: Clock) -> ShardLog:
+    def load_shard_log(self, settings: GroupSettings, partition: PartitionLog, clock: Clock) -> ShardLog:
         """Load the shard of a log; one that refuses all groups if the log cannot be read whole."""
         # Groups of a log with missing records would be half known: none of them is served.
         reason = partition.offline or next((str(hole) for hole in partition.holes if not hole.is_settled), "")
@@ -235,8 +235,8 @@ _Founding = (
 class GroupLimit:
     """Counts the groups of one broker when a command would make one more."""
 
-    def __init__(self, homes: Sequence[ShardLog]) -> None:
-        self._homes: Final = homes
+    def __init__(self, shard_logs: Sequence[ShardLog]) -> None:
+        self._shard_logs: Final = shard_logs
         #: `max.groups`; `None`: as many as come.
         self.most: int | None = None
         #: Refusals since the start.
@@ -246,17 +246,17 @@ class GroupLimit:
 
     def count(self) -> int:
         """Return the number of groups."""
-        return sum(map(_count, self._homes))
+        return sum(map(_count, self._shard_logs))
 
-    def let_in(self, home: ShardLog, command: commands.Command, decision: Decision) -> Decision:
+    def let_in(self, shard_log: ShardLog, command: commands.Command, decision: Decision) -> Decision:
         """Return the decision, or a refusal if it would make one group too many."""
         if self.most is None or not decision.records or not isinstance(command, _Founding):
             return decision
         # Existing groups are never refused.
-        if _knows(home.shard.groups, command.group_id):
+        if _knows(shard_log.shard.groups, command.group_id):
             return decision
         # Groups that have both members and offsets are seen twice at first, which costs no look at each.
-        if sum(sum(_sizes(each.shard.groups)) for each in self._homes) < self.most or self.count() < self.most:
+        if sum(sum(_sizes(each.shard.groups)) for each in self._shard_logs) < self.most or self.count() < self.most:
             self._is_full = False
             return decision
         self.refused += 1
@@ -269,13 +269,13 @@ class GroupLimit:
         )
 
 
-def _count(home: ShardLog) -> int:
+def _count(shard_log: ShardLog) -> int:
     """Count the groups of one shard; recount only if the number of entries of some kind has changed."""
-    groups = home.shard.groups
+    groups = shard_log.shard.groups
     sizes = _sizes(groups)
-    if home.counted[0] != sizes:
-        home.counted = sizes, len({*groups.consumer, *groups.classic, *groups.offsets, *groups.pending_offsets})
-    return home.counted[1]
+    if shard_log.counted[0] != sizes:
+        shard_log.counted = sizes, len({*groups.consumer, *groups.classic, *groups.offsets, *groups.pending_offsets})
+    return shard_log.counted[1]
 
 
 def _knows(groups: GroupsState, group_id: str) -> bool:

@@ -20,7 +20,7 @@ from kohort.errors import ErrorCode, KohortError
 from kohort.ids import TopicId
 from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from kohort.wire.messages.membership import MemberNews, MemberWord
+from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
 
 #: Codes after which the coordinator has to be looked up again.
 MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -132,7 +132,7 @@ def _single(response: FindCoordinatorResponse) -> Coordinator:
 class UpdatedMember(Protocol):
     """The member that takes membership updates."""
 
-    def say(self) -> MemberWord | None:
+    def say(self) -> KnownMembership | None:
         """Return the member's assignment as it knows it; `None`: no membership, or a doubtful one."""
         ...
 
@@ -140,11 +140,11 @@ class UpdatedMember(Protocol):
         """Return whether a list of owned partitions is due or on its way."""
         ...
 
-    def take_news(self, news: MemberNews, now_ms: int) -> None:
+    def take_news(self, news: MembershipUpdate, now_ms: int) -> None:
         """Take news from the coordinator that are newer than all before."""
         ...
 
-    def take_refusal(self, news: MemberNews, lane: Lane, now_ms: int) -> None:
+    def take_refusal(self, news: MembershipUpdate, lane: Lane, now_ms: int) -> None:
         """Take the news, by the connection `lane`, that a heartbeat would be refused."""
         ...
 
@@ -169,9 +169,9 @@ class ReceivedUpdates:
         #: Number of the latest news that were taken, by whichever way.
         self._number = 0
         #: News that came while a list of owned partitions was on its way.
-        self._heard: MemberNews | None = None
+        self._heard: MembershipUpdate | None = None
         #: The latest word of the member.
-        self._word: MemberWord | None = None
+        self._word: KnownMembership | None = None
         #: Member id, epoch and assignment in it.
         self._said: tuple[str, int, dict[TopicId, Sequence[int]]] | None = None
 
@@ -202,22 +202,24 @@ class ReceivedUpdates:
 
     def build_word(
         self, group_id: str, member_id: str, epoch: int, known: Mapping[TopicId, Sequence[int]]
-    ) -> MemberWord:
+    ) -> KnownMembership:
         """Build the member's word of its assignment; the same object while that does not change."""
         what = member_id, epoch, dict(known)
         if self._word is None or what != self._said:
             rows = [TopicPartitions(topic_id=each, partitions=sorted(known[each])) for each in sorted(known)]
-            self._word = MemberWord(group_id=group_id, member_id=member_id, member_epoch=epoch, topic_partitions=rows)
+            self._word = KnownMembership(
+                group_id=group_id, member_id=member_id, member_epoch=epoch, topic_partitions=rows
+            )
             self._said = what
         return self._word
 
-    def say(self) -> MemberWord | None:
+    def say(self) -> KnownMembership | None:
         """Return the member's word for a request to the coordinator; `None`: none is due."""
         if not (self._is_wanted and self._is_heard) or self.member is None or self._heard is not None:
             return None
         return self.member.say()
 
-    def hear(self, news: MemberNews | None, *, era: int, lane: Lane, now_ms: int) -> None:
+    def hear(self, news: MembershipUpdate | None, *, era: int, lane: Lane, now_ms: int) -> None:
         """Take the news that came with an answer, by the connection `lane`, to a request of `era`."""
         if news is None or not self._is_wanted:
             return
@@ -235,7 +237,7 @@ class ReceivedUpdates:
         if heard is not None:
             self._weigh(heard, now_ms)
 
-    def _weigh(self, news: MemberNews, now_ms: int) -> None:
+    def _weigh(self, news: MembershipUpdate, now_ms: int) -> None:
         member = self.member
         if member is None or news.number <= self._number:
             return

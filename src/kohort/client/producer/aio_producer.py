@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from kohort.client.arguments import to_seconds
 from kohort.client.core.in_loop import InLoop, Rounds
 from kohort.client.foreign_names import PRODUCERS, answering
-from kohort.client.producer.buffer_pool import AnyRoom
+from kohort.client.producer.buffer_pool import AnyBufferPool
 from kohort.client.producer.bulk_send import ManyFuture, TablesFuture
 from kohort.client.producer.context import GRACE_S, Deliveries, HeadersArgument, ProducerSide
 from kohort.client.producer.core.producer_events import ProducerCloseAsked
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kohort.client.typed_options import ProducerOptions
 
 
-class AsyncRoom(AnyRoom):
+class AsyncBufferPool(AnyBufferPool):
     """The limit of unacknowledged bytes for tasks; the one that has waited longest comes first."""
 
     def __init__(self, limit_bytes: int, max_block_s: float) -> None:
@@ -87,7 +87,7 @@ class AsyncRoom(AnyRoom):
 
 @answering(PRODUCERS)
 class Producer(ProducerSide):
-    """Sends records on the running loop; options as those of `kohort.Producer`.
+    """A client that sends records on the running loop; options are those of `kohort.Producer`.
 
     >>> import asyncio, kohort, kohort.aio
     >>> async def store(address):
@@ -112,7 +112,7 @@ class Producer(ProducerSide):
             ConfigError: an option is unknown, has an impossible value, is given twice, or contradicts another.
         """
         self._rounds = Rounds()
-        self._set_up(config, options, AsyncRoom, InLoop, _told_at_once)
+        self._set_up(config, options, AsyncBufferPool, InLoop, _told_at_once)
 
     async def start(self) -> None:
         """Wait until a broker has answered (as aiokafka has it); `connect` with its default timeout.
@@ -154,7 +154,7 @@ class Producer(ProducerSide):
 
         Arguments and errors are those of `kohort.Producer.send`; `on_delivery` is called on the loop.
         """
-        record = self._intake.record(
+        record = self._encoder.record(
             topic,
             value,
             key,
@@ -163,9 +163,9 @@ class Producer(ProducerSide):
             headers=headers,
             on_delivery=on_delivery,
         )
-        if not self._room.try_reserve(record.size_bytes):
-            await self._room.reserve(record.size_bytes, self._wake)
-        if self._room.is_shut:
+        if not self._pool.try_reserve(record.size_bytes):
+            await self._pool.reserve(record.size_bytes, self._wake)
+        if self._pool.is_shut:
             raise self._refusal()
         self._submit(record)
         if self._rounds.is_due:
@@ -183,17 +183,20 @@ class Producer(ProducerSide):
         headers: HeadersArgument = None,
     ) -> ManyFuture:
         """Queue many records; the returned future ends with their places. See `kohort.Producer.send_many`."""
-        return await self._rows(topic, values, keys=keys, partition=partition, timestamps=timestamps, headers=headers)
+        pieces = self._encoder.rows(
+            topic, values, keys=keys, partition=partition, timestamps=timestamps, headers=headers
+        )
+        return await self._send_pieces(topic, pieces)
 
     async def send_arrow(
         self, data: object, topic: str | None = None, *, headers: HeadersArgument = None
     ) -> TablesFuture:
         """Queue a table's rows; the returned future ends with their places. See `kohort.Producer.send_arrow`."""
-        return await self._tables(data, topic, headers)
+        return await self._send_tables(data, topic, headers)
 
     async def _reserve(self, size: int) -> None:
-        if not self._room.try_reserve(size):
-            await self._room.reserve(size, self._wake)
+        if not self._pool.try_reserve(size):
+            await self._pool.reserve(size, self._wake)
 
     async def send_and_wait(
         self,
@@ -231,7 +234,7 @@ class Producer(ProducerSide):
         if self._is_closed:
             return
         self._is_closed = True
-        self._room.shut()
+        self._pool.shut()
         if self._io.is_running:
             deadline = self._io.deadline_ms(timeout)
             try:

@@ -15,7 +15,7 @@ from typing import Final
 from kohort.errors import BufferFullError
 
 
-class AnyRoom(ABC):
+class AnyBufferPool(ABC):
     """Counts the bytes of unacknowledged records; each door has its own way to wait.
 
     Args:
@@ -50,7 +50,7 @@ class AnyRoom(ABC):
         return BufferFullError(self.limit_bytes, self._max_block_s)
 
 
-class Room(AnyRoom):
+class BufferPool(AnyBufferPool):
     """The limit for threads."""
 
     def __init__(self, limit_bytes: int, max_block_s: float) -> None:

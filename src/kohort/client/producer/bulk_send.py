@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from threading import Lock
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self, TypeVar
 
 from kohort.client.core.own_threads import check_may_wait
 from kohort.client.producer.record_future import BatchEnd, awaited
@@ -20,6 +20,7 @@ from kohort.errors import KohortError, PartlySentError
 from kohort.records.build_kernels import measure_rows, spread_rows, write_rows
 from kohort.records.building import Writer
 
+T = TypeVar("T")
 #: Bytes of a row beside key, value and headers, at most.
 _OVERHEAD_BYTES: Final = 24
 
@@ -150,7 +151,45 @@ class ListColumns(Columns):
         return None if self._partitions is None else self._partitions[row]
 
 
-class ManyFuture(Future[SentMany]):
+class _BulkFuture(Future[T]):
+    """The future of the rows of one call: watched as soon as a caller asks for its end."""
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Await the future, as a `RecordFuture`."""
+        return awaited(self)
+
+    def result(self, timeout: float | None = None) -> T:
+        """Return the places of the records, once they are stored; see `concurrent.futures.Future.result`.
+
+        Raises:
+            PartlySentError: some were not.
+            StateError: called in a callback of a future, where that would wait for itself.
+        """
+        self._watch()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error, `None` once all are stored; see `concurrent.futures.Future.exception`."""
+        self._watch()
+        return super().exception(timeout)
+
+    def _watch(self) -> None:
+        raise NotImplementedError
+
+    def _settle(self, stored: T, failed_count: int, cause: BaseException | None) -> None:
+        try:
+            if cause is None:
+                self.set_result(stored)
+            else:
+                is_retriable = isinstance(cause, KohortError) and cause.retriable
+                error = PartlySentError(stored, failed_count, str(cause), is_retriable)
+                error.__cause__ = cause
+                self.set_exception(error)
+        except InvalidStateError:
+            return  # The application has cancelled it; what was sent is sent.
+
+
+class ManyFuture(_BulkFuture[SentMany]):
     """The future of one call's rows: ends when all of them have their end."""
 
     def __init__(self, topic: str, count: int) -> None:
@@ -164,10 +203,6 @@ class ManyFuture(Future[SentMany]):
         self._ranges: list[OffsetRange] = []
         if count == 0:
             self._finish()
-
-    def __await__(self) -> Generator[Any, None, SentMany]:
-        """Await the future, as a `RecordFuture`."""
-        return awaited(self)
 
     def on_part_end(self, end: BatchEnd, index: int, count: int) -> None:
         """Count rows that have the end of their batch, in which the first has place `index`."""
@@ -185,47 +220,26 @@ class ManyFuture(Future[SentMany]):
     def give_up(self, count: int, error: KohortError) -> None:
         """Count rows that are not sent at all."""
         end = BatchEnd(self.topic, -1)
-        end.error = error
+        end.fail(error)
         self.on_part_end(end, 0, count)
 
     def _finish(self) -> None:
         ranges = tuple(sorted(self._ranges))
         stored = SentMany(self.topic, sum(each.record_count for each in ranges), ranges)
-        try:
-            if self._error is None:
-                self.set_result(stored)
-            else:
-                self.set_exception(_partly_sent(stored, self._failed, self._error))
-        except InvalidStateError:
-            return  # The application has cancelled it; what was sent is sent.
-
-    def result(self, timeout: float | None = None) -> SentMany:
-        """Return the places of the records, once they are stored; see `concurrent.futures.Future.result`.
-
-        Raises:
-            PartlySentError: some were not.
-            StateError: called in a callback of a future, where that would wait for itself.
-        """
-        self._look()
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error, `None` once all are stored; see `concurrent.futures.Future.exception`."""
-        self._look()
-        return super().exception(timeout)
+        self._settle(stored, self._failed, self._error)
 
     def add_done_callback(self, fn: Callable[[Future[SentMany]], object]) -> None:
         """See `concurrent.futures.Future.add_done_callback`."""
         self.is_watched = True
         super().add_done_callback(fn)
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
         self.is_watched = True
         if not self.done():
             check_may_wait(self)
 
 
-class TablesFuture(Future[tuple[SentMany, ...]]):
+class TablesFuture(_BulkFuture[tuple[SentMany, ...]]):
     """The future of one table's rows: ends when those of all topics have their end.
 
     Args:
@@ -242,10 +256,6 @@ class TablesFuture(Future[tuple[SentMany, ...]]):
         if not parts:
             self.set_result(())
 
-    def __await__(self) -> Generator[Any, None, tuple[SentMany, ...]]:
-        """Await the future, as a `RecordFuture`."""
-        return awaited(self)
-
     def _on_part_end(self, _: Future[SentMany]) -> None:
         with self._lock:
             self._left -= 1
@@ -253,35 +263,13 @@ class TablesFuture(Future[tuple[SentMany, ...]]):
                 return
         failures = [error for part in self._parts if isinstance(error := part.exception(), PartlySentError)]
         stored = tuple(_stored_of(part) for part in self._parts)
-        try:
-            if failures:
-                failed_count = sum(failure.failed_count for failure in failures)
-                self.set_exception(_partly_sent(stored, failed_count, failures[0].__cause__))
-            else:
-                self.set_result(stored)
-        except InvalidStateError:
-            return  # The application has cancelled it; what was sent is sent.
+        failed_count = sum(failure.failed_count for failure in failures)
+        self._settle(stored, failed_count, failures[0].__cause__ if failures else None)
 
-    def result(self, timeout: float | None = None) -> tuple[SentMany, ...]:
-        """Return the places of the records, as `ManyFuture.result` does."""
-        self._look()
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error, as `ManyFuture.exception` does."""
-        self._look()
-        return super().exception(timeout)
-
-    def _look(self) -> None:
+    def _watch(self) -> None:
         for part in self._parts:
             if not part.done():
                 check_may_wait(part)
-
-
-def _partly_sent(stored: object, failed_count: int, cause: BaseException | None) -> PartlySentError:
-    error = PartlySentError(stored, failed_count, str(cause), isinstance(cause, KohortError) and cause.retriable)
-    error.__cause__ = cause
-    return error
 
 
 def _stored_of(part: Future[SentMany]) -> SentMany:
@@ -312,8 +300,7 @@ class Bulk:
 
     def fail(self, error: KohortError) -> None:
         """End all rows with an error, none of which was sent."""
-        self.end.error = error
-        self.end.is_over = True
+        self.end.fail(error)
         self.future.on_part_end(self.end, 0, self.columns.count)
 
     def on_end(self) -> None:
@@ -349,8 +336,7 @@ class Slice:
 
     def fail(self, error: KohortError) -> None:
         """End the rows with an error, because the machine has failed."""
-        self.end.error = error
-        self.end.is_over = True
+        self.end.fail(error)
         self.on_end()
 
     def on_failure(self) -> None:

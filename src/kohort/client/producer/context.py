@@ -2,7 +2,7 @@
 
 Laws: no object that the machine's host refers to leads back to a door: a producer that was dropped without `close` can
 be collected, and is flushed.
-Source: Kafka's producer; C9.
+Source: Kafka's producer and its configuration; C9.
 """
 
 from __future__ import annotations
@@ -22,19 +22,10 @@ from kohort.client.arguments import to_seconds, to_topic
 from kohort.client.core.host import Host, refuse_copies
 from kohort.client.metrics import producer_metrics
 from kohort.client.options import PRODUCER_OPTIONS, client_settings, machine_options
-from kohort.client.producer.buffer_pool import AnyRoom
+from kohort.client.producer.buffer_pool import AnyBufferPool
 from kohort.client.producer.bulk_send import Bulk, ManyFuture, TablesFuture
-from kohort.client.producer.core.producer_events import (
-    ConnectAsked,
-    FlushAsked,
-    Outgoing,
-    PartitionsAsked,
-    ProducerCloseAsked,
-    ProducerEvent,
-    RecordsSubmitted,
-    Submissions,
-)
-from kohort.client.producer.encoder import Intake
+from kohort.client.producer.core import producer_events as events
+from kohort.client.producer.encoder import RecordEncoder
 from kohort.client.producer.record_future import RecordFuture
 from kohort.client.records import SentMany
 from kohort.client.steps import Pause
@@ -45,30 +36,35 @@ if TYPE_CHECKING:
     from kohort.client.producer.core.sender import SenderSettings
 
 
-_SUBMITTED: Final = RecordsSubmitted()
+_LOG: Final = logging.getLogger("kohort.client")
+_SUBMITTED: Final = events.RecordsSubmitted()
 FOREVER_S: Final = 1e9
 #: Seconds that a call may take beyond its timeout, so that the machine's better error arrives.
 GRACE_S: Final = 5.0
 #: Seconds in which the background flushes a producer that was dropped without `close`.
 _FORGOTTEN_S: Final = 30.0
-#: Bytes of a piece of `send_many`: enough for a batch of `max.request.size` to each of several partitions.
+#: Most bytes of a piece of `send_many`: enough for a batch of `max.request.size` to each of several partitions.
 _PIECE_BYTES: Final = 4 * 1024 * 1024
+#: Values of acks, and their numbers in Produce.
+_ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
+#: Makes an event of a ticket and a deadline.
+_Build = Callable[[Future[object], Any], events.ProducerEvent]
 #: Headers as applications write them.
 HeadersArgument = Iterable[tuple[str, Any]] | Mapping[str, Any] | None
 
 
 #: The buffer limits of this process's producers. In a fork of it they are shut.
-_rooms: Final[WeakSet[Any]] = WeakSet()
+_pools: Final[WeakSet[Any]] = WeakSet()
 
 
-def _shut_rooms() -> None:
-    for room in _rooms:
+def _shut_pools() -> None:
+    for pool in _pools:
         # Its lock may be held by a thread that this process does not have.
-        room.is_shut = True
+        pool.is_shut = True
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_shut_rooms)
+    os.register_at_fork(after_in_child=_shut_pools)
 
 
 class ProducerSide:
@@ -76,15 +72,15 @@ class ProducerSide:
 
     __reduce__ = refuse_copies
 
-    _room: Any
+    _pool: Any
     _io: Any
 
     def _set_up(
         self,
         config: Mapping[str, Any] | None,
         options: Mapping[str, Any],
-        build_room: Callable[[int, float], AnyRoom],
-        build_host: Callable[..., Host[ProducerEvent]],
+        build_pool: Callable[[int, float], AnyBufferPool],
+        build_host: Callable[..., Host[events.ProducerEvent]],
         on_ended: Callable[[Deliveries], Callable[[Any], None]] = lambda deliveries: deliveries.put,
     ) -> None:
         """Build the parts of the producer; nothing is connected.
@@ -92,7 +88,7 @@ class ProducerSide:
         Args:
             config: options by Kafka's dotted names.
             options: options by keyword.
-            build_room: makes the limit of so many bytes, for which a call waits so many seconds at most.
+            build_pool: makes the limit of so many bytes, for which a call waits so many seconds at most.
             build_host: class or function that makes the host of the machine.
             on_ended: makes the function that takes ended records with a callback from the deliveries.
         """
@@ -103,16 +99,15 @@ class ProducerSide:
         from kohort.client.producer.core.producer_machine import ProducerMachine
 
         self._max_block_s: float = values["max.block.ms"] / 1000
-        self._room = build_room(values["buffer.memory"], self._max_block_s)
-        _rooms.add(self._room)
-        self._intake = Intake(
+        self._pool = build_pool(values["buffer.memory"], self._max_block_s)
+        _pools.add(self._pool)
+        self._encoder = RecordEncoder(
             max_request_bytes=values["max.request.size"],
+            piece_bytes=min(values["buffer.memory"] // 2, _PIECE_BYTES),
             key_serializer=values["key.serializer"],
             value_serializer=values["value.serializer"],
         )
-        #: Many records are handed over in pieces of so many bytes: the first are sent while the last wait for room.
-        self._piece_bytes: int = min(values["buffer.memory"] // 2, _PIECE_BYTES)
-        self._submissions = Submissions(wake_bytes=values["batch.size"])
+        self._submissions = events.Submissions(wake_bytes=values["batch.size"])
         self._deliveries = Deliveries()
         settings = client_settings(values, seed=time.monotonic_ns() & 0xFFFF_FFFF)
         machine = ProducerMachine(
@@ -122,19 +117,19 @@ class ProducerSide:
             batch_bytes=values["batch.size"],
             linger_ms=values["linger.ms"],
             is_idempotent=is_idempotent(values, given),
-            on_release=self._room.release,
-            is_room_wanted=self._room.is_wanted,
+            on_release=self._pool.release,
+            is_room_wanted=self._pool.is_wanted,
             on_ended=on_ended(self._deliveries),
             partitioner=values["partitioner"],
         )
-        self._tally = machine.tally
+        self._counters = machine.counters
         self._io = build_host(
             machine,
             settings,
             deliver=lambda _: None,
             what="producer",
-            on_crash=partial(_abandon, machine, self._room),
-            farewell=lambda ticket, deadline_ms: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline_ms),
+            on_crash=partial(_abandon, machine, self._pool),
+            farewell=lambda ticket, deadline_ms: events.ProducerCloseAsked(ticket=ticket, deadline_ms=deadline_ms),
         )
         self._wake: Callable[[], None] = partial(self._io.post, _SUBMITTED)
 
@@ -145,7 +140,7 @@ class ProducerSide:
 
     def metrics(self) -> dict[str, float]:
         """Return this producer's counters by Kafka's names, from any thread; see docs/how-to/read-metrics.md."""
-        return producer_metrics(self._io.traffic, self._tally, self._room)
+        return producer_metrics(self._io.traffic, self._counters, self._pool)
 
     def __del__(self) -> None:
         # Also called for one whose options were refused.
@@ -162,9 +157,9 @@ class ProducerSide:
             return why
         return StateError("this producer is closed")
 
-    # -- calls of both doors, which carry them out as `kohort.client.steps` has it ----------------------------------
+    # -- calls of both doors, each carried out in the door's way ------------------------------------------------------
 
-    async def _ask(self, build: Callable[[Future[object], int], ProducerEvent], timeout: float | None) -> object:
+    async def _ask(self, build: _Build, timeout: float | None) -> object:
         """Post the event that `build` makes of a ticket and a deadline, and wait for its end.
 
         Args:
@@ -174,43 +169,20 @@ class ProducerSide:
         Raises:
             StateError: the producer is closed.
         """
-        if self._room.is_shut:
+        if self._pool.is_shut:
             raise self._refusal()
         seconds = self._max_block_s if timeout is None else to_seconds(timeout)
         return await self._end_of(build, seconds, self._io.deadline_ms(seconds))
 
-    async def _end_of(self, build: Callable[[Future[object], Any], ProducerEvent], seconds: float, at: Any) -> object:
+    async def _end_of(self, build: _Build, seconds: float, at: Any) -> object:
         self._check_may_wait()
         ticket: Future[object] = Future()
         self._io.post(build(ticket, at))
         return await Pause(seconds + GRACE_S, ticket)
 
-    async def _rows(
-        self,
-        topic: str,
-        values: Iterable[Any],
-        *,
-        keys: Iterable[Any] | None,
-        partition: int | None,
-        timestamps: Iterable[int] | int | None,
-        headers: HeadersArgument,
-    ) -> ManyFuture:
-        pieces = self._intake.rows(
-            topic,
-            values,
-            keys=keys,
-            partition=partition,
-            timestamps=timestamps,
-            headers=headers,
-            piece_bytes=self._piece_bytes,
-        )
-        if self._room.is_shut:
-            raise self._refusal()
-        return await self._send_pieces(topic, pieces)
-
-    async def _tables(self, data: object, topic: str | None, headers: HeadersArgument) -> TablesFuture:
-        tables = self._intake.arrow_rows(data, topic, headers=headers, piece_bytes=self._piece_bytes)
-        if self._room.is_shut:
+    async def _send_tables(self, data: object, topic: str | None, headers: HeadersArgument) -> TablesFuture:
+        tables = self._encoder.arrow_rows(data, topic, headers=headers)
+        if self._pool.is_shut:
             raise self._refusal()
         parts: list[Future[SentMany]] = []
         for pieces in filter(None, tables):
@@ -218,12 +190,14 @@ class ProducerSide:
         return TablesFuture(parts)
 
     async def _send_pieces(self, topic: str, pieces: list[Bulk], *, is_begun: bool = False) -> ManyFuture:
+        if not is_begun and self._pool.is_shut:
+            raise self._refusal()
         if not pieces:
             return ManyFuture(topic, 0)
         for place, piece in enumerate(pieces):
             try:
                 await self._reserve(piece.size_bytes)
-                if self._room.is_shut:
+                if self._pool.is_shut:
                     raise self._refusal()
             except KohortError as error:
                 # Without a piece on its way the call itself raises; otherwise the future tells.
@@ -239,12 +213,12 @@ class ProducerSide:
         raise NotImplementedError
 
     async def _connected(self, timeout: float | None) -> None:
-        await self._ask(lambda ticket, deadline: ConnectAsked(ticket=ticket, deadline_ms=deadline), timeout)
+        await self._ask(lambda ticket, at: events.ConnectAsked(ticket=ticket, deadline_ms=at), timeout)
 
     async def _partitions(self, topic: str, timeout: float | None) -> list[int]:
         name = to_topic(topic, "partitions_for('orders')")
         found = await self._ask(
-            lambda ticket, deadline: PartitionsAsked(topic=name, ticket=ticket, deadline_ms=deadline), timeout
+            lambda ticket, at: events.PartitionsAsked(topic=name, ticket=ticket, deadline_ms=at), timeout
         )
         return cast("list[int]", found)
 
@@ -254,14 +228,16 @@ class ProducerSide:
         if not self._io.is_running:
             return 0
         deadline = None if timeout is None else self._io.deadline_ms(seconds)
-        left = await self._end_of(lambda ticket, at: FlushAsked(ticket=ticket, deadline_ms=at), seconds, deadline)
+        left = await self._end_of(
+            lambda ticket, at: events.FlushAsked(ticket=ticket, deadline_ms=at), seconds, deadline
+        )
         return cast("int", left)
 
     def _check_may_wait(self) -> None:
         """Refuse a wait in a thread that would wait for itself; only a blocking door has such threads."""
 
-    def _submit(self, record: Outgoing) -> None:
-        """Hand over a record for which room was taken."""
+    def _submit(self, record: events.Outgoing) -> None:
+        """Hand a record to the machine, for which room was taken."""
         if self._submissions.append(record):
             self._wake()
         if self._deliveries.ended:
@@ -274,16 +250,9 @@ class ProducerSide:
             record.fail(StateError("this producer is closed"))
 
 
-def _abandon(machine: ProducerMachine, room: AnyRoom, error: StateError) -> None:
+def _abandon(machine: ProducerMachine, pool: AnyBufferPool, error: StateError) -> None:
     machine.abandon(error)
-    room.shut()
-
-
-# The machine's settings from a producer's options; options that contradict each other are refused.
-#
-# Source: Apache Kafka's producer configuration.
-
-_ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
+    pool.shut()
 
 
 def is_idempotent(values: Mapping[str, Any], given: Container[str]) -> bool:
@@ -315,21 +284,15 @@ def sender_settings(values: Mapping[str, Any]) -> SenderSettings:
     )
 
 
-# The ends of records on their way to the callbacks that were given with them.
-#
-# Callbacks are called in the application's own calls `send`, `poll`, `flush` and `close`, as in confluent-kafka. They
-# are
-# not called on the I/O thread, which a slow one would hold up, nor on any other thread that the application does not
-# know.
-#
-# Laws: each callback is called once, in the order of the ends, by one thread at a time, and not from within another
-# callback. A callback that fails is logged, and the next one is called.
-
-_LOG: Final = logging.getLogger("kohort.client")
-
-
 class Deliveries:
-    """The ended records with a callback that was not called yet; may be shared by threads."""
+    """The ended records with a callback that was not called yet; may be shared by threads.
+
+    Callbacks are called in the application's own calls `send`, `poll`, `flush` and `close`, as in confluent-kafka: not
+    on the I/O thread, which a slow one would hold up, nor on any other thread that the application does not know.
+
+    Laws: each callback is called once, in the order of the ends, by one thread at a time, and not from within another
+    callback. A callback that fails is logged, and the next one is called.
+    """
 
     def __init__(self) -> None:
         #: Ended records with a callback, in the order of their ends; looked at without a lock.

@@ -1,7 +1,8 @@
 """The way from the arguments of `send` to a record: serialised, checked, measured.
 
-Laws: a record that comes out of here fits into a batch and a request. Everything else is refused in the caller's line.
-Source: Kafka's record format; C9.
+Laws: a record that comes out of here fits into a batch and a request. Any other one would fail far from its cause, and
+with it the records of other calls: it is refused in the caller's thread, where the traceback is useful.
+Source: Kafka's record format and protocol: text is UTF-8, a timestamp an int64 that is not negative; C9.
 """
 
 from __future__ import annotations
@@ -20,22 +21,32 @@ from kohort.records.build_kernels import first_unfit, new_plain_record
 
 #: Converts a key or a value to bytes, text or `None`.
 Serializer = Callable[[Any], object]
+_Headers = Iterable[tuple[str, Any]] | Mapping[str, Any] | None
+_HEADERS_EXPECTED: Final = "pairs of a name and bytes are expected, like [('trace', b'1')]"
 
 
-class Intake:
+class RecordEncoder:
     """Builds records for one producer; may be shared by threads.
 
     Args:
         max_request_bytes: a record above that cannot be sent.
+        piece_bytes: many records are handed over in pieces of so many bytes: the first are sent while the last wait
+            for room.
         key_serializer: `None` takes bytes and text as they are.
         value_serializer: likewise for values.
     """
 
     def __init__(
-        self, *, max_request_bytes: int, key_serializer: Serializer | None, value_serializer: Serializer | None
+        self,
+        *,
+        max_request_bytes: int,
+        piece_bytes: int,
+        key_serializer: Serializer | None,
+        value_serializer: Serializer | None,
     ) -> None:
         self._max_request_bytes = max_request_bytes
         self._limit_bytes = max_request_bytes - BATCH_OVERHEAD_BYTES
+        self._piece_bytes = piece_bytes
         #: Whether there is no serializer, so that bytes are sent as they are.
         self._is_plain = key_serializer is None and value_serializer is None
         self._key_serializer = key_serializer
@@ -60,8 +71,7 @@ class Intake:
         keys: object,
         partition: int | None,
         timestamps: object,
-        headers: Iterable[tuple[str, Any]] | Mapping[str, Any] | None,
-        piece_bytes: int,
+        headers: _Headers,
     ) -> list[Bulk]:
         """Build pieces of many records, in order; arguments and errors are those of `Producer.send_many`."""
         check_topic(topic)
@@ -84,16 +94,9 @@ class Intake:
             time_ms=times if isinstance(times, int) else time_ns() // 1_000_000,
             tail=tail,
         )
-        return self._pieces(topic, number, whole, piece_bytes)
+        return self._pieces(topic, number, whole)
 
-    def arrow_rows(
-        self,
-        data: object,
-        topic: str | None,
-        *,
-        headers: Iterable[tuple[str, Any]] | Mapping[str, Any] | None,
-        piece_bytes: int,
-    ) -> list[list[Bulk]]:
+    def arrow_rows(self, data: object, topic: str | None, *, headers: _Headers) -> list[list[Bulk]]:
         """Build pieces of a table's rows, by topic; arguments and errors are those of `Producer.send_arrow`."""
         if topic is not None:
             check_topic(topic)
@@ -124,17 +127,16 @@ class Intake:
                 tail=tail,
                 partitions=rows.partitions,
             )
-            found.append(self._pieces(rows.topic, None, whole, piece_bytes))
+            found.append(self._pieces(rows.topic, None, whole))
         return found
 
-    @staticmethod
-    def _pieces(topic: str, partition: int | None, whole: Columns, piece_bytes: int) -> list[Bulk]:
+    def _pieces(self, topic: str, partition: int | None, whole: Columns) -> list[Bulk]:
         # All pieces share one future.
         future = ManyFuture(topic, whole.count)
         pieces = []
         start = 0
         while start < whole.count:
-            stop, size_bytes = whole.measure(None, start, whole.count, piece_bytes)
+            stop, size_bytes = whole.measure(None, start, whole.count, self._piece_bytes)
             pieces.append(Bulk(topic, partition, whole.part(start, stop), size_bytes, future))
             start = stop
         return pieces
@@ -148,13 +150,10 @@ class Intake:
             # Text and other buffers than `bytes` are converted here; a value of any other type is refused with its
             # place.
             column = [to_bytes(payload, f"{what}[{place}]") for place, payload in enumerate(column)]
-        self._check_sizes(column, what, topic)
-        return column
-
-    def _check_sizes(self, column: list[bytes | None], what: str, topic: str) -> None:
-        unfit = first_unfit(column, self._limit_bytes - RECORD_OVERHEAD_BYTES)
+            unfit = first_unfit(column, self._limit_bytes - RECORD_OVERHEAD_BYTES)
         if unfit >= 0:
             raise self._too_large(what, unfit, len(column[unfit] or b""), topic)
+        return column
 
     def _too_large(self, what: str, row: int, size: int, topic: str) -> BrokerError:
         text = f"{what}[{row}] of {size} bytes is above max.request.size ({self._max_request_bytes})"
@@ -168,7 +167,7 @@ class Intake:
         *,
         partition: int | None,
         timestamp_ms: int | None,
-        headers: Iterable[tuple[str, Any]] | Mapping[str, Any] | None,
+        headers: _Headers,
         on_delivery: DeliveryCall | None,
     ) -> RecordFuture:
         """Build one record; arguments and errors are those of `Producer.send`."""
@@ -207,18 +206,6 @@ def serialized(serializer: Serializer, payload: object, topic: str, what: str) -
         return serializer(payload)
     except Exception as why:
         raise SerializationError(topic, what, repr(why)) from why
-
-
-# The arguments of `Producer.send`, checked in the caller's thread, where the traceback is useful.
-#
-# Laws: a checked value fits into a batch and a request. Any other one would fail far from its cause, and with it the
-# records of other calls.
-# Source: Kafka's record format and protocol: text is UTF-8, a timestamp an int64 that is not negative.
-
-#: Types of keys and values without a serializer.
-Payload = bytes | bytearray | memoryview | str | None
-
-_HEADERS_EXPECTED: Final = "pairs of a name and bytes are expected, like [('trace', b'1')]"
 
 
 def check_topic(topic: object) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from kohort.client.arguments import to_seconds
 from kohort.client.core.thread import IoThread
 from kohort.client.foreign_names import PRODUCERS, answering
-from kohort.client.producer.buffer_pool import Room
+from kohort.client.producer.buffer_pool import BufferPool
 from kohort.client.producer.context import FOREVER_S, GRACE_S, HeadersArgument, ProducerSide
 from kohort.client.producer.core.producer_events import ProducerCloseAsked
 from kohort.client.producer.record_future import DeliveryCall
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @answering(PRODUCERS)
 class Producer(ProducerSide):
-    """Sends records; idempotent by default, so that a retry never doubles or reorders them.
+    """A client that sends records; idempotent by default, so that a retry never doubles or reorders them.
 
     Options are Kafka's producer configs in snake_case, e.g. `acks`, `linger_ms`, `batch_size`, `compression_type`,
     `delivery_timeout_ms`, or by their dotted names in a mapping: `Producer({"linger.ms": 5})`; an unknown one is an
@@ -54,7 +54,7 @@ class Producer(ProducerSide):
         self._set_up(
             config,
             options,
-            Room,
+            BufferPool,
             lambda machine, *most, **named: IoThread(machine, *most, holds=machine.holds, **named),
         )
 
@@ -99,8 +99,7 @@ class Producer(ProducerSide):
             timestamp_ms: milliseconds since 1970-01-01 UTC; `None` means now.
             headers: (name, value) pairs, or a mapping; a value is bytes, text or `None`.
             on_delivery: called with error and metadata, one of which is `None`, when the record has its end; by a later
-                call
-                of `send`, `poll`, `flush` or `close`, in that call's thread. An exception of it is logged.
+                call of `send`, `poll`, `flush` or `close`, in that call's thread. An exception of it is logged.
 
         Raises:
             TypeError: topic, key, value or headers are of a type that cannot be sent.
@@ -112,9 +111,9 @@ class Producer(ProducerSide):
         """
         record = None
         if partition is None and timestamp_ms is None and headers is None and on_delivery is None:
-            record = self._intake.plain(topic, value, key)
+            record = self._encoder.plain(topic, value, key)
         if record is None:
-            record = self._intake.record(
+            record = self._encoder.record(
                 topic,
                 value,
                 key,
@@ -123,10 +122,10 @@ class Producer(ProducerSide):
                 headers=headers,
                 on_delivery=on_delivery,
             )
-        room = self._room
-        if not room.is_shut:
-            room.reserve(record.size_bytes, self._wake_to_wait)
-        if room.is_shut:
+        pool = self._pool
+        if not pool.is_shut:
+            pool.reserve(record.size_bytes, self._wake_to_wait)
+        if pool.is_shut:
             raise self._refusal()
         # As `_submit`, without the cost of its call.
         if self._submissions.append(record):
@@ -160,15 +159,16 @@ class Producer(ProducerSide):
 
         Returns:
             The number of stored records, and their ranges of offsets in each partition. The future raises
-                `PartlySentError`
-            if some are not stored. `on_delivery` callbacks are for single records.
+            `PartlySentError` if some are not stored. `on_delivery` callbacks are for single records.
 
         Raises:
             BufferFullError: there was no room for the first of them; for later ones the future tells.
             Errors: all others are those of `send`, with the place of the wrong value, like values[3].
         """
-        rows = self._rows(topic, values, keys=keys, partition=partition, timestamps=timestamps, headers=headers)
-        return run(rows, self._wait)
+        pieces = self._encoder.rows(
+            topic, values, keys=keys, partition=partition, timestamps=timestamps, headers=headers
+        )
+        return run(self._send_pieces(topic, pieces), self._wait)
 
     def send_arrow(
         self, data: object, topic: str | None = None, *, headers: HeadersArgument = None
@@ -179,16 +179,14 @@ class Producer(ProducerSide):
             data: a `pyarrow.Table`, a `RecordBatch`, or a data frame that Arrow can read (Polars, pandas). Columns as
                 Spark's Kafka sink has them: `value` (binary or string), and optionally `key` (the same), `topic`,
                 `partition` (int), `timestamp` (timestamp, or milliseconds), `headers` (list of structs of key and
-                    value).
-                A row without a partition goes where its key says, one without a timestamp gets the present time.
-                Serializers are not called.
+                value). A row without a partition goes where its key says, one without a timestamp gets the present
+                time. Serializers are not called.
             topic: for tables without such a column.
             headers: the same for all, behind those of the row.
 
         Returns:
             For each topic, in the order in which they come up, the places of its rows; the future raises
-                `PartlySentError`
-            if some are not stored.
+            `PartlySentError` if some are not stored.
 
         Raises:
             MissingDependencyError: pyarrow is not installed.
@@ -196,10 +194,10 @@ class Producer(ProducerSide):
             ConfigError: a column is missing or unknown, or a value is one that cannot be.
             Errors: all others are those of `send_many`.
         """
-        return run(self._tables(data, topic, headers), self._wait)
+        return run(self._send_tables(data, topic, headers), self._wait)
 
     async def _reserve(self, size: int) -> None:
-        self._room.reserve(size, self._wake_to_wait)
+        self._pool.reserve(size, self._wake_to_wait)
 
     def produce(
         self,
@@ -237,7 +235,7 @@ class Producer(ProducerSide):
         Only callbacks need it: records are sent and acknowledged without it. `None` waits as long as it takes.
 
         Returns:
-            How many callbacks were called.
+            The number of called callbacks.
         """
         seconds = FOREVER_S if timeout is None else to_seconds(timeout)
         if seconds:
@@ -260,9 +258,8 @@ class Producer(ProducerSide):
             timeout: seconds; `None`: no limit. Sending goes on behind it.
 
         Returns:
-            How many records have no end yet, as in confluent-kafka. The number of all failed records of this producer
-                is
-            "record-error-total" in `metrics()`; their errors are in their futures and callbacks.
+            The number of records without an end, as in confluent-kafka. The number of all failed records of this
+            producer is "record-error-total" in `metrics()`; their errors are in their futures and callbacks.
 
         Raises:
             StateError: called in a callback, or the producer has stopped after an internal error.
@@ -291,26 +288,23 @@ class Producer(ProducerSide):
         self._io.check_may_wait()
         self._is_closed = True
         # Ends the `send` calls that wait for room.
-        self._room.shut()
+        self._pool.shut()
         if self._io.is_running:
-            self._end(timeout, is_quiet=is_quiet)
+            deadline = self._io.deadline_ms(timeout)
+            try:
+                self._io.call(
+                    lambda ticket: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline, is_quiet=is_quiet),
+                    timeout + GRACE_S,
+                )
+            except (KohortTimeoutError, StateError):
+                self._io.stop()
+            self._io.join(GRACE_S)
+            # A `send` of another thread may have passed its check before the limit was shut.
+            self._refuse_the_late()
         # Another thread's callbacks may take so long.
         self._deliveries.serve(patience_s=GRACE_S)
         if not is_quiet:
             self._io.raise_failure()
-
-    def _end(self, timeout: float, *, is_quiet: bool) -> None:
-        deadline = self._io.deadline_ms(timeout)
-        try:
-            self._io.call(
-                lambda ticket: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline, is_quiet=is_quiet),
-                timeout + GRACE_S,
-            )
-        except (KohortTimeoutError, StateError):
-            self._io.stop()
-        self._io.join(GRACE_S)
-        # A `send` of another thread may have passed its check before the limit was shut.
-        self._refuse_the_late()
 
     def _wait(self, wait: Wait) -> object:
         assert isinstance(wait, Pause) and wait.ticket is not None, "calls wait for tickets"

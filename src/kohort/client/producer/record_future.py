@@ -66,6 +66,11 @@ class BatchEnd:
         #: Whether the end has come; set last, so that the other fields are complete then.
         self.is_over = False
 
+    def fail(self, error: KohortError) -> None:
+        """End the batch with an error."""
+        self.error = error
+        self.is_over = True
+
 
 #: The end of a record that waits for a batch.
 _NOT_YET: Final = BatchEnd("", -1)
@@ -137,13 +142,12 @@ class RecordFuture(Future[RecordMetadata]):
         """End the record with an error outside of any batch."""
         self.on_failure()
         self.end = BatchEnd(self.topic, -1)
-        self.end.error = error
-        self.end.is_over = True
+        self.end.fail(error)
         self.on_end()
 
     def on_failure(self) -> None:
-        # The traceback of its error may come to hold any object, so the garbage collector has to see it.
         """Show the record to the garbage collector before it gets an error."""
+        # The traceback of its error may come to hold any object.
         show_record(self)
 
     def on_end(self) -> None:

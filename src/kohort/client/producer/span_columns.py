@@ -26,10 +26,10 @@ class SpanColumns(Columns):
 
     def spread(self, count: int, turn: int) -> list[Sequence[int]]:
         """See `Columns`."""
-        homes = memoryview(bytearray(4 * self.count)).cast("i")
+        partitions = memoryview(bytearray(4 * self.count)).cast("i")
         bounds = memoryview(bytearray(8 * (count + 2))).cast("q")
         order = memoryview(bytearray(8 * self.count)).cast("q")
-        if not spread_spans(self._keys, self._partitions, count, turn, homes, bounds, order):
+        if not spread_spans(self._keys, self._partitions, count, turn, partitions, bounds, order):
             return []
         return [order[bounds[number] : bounds[number + 1]] for number in range(count)]
 

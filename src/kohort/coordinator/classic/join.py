@@ -26,11 +26,8 @@ def decide_join(
 ) -> Decision:
     """Admit, re-admit or refuse a member.
 
-    Args:
-        group: `None` if the group does not exist; a member without an id then founds it.
-        now_ms: coordinator time.
-        image: the existing topics; `None`: the leader has to find changes of topics by itself.
-        groups: state with the clocks of static groups.
+    `group` `None`: it does not exist, and a member without an id founds it. `image` `None`: the leader has to find
+    changes of topics by itself. `groups`: state with the clocks of static groups.
 
     Raises:
         Refused: INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_REQUEST,

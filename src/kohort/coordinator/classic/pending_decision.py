@@ -19,12 +19,8 @@ from kohort.ids import RequestToken
 class PendingDecision:
     """Records and effects of one decision, and the group after them.
 
-    Args:
-        group: the live group, `None` if it does not exist yet.
-        group_id: its name.
-        now_ms: coordinator time.
-        image: the existing topics, `None` where they do not matter.
-        known: state with the clock of a static group; `None`: the group has none.
+    `group`: the live one, `None` if it does not exist yet. `image` `None`: the topics do not matter. `known`: state
+    with the clock of a static group; `None`: the group has none.
     """
 
     __slots__ = ("_effects", "_groups", "_offline", "_records", "group_id", "image", "known", "now_ms")

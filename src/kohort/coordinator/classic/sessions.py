@@ -115,13 +115,9 @@ def decide_expiry(
     now_ms: int,
     groups: GroupsState | None = None,
 ) -> Decision:
-    """Act on a deadline that has passed.
+    """Act on a deadline of the group or of one member that has passed.
 
-    Args:
-        group: `None` if it is gone; then there is nothing to do.
-        key: kinds "session" and "pending" belong to a member, "join", "sync", "initial_delay" and "clock" to the group;
-            "join" also to a parked new member of a static group.
-        groups: state with the clocks of static groups.
+    "join" with a member id is the deadline of a parked new member of a static group. `groups`: state with the clocks.
     """
     if group is None:
         return Decision()

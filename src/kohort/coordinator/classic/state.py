@@ -7,7 +7,7 @@ Source: Apache Kafka's classic group protocol (KIP-62, KIP-394, KIP-429).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -100,87 +100,61 @@ class ParkedNewcomer:
     since_ms: int
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ClassicGroup:
     """One classic group."""
 
-    __slots__ = (
-        "awaiting_join",
-        "awaiting_sync",
-        "due",
-        "generation",
-        "group_id",
-        "handed_on",
-        "initial_remaining_ms",
-        "instance_ids",
-        "leader",
-        "members",
-        "metadata_bytes",
-        "new_member_added",
-        "new_members",
-        "parked",
-        "pending",
-        "protocol_counts",
-        "protocol_name",
-        "protocol_type",
-        "rebalance_reason",
-        "state",
-        "state_timestamp_ms",
-        "stored",
-        "unsynced",
-    )
-
-    def __init__(self, group_id: str) -> None:
-        #: Id of the group.
-        self.group_id = group_id
-        #: State of the rebalance protocol.
-        self.state = ClassicGroupState.EMPTY
-        #: When the group entered `state`, coordinator time, ms.
-        self.state_timestamp_ms = 0
-        #: Protocol type ("consumer", "connect", ...); `None` before the first member.
-        self.protocol_type: str | None = None
-        #: Generation: rises by one at the end of each join phase; 0 before the first.
-        self.generation = 0
-        #: Protocol that the members elected for this generation.
-        self.protocol_name: str | None = None
-        #: Member that computes the assignment; `None` exactly if there are no members.
-        self.leader: str | None = None
-        #: member id -> member, in the order of arrival.
-        self.members: dict[str, ClassicMember] = {}
-        #: Member ids handed out with MEMBER_ID_REQUIRED that have not joined yet; disjoint from `members`.
-        self.pending: dict[str, None] = {}
-        #: member id -> its parked JoinGroup; between decisions only while PreparingRebalance; a subset of `members`.
-        self.awaiting_join: dict[str, RequestToken] = {}
-        #: member id -> its parked SyncGroup; only while CompletingRebalance; a subset of `members`.
-        self.awaiting_sync: dict[str, RequestToken] = {}
-        #: Members of this generation without a SyncGroup yet; a subset of `members`.
-        self.unsynced: dict[str, None] = {}
-        #: Members whose first JoinGroup is still parked: they may be removed while they wait.
-        self.new_members: dict[str, None] = {}
-        #: instance id -> id of its member.
-        self.instance_ids: dict[str, str] = {}
-        #: protocol name -> number of members that support it; never 0.
-        self.protocol_counts: dict[str, int] = {}
-        #: Sum of `ClassicMember.metadata_bytes`.
-        self.metadata_bytes = 0
-        #: Remaining extension of the initial delay, ms; `None` outside of an initial delay.
-        self.initial_remaining_ms: int | None = None
-        #: Whether a member joined since the initial delay was last set.
-        self.new_member_added = False
-        #: Reason of the latest rebalance; empty before the first.
-        self.rebalance_reason = ""
-        #: The latest record of the group in the log, `None` before the first.
-        self.stored: facts.ClassicGroupStored | None = None
-        #: The rebalance that a restart begins again, in static mode: without it the restart would lose its reason.
-        self.due: facts.ClassicRebalanceDue | None = None
-        #: instance id -> parked JoinGroup of a new member; static mode, and not in the join phase.
-        self.parked: dict[str, ParkedNewcomer] = {}
-        #: member id -> the former member that the leader knows, whose place the member took since the join phase ended;
-        #: only while CompletingRebalance.
-        self.handed_on: dict[str, FormerMember] = {}
+    #: Id of the group.
+    group_id: str
+    #: State of the rebalance protocol.
+    state: ClassicGroupState = ClassicGroupState.EMPTY
+    #: When the group entered `state`, coordinator time, ms.
+    state_timestamp_ms: int = 0
+    #: Protocol type ("consumer", "connect", ...); `None` before the first member.
+    protocol_type: str | None = None
+    #: Generation: rises by one at the end of each join phase; 0 before the first.
+    generation: int = 0
+    #: Protocol that the members elected for this generation.
+    protocol_name: str | None = None
+    #: Member that computes the assignment; `None` exactly if there are no members.
+    leader: str | None = None
+    #: member id -> member, in the order of arrival.
+    members: dict[str, ClassicMember] = field(default_factory=dict)
+    #: Member ids handed out with MEMBER_ID_REQUIRED that have not joined yet; disjoint from `members`.
+    pending: dict[str, None] = field(default_factory=dict)
+    #: member id -> its parked JoinGroup; between decisions only while PreparingRebalance; a subset of `members`.
+    awaiting_join: dict[str, RequestToken] = field(default_factory=dict)
+    #: member id -> its parked SyncGroup; only while CompletingRebalance; a subset of `members`.
+    awaiting_sync: dict[str, RequestToken] = field(default_factory=dict)
+    #: Members of this generation without a SyncGroup yet; a subset of `members`.
+    unsynced: dict[str, None] = field(default_factory=dict)
+    #: Members whose first JoinGroup is still parked: they may be removed while they wait.
+    new_members: dict[str, None] = field(default_factory=dict)
+    #: instance id -> id of its member.
+    instance_ids: dict[str, str] = field(default_factory=dict)
+    #: protocol name -> number of members that support it; never 0.
+    protocol_counts: dict[str, int] = field(default_factory=dict)
+    #: Sum of `ClassicMember.metadata_bytes`.
+    metadata_bytes: int = 0
+    #: Remaining extension of the initial delay, ms; `None` outside of an initial delay.
+    initial_remaining_ms: int | None = None
+    #: Whether a member joined since the initial delay was last set.
+    new_member_added: bool = False
+    #: Reason of the latest rebalance; empty before the first.
+    rebalance_reason: str = ""
+    #: The latest record of the group in the log, `None` before the first.
+    stored: facts.ClassicGroupStored | None = None
+    #: The rebalance that a restart begins again, in static mode: without it the restart would lose its reason.
+    due: facts.ClassicRebalanceDue | None = None
+    #: instance id -> parked JoinGroup of a new member; static mode, and not in the join phase.
+    parked: dict[str, ParkedNewcomer] = field(default_factory=dict)
+    #: member id -> the former member that the leader knows, whose place the member took since the join phase ended;
+    #: only while CompletingRebalance.
+    handed_on: dict[str, FormerMember] = field(default_factory=dict)
 
     def copy(self) -> ClassicGroup:
         """Return an independent copy that shares the members' values."""
-        other = ClassicGroup(self.group_id)
+        other = object.__new__(ClassicGroup)
         for name in self.__slots__:
             value = getattr(self, name)
             setattr(other, name, dict(value) if isinstance(value, dict) else value)

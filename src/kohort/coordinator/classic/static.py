@@ -275,12 +275,9 @@ def decide_connection_closed(
     heard_ms: int,
     now_ms: int,
 ) -> Decision:
-    """Mark a static member with a closed connection offline, and drop its parked requests.
+    """Mark a static member with a closed connection offline since `heard_ms`; drop its parked requests.
 
     A new member with a parked JoinGroup is removed: it has no partitions to come back to.
-
-    Args:
-        heard_ms: when the member was last heard of.
     """
     draft = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
     if member_id in group.new_members:

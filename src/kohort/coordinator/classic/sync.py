@@ -30,11 +30,7 @@ def decide_sync(
 ) -> Decision:
     """Park a follower's SyncGroup until the leader's; the leader's makes the group Stable.
 
-    A SyncGroup brings its member back in a static group.
-
-    Args:
-        image: the existing topics, `None` where they do not matter.
-        groups: state with the clocks of static groups.
+    A SyncGroup brings its member back in a static group, for which `groups` has the clocks.
 
     Raises:
         Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,

@@ -71,8 +71,7 @@ def check_metadata_size(group: ClassicGroup | None, member: ClassicMember, *, in
     already = older.metadata_bytes if older is not None else 0
     if group.metadata_bytes - already + member.metadata_bytes > GROUP_METADATA_LIMIT_BYTES:
         raise Refused(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"the metadata of all members may take {GROUP_METADATA_LIMIT_BYTES} bytes",
+            ErrorCode.GROUP_MAX_SIZE_REACHED, f"the metadata of all members may take {GROUP_METADATA_LIMIT_BYTES} bytes"
         )
 
 
@@ -86,8 +85,7 @@ def check_metadata_size(group: ClassicGroup | None, member: ClassicMember, *, in
 def check_commit(group: ClassicGroup | None, command: commands.CommitOffsets) -> None:
     """Refuse a commit of a client that is no member, or of an older generation.
 
-    Args:
-        group: `None` if it does not exist; then only a commit without a generation is accepted.
+    To a group that does not exist only a commit without a generation is accepted.
 
     Raises:
         Refused: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.

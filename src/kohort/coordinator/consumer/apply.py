@@ -21,14 +21,9 @@ from kohort.coordinator.records.types import MemberState
 Key = TypeVar("Key")
 
 
-def group_of(groups: model.GroupsState, group_id: str) -> ConsumerGroup:
-    """Return the group of a record; create it if it does not exist."""
-    return _group(groups, group_id)
-
-
 def apply_epoch_set(groups: model.GroupsState, record: facts.ConsumerGroupEpochSet) -> None:
     """Set the group epoch (type 3)."""
-    group = _group(groups, record.group_id)
+    group = group_of(groups, record.group_id)
     group.epoch = record.epoch
     group.metadata_hash = record.metadata_hash
     if group.balance is not None and group.balance.metadata_hash != record.metadata_hash:
@@ -42,7 +37,7 @@ def apply_group_forgotten(groups: model.GroupsState, record: facts.ConsumerGroup
 
 def apply_member_subscribed(groups: model.GroupsState, record: facts.ConsumerMemberSubscribed) -> None:
     """Set a member and its subscription (type 5)."""
-    group = _group(groups, record.group_id)
+    group = group_of(groups, record.group_id)
     member = _member(group, record.member_id)
     _count_subscription(group, member, -1)
     _forget_name(group, member)
@@ -93,7 +88,7 @@ def apply_member_forgotten(groups: model.GroupsState, record: facts.ConsumerMemb
 
 def apply_target_epoch_set(groups: model.GroupsState, record: facts.TargetAssignmentEpochSet) -> None:
     """Set the epoch of the target assignment (type 6)."""
-    group = _group(groups, record.group_id)
+    group = group_of(groups, record.group_id)
     group.target_epoch = record.assignment_epoch
     group.target_timestamp_ms = record.assignment_timestamp_ms
     if group.target_epoch >= group.epoch:
@@ -114,7 +109,7 @@ def apply_target_epoch_forgotten(groups: model.GroupsState, record: facts.Target
 
 def apply_member_target_set(groups: model.GroupsState, record: facts.MemberTargetSet) -> None:
     """Set the target of a member (type 7)."""
-    group = _group(groups, record.group_id)
+    group = group_of(groups, record.group_id)
     _follow_target(group, record.member_id, record.partitions)
     member = group.members.get(record.member_id)
     # The id object that the member has already, rather than the record's copy of it.
@@ -139,7 +134,7 @@ def apply_member_target_forgotten(groups: model.GroupsState, record: facts.Membe
 
 def apply_current_assignment_set(groups: model.GroupsState, record: facts.CurrentAssignmentSet) -> None:
     """Set the current assignment of a member (type 8)."""
-    group = _group(groups, record.group_id)
+    group = group_of(groups, record.group_id)
     member = _member(group, record.member_id)
     held = member.assigned
     _release(group, member.member_id, held, member.pending_revocation)
@@ -177,7 +172,7 @@ def apply_current_assignment_forgotten(groups: model.GroupsState, record: facts.
 
 def apply_submitted_move_set(groups: model.GroupsState, record: facts.SubmittedMoveSet) -> None:
     """Set the progress of a submitted move (type 20,002)."""
-    _group(groups, record.group_id).submitted[record.topic_id, record.partition] = record.move
+    group_of(groups, record.group_id).submitted[record.topic_id, record.partition] = record.move
 
 
 def apply_submitted_move_forgotten(groups: model.GroupsState, record: facts.SubmittedMoveForgotten) -> None:
@@ -189,7 +184,7 @@ def apply_submitted_move_forgotten(groups: model.GroupsState, record: facts.Subm
 
 def apply_metadata_set(groups: model.GroupsState, record: facts.MemberMetadataSet) -> None:
     """Set the published metadata of a member (type 20,008)."""
-    put_metadata(_group(groups, record.group_id), record)
+    put_metadata(group_of(groups, record.group_id), record)
 
 
 def apply_connection_seen(groups: model.GroupsState, record: facts.MemberConnectionSeen) -> None:
@@ -202,7 +197,7 @@ def apply_connection_seen(groups: model.GroupsState, record: facts.MemberConnect
 
 def apply_regex_resolved(groups: model.GroupsState, record: facts.RegularExpressionResolved) -> None:
     """Set the topics of a pattern (type 16)."""
-    _resolve(_group(groups, record.group_id), record.regex, record)
+    _resolve(group_of(groups, record.group_id), record.regex, record)
 
 
 def apply_regex_forgotten(groups: model.GroupsState, record: facts.RegularExpressionForgotten) -> None:
@@ -212,7 +207,8 @@ def apply_regex_forgotten(groups: model.GroupsState, record: facts.RegularExpres
         _resolve(group, record.regex, None)
 
 
-def _group(groups: model.GroupsState, group_id: str) -> ConsumerGroup:
+def group_of(groups: model.GroupsState, group_id: str) -> ConsumerGroup:
+    """Return the group of a record; create it if it does not exist."""
     group = groups.consumer.get(group_id)
     if group is None:
         # An id is of one type only; compaction may have removed the tombstone of the other type.

@@ -21,7 +21,7 @@ from kohort.coordinator.consumer.reconciliation import effective_target, reconci
 from kohort.coordinator.consumer.regex import build_regex_records, resolve_regex
 from kohort.coordinator.consumer.subscription_metadata import MembershipChange, joining, topics_of, unite_topics
 from kohort.coordinator.consumer.validation import JOIN_EPOCH, check_heartbeat
-from kohort.coordinator.decision import Arm, Decision, Effect, Reply
+from kohort.coordinator.decision import Additions, Arm, Decision, Effect, Reply
 from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms, waiting_interval_ms
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
 from kohort.coordinator.records import types as facts
@@ -83,10 +83,7 @@ def build_settled_reply(
         member_id=member.member_id,
         member_epoch=member.member_epoch,
         heartbeat_interval_ms=settled_interval_ms(
-            settings,
-            len(group.members),
-            command.proposed_heartbeat_interval_ms,
-            since_cut_ms=command.since_cut_ms,
+            settings, len(group.members), command.proposed_heartbeat_interval_ms, since_cut_ms=command.since_cut_ms
         ),
         assignment=None,
     )
@@ -415,7 +412,7 @@ def _unknown_member(command: ConsumerGroupHeartbeat) -> Refused:
 
 def decide_waiting(
     groups: GroupsState, group: ConsumerGroup, settings: GroupSettings, change: MembershipChange, *, now_ms: int
-) -> tuple[list[facts.Record], list[Effect]] | None:
+) -> Additions | None:
     """Decide the effects of a new member that has to wait; `None` if it need not."""
     if not settings.is_static or not group.members or group.target_epoch < group.epoch:
         return None

@@ -16,7 +16,7 @@ from kohort.coordinator.consumer import member_metadata, regex, static, subscrip
 from kohort.coordinator.consumer.assignment.target import decide_change, decide_due, decide_forced
 from kohort.coordinator.consumer.client_assignors.assignment_request import decide_late
 from kohort.coordinator.consumer.reconciliation.move_throttle import decide_begin
-from kohort.coordinator.decision import Decision, Disarm, Effect, Reply, TimerKey, TimerKind
+from kohort.coordinator.decision import Additions, Decision, Disarm, Effect, Reply, TimerKey, TimerKind
 from kohort.coordinator.records.types import MemberState, Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import build_dynamic, note, start_offline
@@ -168,7 +168,7 @@ def _remove(
     *,
     now_ms: int,
     is_urgent: bool,
-) -> tuple[list[Record], list[Effect]]:
+) -> Additions:
     """Remove members and raise the epoch.
 
     `is_urgent`: compute the target now if that is allowed. Otherwise a timer does: where many members fall silent at

@@ -91,12 +91,7 @@ def add_metadata(groups: GroupsState, command: ConsumerGroupHeartbeat, decision:
 
 
 def follow_published(groups: GroupsState, decision: Decision, *, now_ms: int) -> Decision:
-    """Add to a decision its effects on metadata: removed with a member, or passed on to its successor.
-
-    Args:
-        groups: the state before the decision.
-        decision: about to be committed.
-    """
+    """Add to a decision its effects on metadata: removed with a member, or passed on to its successor."""
     changed = [record for record in decision.records if isinstance(record, _FOLLOWED)]
     if not changed:
         return decision
@@ -247,10 +242,7 @@ def _follow_gone(
         # Classic members publish no metadata.
         if record.group_id == group_id and record.classic is None and record.member_id not in said:
             after = facts.MemberMetadataSet(
-                group_id=group_id,
-                member_id=record.member_id,
-                metadata=entry.metadata,
-                published_ms=entry.published_ms,
+                group_id=group_id, member_id=record.member_id, metadata=entry.metadata, published_ms=entry.published_ms
             )
             kept.append(after)
 

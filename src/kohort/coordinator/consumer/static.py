@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping
 from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from kohort.coordinator.consumer import tombstones, validation
 from kohort.coordinator.consumer.reconciliation import effective_target, reconcile
-from kohort.coordinator.decision import Disarm, Effect, TimerKey, TimerKind
+from kohort.coordinator.decision import Additions, Disarm, TimerKey, TimerKind
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants
 from kohort.coordinator.records import types as facts
 from kohort.errors import ErrorCode, Refused
@@ -116,16 +116,13 @@ def successor_of(predecessor: ConsumerMember, group_id: str, member_id: str) -> 
 
 def build_succession(
     group: ConsumerGroup, predecessor: ConsumerMember, subscribed: facts.ConsumerMemberSubscribed
-) -> tuple[list[facts.Record], list[Effect]]:
+) -> Additions:
     """Remove the predecessor, and pass its instance id and target on to its successor.
 
     The following reconciliation writes the successor's assignment, at the latest known target.
     """
     group_id, gone = group.group_id, predecessor.member_id
-    records: list[facts.Record] = [
-        *tombstones.build_member_tombstones(group_id, gone),
-        subscribed,
-    ]
+    records: list[facts.Record] = [*tombstones.build_member_tombstones(group_id, gone), subscribed]
     target = group.targets.get(gone, NO_TARGET)
     if target:
         records.append(facts.MemberTargetSet(group_id=group_id, member_id=subscribed.member_id, partitions=target))
@@ -134,7 +131,7 @@ def build_succession(
     return records, [Disarm(predecessor.session_key), *(Disarm(TimerKey(kind, group_id, gone)) for kind in kinds)]
 
 
-def decide_absence(group: ConsumerGroup, member: ConsumerMember) -> tuple[list[facts.Record], list[Effect]]:
+def decide_absence(group: ConsumerGroup, member: ConsumerMember) -> Additions:
     """Mark a static member as away: it keeps the partitions of its target, and its session runs on."""
     if is_away(member):
         return [], []

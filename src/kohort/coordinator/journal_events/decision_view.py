@@ -15,7 +15,7 @@ from kohort.coordinator.classic import state as classic
 from kohort.coordinator.consumer.reconciliation.track_moves import granted_epoch_of
 from kohort.coordinator.decision import TimerKey
 from kohort.coordinator.journal_events.open_rebalances import ClientKey, LastRead, MemberKey, OpenRebalance, Reads
-from kohort.coordinator.model import ConsumerMember, Grants, GroupsState, Place
+from kohort.coordinator.model import ConsumerMember, GroupsState, Place
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.ids import TopicId, format_topic_id
@@ -39,33 +39,6 @@ class ConnectionEnd(NamedTuple):
 class DecisionView:
     """The records of one decision for one group, and the data for their entries."""
 
-    __slots__ = (
-        "_ends",
-        "_former_topics",
-        "_groups",
-        "_reads",
-        "_timers",
-        "classic",
-        "clock",
-        "computed_by",
-        "configs",
-        "consumer",
-        "forgotten_offsets",
-        "former",
-        "group_id",
-        "kept",
-        "kinds",
-        "members",
-        "now_ms",
-        "pace",
-        "rebalance",
-        "records",
-        "settings",
-        "step",
-        "targets",
-        "trigger",
-    )
-
     def __init__(
         self,
         groups: GroupsState,
@@ -80,19 +53,9 @@ class DecisionView:
         timers: TimerTable[TimerKey],
         now_ms: int,
     ) -> None:
-        """Collect the data for the entries of a group.
+        """Collect the data for the entries of a group from the state, and the deadlines, before the records.
 
-        Args:
-            groups: the state before the records.
-            group_id: the reported group.
-            records: of the group, in order.
-            former_topics: names of deleted topics.
-            rebalance: the open one of the group; updated by what is reported.
-            reads: last readers of partitions; updated by what is reported.
-            ends: known ends of members' connections.
-            settings: of the group.
-            timers: the deadlines before the records.
-            now_ms: time of day, milliseconds.
+        `former_topics`: names of deleted topics. `rebalance`, `reads`: those of the group, updated by what is reported.
         """
         self._groups = groups
         self._former_topics = former_topics
@@ -218,7 +181,7 @@ class DecisionView:
             return {}
         silent_ms = self.now_ms - max(fetched_ms, *signs)
         # A connection that ended before a later sign of life means nothing, and a static member is not removed for it.
-        is_of_use = signs.ended_ms >= signs.heard_ms and not self._is_static(member_id)
+        is_of_use = signs.ended_ms >= signs.heard_ms and not self.instance_of(member_id)
         ended_ms = str(self.now_ms - signs.ended_ms) if is_of_use else ""
         session_ms = str(self._session_ms_of(member_id))
         return {"silent_ms": str(silent_ms), "disconnected_ms": ended_ms, "session_ms": session_ms}
@@ -245,9 +208,10 @@ class DecisionView:
     def _member(self, member_id: str) -> ConsumerMember | classic.ClassicMember | None:
         return self.members.get(member_id) or (None if self.classic is None else self.classic.members.get(member_id))
 
-    def _is_static(self, member_id: str) -> bool:
+    def instance_of(self, member_id: str) -> str:
+        """Return the instance id of a member, "" without one."""
         member = self._member(member_id)
-        return member is not None and member.instance_id is not None
+        return "" if member is None else member.instance_id or ""
 
     def _client_of(self, member_id: str) -> ClientKey:
         """Return a member's client id and host; it may have joined by these records."""
@@ -305,8 +269,3 @@ def held_for_ms(
 def shown(details: dict[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the details for a row, without empty ones."""
     return tuple([each for each in details.items() if each[1]])
-
-
-def flatten(grants: Grants | Mapping[TopicId, Iterable[int]]) -> set[Place]:
-    """Return (topic id, partition) of every partition."""
-    return {(topic_id, number) for topic_id, partitions in grants.items() for number in partitions}

@@ -11,15 +11,15 @@ from typing import Final
 
 from kohort.coordinator.classic import state as classic
 from kohort.coordinator.classic import subscriptions
+from kohort.coordinator.consumer.assignment.balance import load_of
 from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
 from kohort.coordinator.consumer.client_assignors.assignment_request import ComputationFailed
-from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
-from kohort.coordinator.journal_events.decision_view import DecisionView, flatten
+from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack, places_of
+from kohort.coordinator.journal_events.decision_view import DecisionView
 from kohort.coordinator.model import Place, WaitingMove
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.clock import NO_WINDOW
-from kohort.ids import TopicId
 from kohort.journal.rows import Entry
 from kohort.journal.words import PARTITIONS_SHOWN, Partition, write_partitions
 
@@ -51,10 +51,7 @@ def _target_set(view: DecisionView, _: facts.MemberTargetSet) -> Iterable[Entry]
 def _target_computed(view: DecisionView, record: facts.TargetAssignmentEpochSet) -> Iterator[Entry]:
     view.rebalance.is_answered = True
     yield view.decision(
-        "target_computed",
-        epoch=str(record.assignment_epoch),
-        members_changed=str(view.targets),
-        by=view.computed_by,
+        "target_computed", epoch=str(record.assignment_epoch), members_changed=str(view.targets), by=view.computed_by
     )
     yield from _plans(view)
 
@@ -74,7 +71,7 @@ def _plans(view: DecisionView) -> Iterator[Entry]:
         # A member that is away cannot be told.
         if member is None or member.member_epoch < 0:
             continue
-        surplus = flatten(member.assigned) - flatten(record.partitions) - waiting.keys()
+        surplus = places_of(member.assigned) - places_of(record.partitions) - waiting.keys()
         if surplus:
             shown += 1
             yield _planned(view, record.member_id, surplus)
@@ -150,9 +147,9 @@ def _member_forgotten(view: DecisionView, record: facts.ConsumerMemberForgotten)
 def _assignment_set(view: DecisionView, record: facts.CurrentAssignmentSet) -> Iterator[Entry]:
     member_id, rebalance, now_ms = record.member_id, view.rebalance, view.now_ms
     before = view.members.get(member_id)
-    new, pending = flatten(record.assigned), flatten(record.pending_revocation)
-    old = flatten(before.assigned) if before is not None else set()
-    old_pending = flatten(before.pending_revocation) if before is not None else set()
+    new, pending = places_of(record.assigned), places_of(record.pending_revocation)
+    old = places_of(before.assigned) if before is not None else set()
+    old_pending = places_of(before.pending_revocation) if before is not None else set()
     released = (old | old_pending) - new - pending
     asked_back, gained = pending - old_pending, new - old
     # Last reads are taken before the partitions change their owner.
@@ -193,7 +190,7 @@ def _assignment_forgotten(view: DecisionView, record: facts.CurrentAssignmentFor
     # The partitions go on with the member in the other protocol.
     if before is None or record.member_id in view.kept:
         return ()
-    held = flatten(before.assigned) | flatten(before.pending_revocation)
+    held = places_of(before.assigned) | places_of(before.pending_revocation)
     read = view.let_go(record.member_id, view.granted(before, held))
     return (view.transition("assignment_released", record.member_id, released=view.show(held), **read),) if held else ()
 
@@ -256,7 +253,7 @@ def tell_short(view: DecisionView) -> Iterator[Entry]:
     if group is not None and group.classic_count:
         return
     targets = {} if group is None else group.targets
-    counts = {member_id: _count(targets.get(member_id, {})) for member_id in view.members}
+    counts = {member_id: load_of(targets.get(member_id, {})) for member_id in view.members}
     patterns = {} if group is None else {pattern: found.topics for pattern, found in group.regexes.items()}
     joined: dict[str, facts.ConsumerMemberSubscribed] = {}
     for record in view.records:
@@ -269,7 +266,7 @@ def tell_short(view: DecisionView) -> Iterator[Entry]:
             counts.pop(record.member_id, None)
     for record in view.records:
         if isinstance(record, facts.MemberTargetSet) and record.member_id in counts:
-            counts[record.member_id] = _count(record.partitions)
+            counts[record.member_id] = load_of(record.partitions)
     # An even share is defined only where all members have the same topics.
     is_alike = group is None or len(group.subscriptions) <= 1
     even = sum(counts.values()) // len(counts) if is_alike and counts else 0
@@ -297,10 +294,6 @@ def _limit_of(settings: GroupSettings) -> str:
     if settings.group_assignor_max_moves == 0:
         return "group.assignor.max.moves"
     return "group.assignor.imbalance" if settings.group_assignor_imbalance > 0 else ""
-
-
-def _count(target: Mapping[TopicId, tuple[int, ...]]) -> int:
-    return sum(map(len, target.values()))
 
 
 #: Record type -> function that builds its entries.
@@ -496,7 +489,7 @@ def _offline(view: DecisionView, record: facts.OfflineMemberSet) -> Iterable[Ent
         return ()
     # The record has the time of the group's clock, which is behind.
     since_ms = record.since_ms + (0 if view.clock is None else view.clock.lost_ms)
-    name = _instance_of(view, record.member_id)
+    name = view.instance_of(record.member_id)
     silent_ms = str(max(0, view.now_ms - since_ms))
     return (view.transition("member_offline", record.member_id, instance=name, silent_ms=silent_ms),)
 
@@ -507,7 +500,7 @@ def _back(view: DecisionView, record: facts.OfflineMemberForgotten) -> Iterator[
         return
     member_id = _goes_on_as(view, record.member_id)
     if member_id is not None:
-        name = _instance_of(view, record.member_id)
+        name = view.instance_of(record.member_id)
         away_ms = str(max(0, view.now_ms - since_ms))
         yield view.transition("member_back", member_id, instance=name, away_ms=away_ms)
 
@@ -543,14 +536,6 @@ def _goes_on_as(view: DecisionView, member_id: str) -> str | None:
     ):
         return member_id
     return next((new_id for new_id, former_id in view.former.items() if former_id == member_id), None)
-
-
-def _instance_of(view: DecisionView, member_id: str) -> str:
-    hosted = view.members.get(member_id)
-    if hosted is not None:
-        return hosted.instance_id or ""
-    member = None if view.classic is None else view.classic.members.get(member_id)
-    return "" if member is None else member.instance_id or ""
 
 
 #: Record type -> function that builds its entries.

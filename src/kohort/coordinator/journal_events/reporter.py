@@ -70,12 +70,7 @@ _TRIGGERED: Final = frozenset(
 #: Record type -> function that builds its entries; other types have none.
 _EVENTS: Final = {**CONSUMER_EVENTS, **CLASSIC_EVENTS, **STATIC_EVENTS}
 _COUNTED_RECORDS: Final = frozenset(
-    {
-        facts.OffsetCommitted,
-        facts.TransactionalOffsetCommitted,
-        facts.MemberMetadataSet,
-        facts.MemberMetadataForgotten,
-    }
+    {facts.OffsetCommitted, facts.TransactionalOffsetCommitted, facts.MemberMetadataSet, facts.MemberMetadataForgotten}
 )
 _COUNTED: Final[dict[type[Command], str]] = {
     commands.ConsumerGroupHeartbeat: "heartbeats",
@@ -128,14 +123,8 @@ class Reporter:
     ) -> list[Entry]:
         """Report a decision that is about to be committed, or count it; return the entries.
 
-        Args:
-            journal: takes the entries, if it keeps any.
-            groups: the state before the decision.
-            stimulus: its command or deadline; `is_new`: it was not counted before.
-            decision: records and effects.
-            timers: the deadlines before the decision; they tell how long heartbeats are held.
-            now_ms: time of day, milliseconds.
-            next_cause: a number for a stimulus without a cause id, such as a deadline.
+        `timers`: the deadlines before the decision; they tell how long heartbeats are held. `is_new`: the stimulus was
+        not counted before. `next_cause`: a number for a stimulus without a cause id, such as a deadline.
         """
         if not journal.is_on:
             return []
@@ -168,8 +157,7 @@ class Reporter:
         # Short waits are the rule: they would fill the journal.
         if now_ms - since_ms < SLOW_MS:
             return []
-        kind, group_id, did = RowKind.STIMULUS, command.group_id, (("did", what),)
-        entries = [Entry(kind=kind, event="meanwhile", group_id=group_id, member_id=member_id, details=did)]
+        entries = [Entry(RowKind.STIMULUS, "meanwhile", command.group_id, member_id, (("did", what),))]
         journal.record(entries, cause=command.cause, now_ms=now_ms)
         return entries
 
@@ -182,15 +170,7 @@ class Reporter:
         now_ms: int,
         next_cause: Callable[[], int],
     ) -> None:
-        """Report partitions that members have begun to read.
-
-        Args:
-            journal: takes the entries.
-            keys: group and id of each member whose fetch it may be.
-            asked_for: partitions of the fetch.
-            now_ms: time of day, milliseconds.
-            next_cause: a number for a stimulus without a cause id.
-        """
+        """Report partitions that members have begun to read; `keys`: the members whose fetch it may be."""
         for group_id, member_id in keys:
             entries = self._begin_to_read(group_id, member_id, asked_for, now_ms=now_ms)
             if entries:
@@ -225,8 +205,7 @@ class Reporter:
                 held = [
                     (image.by_id[topic_id].name, number)
                     # A partition pending revocation is still the member's.
-                    for topic_id, number in decision_view.flatten(member.assigned)
-                    | decision_view.flatten(member.pending_revocation)
+                    for topic_id, number in places_of(member.assigned) | places_of(member.pending_revocation)
                     if topic_id in image.by_id
                 ]
                 state = {"epoch": str(member.member_epoch), "state": member.state.name}
@@ -270,15 +249,7 @@ class Reporter:
         timers: TimerTable[TimerKey],
         now_ms: int,
     ) -> list[Entry]:
-        """Build the entries of a decision that is about to be committed; empty if there are none.
-
-        Args:
-            groups: the state before the decision.
-            stimulus: its command or deadline.
-            decision: records and effects.
-            timers: the deadlines before the decision.
-            now_ms: coordinator time.
-        """
+        """Build the entries of a decision that is about to be committed; empty if there are none."""
         refusal = _refusal(stimulus, decision)
         if refusal is not None:
             # A refusal changes nothing, so it has no other entries.
@@ -289,12 +260,14 @@ class Reporter:
                 # Members revoke the partitions of a deleted topic later, when the image has no name for it.
                 _remember(self._former_topics, topic_id, groups.image.by_id[topic_id].name)
         if isinstance(stimulus, commands.MemberDisconnected):
+            group_id, member_id = stimulus.group_id, stimulus.member_id
             self._note_end(groups, stimulus, timers, now_ms=now_ms)
-        if isinstance(stimulus, commands.MemberDisconnected) and _cuts_session(decision):
-            _remember(self._lost, (stimulus.group_id, stimulus.member_id), now_ms)
-            # Without records the loss of the connection would have no entry.
-            if not decision.records:
-                entries = [_stimulus(groups, stimulus, stimulus.group_id, held_ms=None), _connection_lost(stimulus)]
+            if any(isinstance(effect, Arm) and effect.key.kind == "session" for effect in decision.effects):
+                _remember(self._lost, (group_id, member_id), now_ms)
+                # Without records the loss of the connection would have no entry.
+                if not decision.records:
+                    lost = Entry(RowKind.TRANSITION, "connection_lost", group_id, member_id)
+                    entries = [_stimulus(groups, stimulus, group_id, held_ms=None), lost]
         by_group: dict[str, list[facts.Record]] = {}
         for record in decision.records:
             # Records of no group (topics, markers) have no entries.
@@ -444,19 +417,6 @@ def _remember(memory: dict[_Key, _Value], key: _Key, value: _Value) -> None:
         del memory[next(iter(memory))]
 
 
-def _cuts_session(decision: Decision) -> bool:
-    return any(isinstance(effect, Arm) and effect.key.kind == "session" for effect in decision.effects)
-
-
-def _connection_lost(stimulus: commands.MemberDisconnected) -> Entry:
-    return Entry(
-        kind=RowKind.TRANSITION,
-        event="connection_lost",
-        group_id=stimulus.group_id,
-        member_id=stimulus.member_id,
-    )
-
-
 def _refusal(stimulus: triggers.Stimulus, decision: Decision) -> Refusal | None:
     """Return the refusal of the stimulus itself; the decision may refuse other waiting requests, too."""
     request = stimulus.request if isinstance(stimulus, GroupCommand) else None
@@ -475,15 +435,7 @@ def _refused(stimulus: triggers.Stimulus, refusal: Refusal) -> list[Entry]:
     details = [("api", type(stimulus).__name__), ("error", refusal.code.name)]
     if refusal.message:
         details.append(("why", refusal.message))
-    return [
-        Entry(
-            kind=RowKind.DECISION,
-            event="refused",
-            group_id=stimulus.group_id,
-            member_id=_member_of(stimulus),
-            details=tuple(details),
-        )
-    ]
+    return [Entry(RowKind.DECISION, "refused", stimulus.group_id, _member_of(stimulus), tuple(details))]
 
 
 def _held_ms(
@@ -515,7 +467,7 @@ def _stimulus(groups: model.GroupsState, stimulus: triggers.Stimulus, group_id: 
             details = (*by, *(("reason", reason) for reason in list(reasons)[:1]))
         elif isinstance(stimulus, commands.TargetComputed):
             details = (("outcome", "failed" if stimulus.error else "answered"),)
-    return Entry(kind=RowKind.STIMULUS, event=event, group_id=group_id, member_id=_member_of(stimulus), details=details)
+    return Entry(RowKind.STIMULUS, event, group_id, _member_of(stimulus), details)
 
 
 def _member_of(stimulus: triggers.Stimulus) -> str:

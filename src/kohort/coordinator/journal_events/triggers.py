@@ -136,22 +136,16 @@ def _of_heartbeat(groups: model.GroupsState, command: commands.ConsumerGroupHear
         return "member left"
     group = groups.consumer.get(command.group_id)
     member = None if group is None else group.members.get(command.member_id)
-    # Assignors that are sent again without another change ask for a computation.
-    if member is not None and command.client_assignors is not None and not _has_other_wishes(member, command):
-        return ASKED_FOR
     if member is not None:
-        return "subscription changed" if _wants_other_topics(member, command) else "assignor changed"
+        has_other_topics = _names_other_topics(member, command)
+        is_same_assignor = command.server_assignor in (None, member.server_assignor)
+        # Assignors that are sent again without another change ask for a computation.
+        if command.client_assignors is not None and is_same_assignor and not has_other_topics:
+            return ASKED_FOR
+        return "subscription changed" if is_same_assignor or has_other_topics else "assignor changed"
     # The instance id is taken, so this process replaces its holder.
     is_borne = group is not None and command.instance_id in group.instance_ids
     return "static member returned" if is_borne else "member joined"
-
-
-def _has_other_wishes(member: model.ConsumerMember, command: commands.ConsumerGroupHeartbeat) -> bool:
-    return command.server_assignor not in (None, member.server_assignor) or _names_other_topics(member, command)
-
-
-def _wants_other_topics(member: model.ConsumerMember, command: commands.ConsumerGroupHeartbeat) -> bool:
-    return command.server_assignor in (None, member.server_assignor) or _names_other_topics(member, command)
 
 
 def _names_other_topics(member: model.ConsumerMember, command: commands.ConsumerGroupHeartbeat) -> bool:
@@ -199,11 +193,8 @@ def find_step_reason(
         return DYNAMIC
     if after.group_assignor != before.group_assignor:
         return OTHER_ASSIGNOR
-    moves = [_unbounded(settings.group_assignor_max_moves) for settings in (before, after)]
     # A negative limit is none: it counts as larger than any number.
+    limits = (settings.group_assignor_max_moves for settings in (before, after))
+    moves = [limit if limit >= 0 else inf for limit in limits]
     is_lifted = moves[1] > moves[0] or after.group_assignor_imbalance < before.group_assignor_imbalance
     return LIFTED if is_lifted else ""
-
-
-def _unbounded(limit: int) -> float:
-    return limit if limit >= 0 else inf

@@ -94,22 +94,14 @@ def _subscription_test(groups: GroupsState, group_id: str) -> Callable[[str], bo
     if classic is None:
         if not groups.has_offsets(group_id):
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"the group {group_id} does not exist")
-        return _never
+        return lambda _: False
     if not classic.members:
-        return _never
+        return lambda _: False
     if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise Refused(ErrorCode.NON_EMPTY_GROUP, f"the group {group_id} has members")
     in_use = topics_of(classic)
     # A subscription that cannot be decoded may be to any topic.
-    return _always if in_use is None else in_use.__contains__
-
-
-def _never(_: str) -> bool:
-    return False
-
-
-def _always(_: str) -> bool:
-    return True
+    return (lambda _: True) if in_use is None else in_use.__contains__
 
 
 # Expiry of unused offsets, and of the group with the last of them.
@@ -136,7 +128,9 @@ def decide_expire(groups: GroupsState, command: ExpireOffsets, settings: GroupSe
     for position, group_id in enumerate(command.group_ids):
         old = list(_expired(groups, group_id, retention_ms, now_ms=now_ms))
         room = EXPIRED_AT_ONCE - expired
-        records.extend(_tombstone(offset) for offset in old[:room])
+        records.extend(
+            OffsetForgotten(group_id=group_id, topic=each.topic, partition=each.partition) for each in old[:room]
+        )
         expired += min(len(old), room)
         if len(old) > room:
             unfinished = command.group_ids[position:]
@@ -185,10 +179,6 @@ def _topics_in_use(groups: GroupsState, group_id: str) -> Collection[str] | None
         return ()
     is_known = classic.state is ClassicGroupState.STABLE and classic.protocol_type == CONSUMER_PROTOCOL_TYPE
     return topics_of(classic) if is_known else None
-
-
-def _tombstone(offset: OffsetCommitted) -> OffsetForgotten:
-    return OffsetForgotten(group_id=offset.group_id, topic=offset.topic, partition=offset.partition)
 
 
 def _keeps_more(groups: GroupsState, group_id: str, count: int) -> bool:

@@ -60,18 +60,6 @@ _Value = TypeVar("_Value")
 class RecordReader:
     """Reader of one record after another; one instance lives for a whole start."""
 
-    __slots__ = (
-        "_currents",
-        "_ids",
-        "_members",
-        "_readers",
-        "_strings",
-        "_subscriptions",
-        "_targets",
-        "_time",
-        "_topics",
-    )
-
     def __init__(self) -> None:
         #: Bytes of a name -> the name.
         self._strings: Final[dict[bytes, str]] = {}

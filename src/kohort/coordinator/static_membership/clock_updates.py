@@ -15,7 +15,7 @@ from typing import Final
 
 from kohort.coordinator import commands, model
 from kohort.coordinator.classic.state import MemberRemoved, RebalanceBegun, StaticMemberReplaced
-from kohort.coordinator.decision import Arm, Decision, Disarm, Effect
+from kohort.coordinator.decision import Additions, Arm, Decision, Disarm, Effect
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.records.types import StaticClockForgotten
 from kohort.coordinator.settings import GroupSettings
@@ -80,12 +80,7 @@ def follow_clocks(
 ) -> Decision:
     """Add to a decision its effects on the clocks of the groups that it changes.
 
-    Args:
-        groups: the present state.
-        decision: not committed yet.
-        settings_for: group id -> its settings.
-        is_by_hand: its moves were submitted, which gives new members no partitions.
-        now_ms: coordinator time.
+    `is_by_hand`: its moves were submitted, which gives new members no partitions.
     """
     records: list[facts.Record] = []
     effects: list[Effect] = []
@@ -111,7 +106,7 @@ def _follow(
     *,
     is_by_hand: bool,
     now_ms: int,
-) -> tuple[list[facts.Record], list[Effect]]:
+) -> Additions:
     group_id, after = own[0].group_id, clock.copy()
     # The clock after the decision's own records is the one to complete.
     for record in own:

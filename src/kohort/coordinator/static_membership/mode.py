@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, JoinGroup
 from kohort.coordinator.configs import effective_settings
-from kohort.coordinator.decision import Arm, Disarm, Effect, TimerKey
+from kohort.coordinator.decision import Additions, Arm, Disarm, Effect, TimerKey
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.records.types import OfflineMemberForgotten
@@ -77,16 +77,10 @@ def start_offline(
     *,
     now_ms: int,
     is_own_word: bool = False,
-) -> tuple[list[facts.Record], list[Effect]]:
-    """Mark members offline, if they are not already.
+) -> Additions:
+    """Mark members offline since their last signs of life (member id -> time), if they are not already.
 
-    Args:
-        groups: the present state.
-        group_id: of a static group.
-        member_ids: member id -> its last sign of life, coordinator time, ms.
-        settings: of the group.
-        now_ms: coordinator time.
-        is_own_word: the members' own requests say so, which are signs of life of those already offline.
+    `is_own_word`: the members' own requests say so, which are signs of life of those already offline.
     """
     clock = groups.clocks.get(group_id)
     after = StaticClock(now_ms) if clock is None else clock.copy()
@@ -115,9 +109,7 @@ def heard(groups: GroupsState, group_id: str, member_id: str) -> list[facts.Reco
     return [OfflineMemberForgotten(group_id=group_id, member_id=member_id)]
 
 
-def open_window(
-    groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int
-) -> tuple[list[facts.Record], list[Effect]]:
+def open_window(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Additions:
     """Open the expansion window for a waiting new member, if it is the first."""
     clock = groups.clocks.get(group_id)
     # Further new members wait for the same end.
@@ -126,9 +118,7 @@ def open_window(
     after = StaticClock(now_ms) if clock is None else clock.copy()
     # The window counts in the group's own clock, which stands still while the broker does.
     after.window_opened_ms = now_ms - after.lost_ms
-    record = _build_clock(group_id, after, now_ms=now_ms)
-    after.noted_ms = now_ms
-    return [record], [Arm(clock_key(group_id), max(now_ms, after.due_ms(settings)))]
+    return _note(group_id, after, settings, now_ms=now_ms)
 
 
 def has_window(groups: GroupsState, group_id: str) -> bool:
@@ -151,17 +141,18 @@ def wait_ms(
     return settings.group_expansion_timeout_ms if is_first else None
 
 
-def note(
-    groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int
-) -> tuple[list[facts.Record], list[Effect]]:
+def note(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Additions:
     """Record the progress of the group's clock."""
-    after = groups.clocks[group_id].copy()
-    record = _build_clock(group_id, after, now_ms=now_ms)
+    return _note(group_id, groups.clocks[group_id].copy(), settings, now_ms=now_ms)
+
+
+def _note(group_id: str, after: StaticClock, settings: GroupSettings, *, now_ms: int) -> Additions:
     after.noted_ms = now_ms
+    record = _build_clock(group_id, after, now_ms=now_ms)
     return [record], [Arm(clock_key(group_id), max(now_ms, after.due_ms(settings)))]
 
 
-def stop_clock(groups: GroupsState, group_id: str) -> tuple[list[facts.Record], list[Effect]]:
+def stop_clock(groups: GroupsState, group_id: str) -> Additions:
     """Stop the clock of a group that becomes dynamic."""
     # The group's protocol begins the sessions anew.
     clock = groups.clocks.get(group_id)
@@ -173,9 +164,7 @@ def stop_clock(groups: GroupsState, group_id: str) -> tuple[list[facts.Record], 
     return [*records, facts.StaticClockForgotten(group_id=group_id)], [Disarm(clock_key(group_id))]
 
 
-def build_dynamic(
-    groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int
-) -> tuple[list[facts.Record], list[Effect]]:
+def build_dynamic(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Additions:
     """Make a static group dynamic: stop its clock, and begin the session of every member anew.
 
     `settings`: of the dynamic group. The protocol's rebalance serves the waiting members.
@@ -238,14 +227,7 @@ def enter(
     *,
     now_ms: int,
 ) -> Entrance:
-    """Decide a join's effect on the mode of its group, before the join itself.
-
-    Args:
-        groups: the present state.
-        command: a join.
-        settings: of the group.
-        base: the broker's.
-        now_ms: coordinator time.
+    """Decide a join's effect on the mode of its group, before the join; `base`: the broker's settings.
 
     Raises:
         Refused: one of `NAMELESS_ERRORS`; INVALID_REQUEST for timeouts that are out of bounds.
@@ -270,10 +252,7 @@ def enter(
 
 
 def _wished(
-    groups: GroupsState,
-    command: ConsumerGroupHeartbeat | JoinGroup,
-    settings: GroupSettings,
-    base: GroupSettings,
+    groups: GroupsState, command: ConsumerGroupHeartbeat | JoinGroup, settings: GroupSettings, base: GroupSettings
 ) -> Entrance:
     """Apply the settings that the first member of an empty group asks for."""
     wishes = {

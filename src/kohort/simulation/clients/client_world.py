@@ -168,7 +168,7 @@ class ClientWorld(ProgramWorld):
 
     def _stored(self, group_id: str) -> Mapping[str, Mapping[int, OffsetCommitted]]:
         runtime = self.brokers.runtime
-        return runtime._homes[runtime.index_of(group_id)].shard.groups.offsets.get(group_id, {})
+        return runtime._shard_logs[runtime.index_of(group_id)].shard.groups.offsets.get(group_id, {})
 
     def _check_buffer(self, reader: Reader) -> None:
         if reader.consumer is None:

@@ -248,10 +248,10 @@ class Members:
         """Note each reader whose session ends, for `FreedIsLetGo`."""
         commit = runtime._commit
 
-        def watched(home: ShardLog, stimulus: Stimulus, decision: Decision, now_ms: int, **more: Any) -> bool:
+        def watched(shard_log: ShardLog, stimulus: Stimulus, decision: Decision, now_ms: int, **more: Any) -> bool:
             is_over = decision.due is not None and decision.due.kind == "session"
-            found = self._reader_of(home, decision.due) if is_over else None
-            is_taken = commit(home, stimulus, decision, now_ms, **more)
+            found = self._reader_of(shard_log, decision.due) if is_over else None
+            is_taken = commit(shard_log, stimulus, decision, now_ms, **more)
             if found is not None and is_taken:
                 found.ownership.free("the coordinator has not heard of it for a session")
             return is_taken
@@ -273,7 +273,7 @@ class Members:
         runtime = self._world.brokers.runtime
         now_ms = runtime._clock.now_ms()
         for group_id in self._group_ids:
-            shard = runtime._homes[runtime.index_of(group_id)].shard
+            shard = runtime._shard_logs[runtime.index_of(group_id)].shard
             settings = shard.settings_for(group_id)
             group = shard.groups.consumer.get(group_id)
             for member in () if group is None else group.members.values():
@@ -309,7 +309,7 @@ class Members:
 
     def _shard(self, reader: Reader) -> Any:
         runtime = self._world.brokers.runtime
-        return runtime._homes[runtime.index_of(reader.party.group_id)].shard
+        return runtime._shard_logs[runtime.index_of(reader.party.group_id)].shard
 
     def _find(self, reader: Reader) -> ConsumerGroup | None:
         """Return the reader's group, if the reader is the only member of that name in it."""

@@ -33,7 +33,7 @@ from kohort.simulation.clients.plan import Plan
 from kohort.simulation.trace import LawBroken, Story
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.clusternodes import Brokers, NodeCoordination
-from kohort.wire.messages.membership import MemberNews
+from kohort.wire.messages.membership import MembershipUpdate
 
 #: How often the laws are looked at, s.
 LOOK_EVERY_S: Final = 0.25
@@ -200,8 +200,8 @@ class ProgramWorld(ABC):
 
         self.brokers = Brokers(shared, server.runtime, settings, listen=listen)
         for node in self.brokers.nodes.values():
-            node.pushing = HoldsFor(settings[0].values, shared.clock, self.plan.hold_share)
-            node.listening = partial(TellsAlike, self.fail)
+            node.delayed_heartbeats = HoldsFor(settings[0].values, shared.clock, self.plan.hold_share)
+            node.membership_updates = partial(TellsAlike, self.fail)
         for each in settings:
             await self.start_broker(each.node_id)
         self.bootstrap = ",".join(f"{node.host}:{node.port}" for node in self.brokers.nodes.values())
@@ -271,10 +271,10 @@ class TellsAlike(MembershipUpdates):
         super().__init__(runtime, on_news)
         self._fail: Final = fail
 
-    def _translate(self, command: commands.WatchMember) -> Callable[[Any, Any], MemberNews]:
+    def _translate(self, command: commands.WatchMember) -> Callable[[Any, Any], MembershipUpdate]:
         translate = super()._translate(command)
 
-        def checked(asker: object, body: commands.ConsumerGroupHeartbeatReply | commands.Refusal) -> MemberNews:
+        def checked(asker: object, body: commands.ConsumerGroupHeartbeatReply | commands.Refusal) -> MembershipUpdate:
             self._check(command, body)
             return translate(asker, body)
 
@@ -287,7 +287,7 @@ class TellsAlike(MembershipUpdates):
             return
         assert isinstance(self._runtime, NodeCoordination)
         runtime = self._runtime._runtime
-        shard, now_ms = runtime._homes[runtime.index_of(command.group_id)].shard, runtime._clock.now_ms()
+        shard, now_ms = runtime._shard_logs[runtime.index_of(command.group_id)].shard, runtime._clock.now_ms()
         member = find_member(shard.groups, command.group_id, command.member_id)
         heartbeat = commands.ConsumerGroupHeartbeat(
             cause=command.cause,

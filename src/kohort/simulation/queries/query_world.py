@@ -358,7 +358,7 @@ class QueryWorld(ProgramWorld):
 
     def _shard(self) -> Any:
         runtime = self.brokers.runtime
-        return runtime._homes[runtime.index_of(GROUP)].shard
+        return runtime._shard_logs[runtime.index_of(GROUP)].shard
 
 
 def _draw_plan(random: Random) -> QueryPlan:

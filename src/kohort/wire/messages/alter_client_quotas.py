@@ -3,8 +3,6 @@
 Version 1: flexible (KIP-482).
 """
 
-from __future__ import annotations
-
 from kohort.wire.messages.describe_client_quotas import EntityData
 from kohort.wire.schema import BOOL, FLOAT64, INT16, INT32, STRING, Message, array, field, message
 

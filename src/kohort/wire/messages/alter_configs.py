@@ -3,8 +3,6 @@
 Version 2: flexible (KIP-482).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array, field, message
 
 

@@ -3,8 +3,6 @@
 Version 1: whether the number of copies may change (KIP-860). Flexible from the first version.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BOOL, INT16, INT32, STRING, Message, array, field, message
 
 

@@ -3,8 +3,6 @@
 The password itself is not sent: the client salts it.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BYTES, INT8, INT16, INT32, STRING, Message, array, field, message
 
 

@@ -10,8 +10,6 @@ The response header is always version 0, even where the body is flexible: a clie
 does not know must be able to read the refusal, whose body is version 0 and lists the broker's range for this request.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BOOL, INT16, INT32, INT64, STRING, Message, array, field, message
 
 

@@ -4,8 +4,6 @@ Version 1 tells which protocol each member speaks (KIP-1099); the request did no
 Flexible from the first version.
 """
 
-from __future__ import annotations
-
 from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
 from kohort.wire.schema import BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Message, array, field, message
 

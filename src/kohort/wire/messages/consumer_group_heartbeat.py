@@ -7,8 +7,6 @@ Flexible from the first version.
 A null field of the request means "as before"; the full state is sent when joining and after a failed answer.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Message, array, field, message
 
 

@@ -4,8 +4,6 @@ An API of kohort's own.
 Version 0. Announced to kohort's clients only; Apache Kafka has no such API: KIP-848 as drafted had one.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BYTES, INT8, INT16, INT32, STRING, Message, array, field, message
 
 

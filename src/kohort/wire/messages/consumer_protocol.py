@@ -7,8 +7,6 @@ A blob begins with its version as int16, which is no part of these messages. A r
 knows as the newest that it knows, so later versions may only append fields.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BYTES, INT32, STRING, Message, array, field, message
 
 

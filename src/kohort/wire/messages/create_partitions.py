@@ -4,8 +4,6 @@ Version 1: throttled after the answer (KIP-219). Version 2: flexible (KIP-482).
 Version 3: THROTTLING_QUOTA_EXCEEDED (KIP-599).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BOOL, INT16, INT32, STRING, Message, array, field, message
 
 

@@ -6,8 +6,6 @@ Version 3: throttled after the answer (KIP-219). Version 4: partitions and repli
 Version 6: THROTTLING_QUOTA_EXCEEDED (KIP-599). Version 7: the new topic's id (KIP-516).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, UUID, Message, array, field, message
 
 

@@ -3,8 +3,6 @@
 Version 1: throttled after the answer (KIP-219). Version 2: flexible (KIP-482).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message
 
 

@@ -6,8 +6,6 @@ THROTTLING_QUOTA_EXCEEDED (KIP-599). Version 6: topics by name or id in a list o
 is gone from here on (KIP-516).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, INT32, STRING, UUID, Message, array, field, message
 
 

@@ -4,8 +4,6 @@ Versions begin with 1 (KIP-896), in which resources have a pattern type (KIP-290
 Version 3: users are resources (KIP-373).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message
 
 

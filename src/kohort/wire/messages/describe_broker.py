@@ -3,8 +3,6 @@
 Version 0. Announced to kohort's clients only; Apache Kafka has no such API.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message
 
 

@@ -4,8 +4,6 @@ Version 1: brokers or controllers may be asked for (KIP-919). Version 2: fenced 
 Flexible from the first version.
 """
 
-from __future__ import annotations
-
 from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
 from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array, field, message
 

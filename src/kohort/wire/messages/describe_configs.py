@@ -4,8 +4,6 @@ Version 1, the oldest since Kafka 4.0: where a value comes from and what it hide
 the answer (KIP-219). Version 3: kinds of values and their documentation (KIP-569). Version 4: flexible (KIP-482).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array, field, message
 
 

@@ -5,8 +5,6 @@ Version 1: throttle time (KIP-124). Version 2: throttled after the answer (KIP-2
 GROUP_ID_NOT_FOUND with a message, where earlier versions show a dead group without error (KIP-1043).
 """
 
-from __future__ import annotations
-
 from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
 from kohort.wire.schema import BOOL, BYTES, INT16, INT32, INT64, STRING, Message, array, field, message
 

@@ -4,8 +4,6 @@ Version 2: flexible (KIP-482). Version 3: an error for all of it. Version 4: how
 it (KIP-827). Version 5: whether a directory takes nothing new (KIP-1066).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BOOL, INT16, INT32, INT64, STRING, Message, array, field, message
 
 

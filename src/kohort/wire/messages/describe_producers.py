@@ -3,8 +3,6 @@
 There is one version. The epoch of a producer is an int32 here, an int16 everywhere else.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message
 
 

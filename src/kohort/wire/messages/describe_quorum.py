@@ -4,8 +4,6 @@ Version 1: when each was heard of last (KIP-836). Version 2: error messages, dir
 Flexible from the first version.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, INT32, INT64, STRING, UINT16, UUID, Message, array, field, message
 
 

@@ -4,8 +4,6 @@ There is one version; it is flexible. A page ends with a cursor, which is a stru
 byte, -1 or 1, stands before it.
 """
 
-from __future__ import annotations
-
 from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
 from kohort.wire.schema import BOOL, INT16, INT32, STRING, UUID, Message, array, field, message
 

@@ -3,8 +3,6 @@
 There is one version.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message
 
 

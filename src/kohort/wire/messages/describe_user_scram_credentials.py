@@ -1,7 +1,5 @@
 """DescribeUserScramCredentials (key 50), KIP-554: users' SCRAM mechanisms and iterations."""
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message
 
 

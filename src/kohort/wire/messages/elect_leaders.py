@@ -3,8 +3,6 @@
 Version 1: unclean elections, and an error for all of it (KIP-460). Version 2: flexible (KIP-482).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message
 
 

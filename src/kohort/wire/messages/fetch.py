@@ -13,10 +13,8 @@ Version 18: the high watermark that the replica knows (KIP-1166).
 The cluster id, tagged from version 12 on, is sent by replicas of the metadata log only.
 """
 
-from __future__ import annotations
-
 from kohort.wire.messages import RecordBuffers
-from kohort.wire.messages.membership import MemberNews, MemberWord
+from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
 from kohort.wire.schema import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, Message, array, field, message
 
 
@@ -76,7 +74,7 @@ class FetchRequest(Message):
     forgotten_topics_data: list[ForgottenTopic] = field(array(ForgottenTopic), since=7)
     rack_id: str = field(STRING, since=11)
     #: Ours (wire.private): the member that fetches by this connection from now on; null is unchanged.
-    member: MemberWord | None = field(MemberWord, since=12, nullable=12, tag=10_000, default=None)
+    member: KnownMembership | None = field(KnownMembership, since=12, nullable=12, tag=10_000, default=None)
 
 
 class EpochEndOffset(Message):
@@ -150,4 +148,6 @@ class FetchResponse(Message):
     responses: list[FetchableTopicResponse] = field(array(FetchableTopicResponse))
     node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), since=16, tag=0)
     #: Ours: the coordinator's news for that member.
-    member_news: MemberNews | None = field(MemberNews, since=12, nullable=12, tag=10_000, default=None)
+    membership_update: MembershipUpdate | None = field(
+        MembershipUpdate, since=12, nullable=12, tag=10_000, default=None
+    )

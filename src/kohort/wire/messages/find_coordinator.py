@@ -6,8 +6,6 @@ gone from here on (KIP-699). Version 5: the error TRANSACTION_ABORTABLE (KIP-890
 key is `group:topic id:partition` (KIP-932).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message
 
 

@@ -4,8 +4,6 @@ Version 1 adds pages of the topic `__group_journal`, from its end to its beginni
 Apache Kafka has no such API.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BOOL, INT16, INT32, INT64, STRING, Message, array, field, message
 
 

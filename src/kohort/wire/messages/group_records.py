@@ -17,8 +17,6 @@ default of JSON's null as none given: what it has compiled is an empty structure
 Types 9 to 15 and from 17 on belong to share and streams groups, which have no place here.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BYTES, INT8, INT32, INT64, STRING, UUID, Message, array, field, message
 
 

@@ -4,8 +4,6 @@ Version 1: throttle time (KIP-124). Version 2: throttled after the answer (KIP-2
 (KIP-345). Version 4: flexible (KIP-482).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, INT32, STRING, Message, field, message
 
 

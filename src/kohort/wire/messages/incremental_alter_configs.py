@@ -3,8 +3,6 @@
 Version 1: flexible (KIP-482).
 """
 
-from __future__ import annotations
-
 from kohort.wire.messages.alter_configs import AlterConfigsResourceResponse
 from kohort.wire.schema import BOOL, INT8, INT32, STRING, Message, array, field, message
 

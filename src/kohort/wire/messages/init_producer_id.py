@@ -5,8 +5,6 @@ present id and epoch to have the epoch raised (KIP-360). Version 4: the error PR
 Version 5: the error TRANSACTION_ABORTABLE (KIP-890). Kafka's version 6, two-phase commit (KIP-939), is not stable.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, field, message
 
 

@@ -8,8 +8,6 @@ Version 6: flexible (KIP-482). Version 7: the response names the kind of protoco
 is (KIP-814).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BOOL, BYTES, INT16, INT32, STRING, Message, array, field, message
 
 

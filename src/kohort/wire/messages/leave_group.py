@@ -5,8 +5,6 @@ known by member id or instance id; the single member is gone from here on (KIP-3
 Version 5: why they leave (KIP-800).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message
 
 

@@ -4,8 +4,6 @@ Version 0 lists resources of client metrics only (KIP-714). Version 1 names kind
 each of the answer is. Flexible from the first version.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message
 
 

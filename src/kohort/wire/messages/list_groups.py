@@ -4,8 +4,6 @@ Version 1: throttle time (KIP-124). Version 2: throttled after the answer (KIP-2
 Version 4: filter by state, and states in the answer (KIP-518). Version 5: the same for types of groups (KIP-848).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message
 
 

@@ -8,8 +8,6 @@ timestamp (-3, KIP-734), 8 the start of the local log (-4, KIP-405), 9 the end o
 11 the first offset that awaits its upload (-6, KIP-1023); version 10 lets the client bound the look-up (KIP-1075).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT8, INT16, INT32, INT64, STRING, Message, array, field, message
 
 

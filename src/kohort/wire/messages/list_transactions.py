@@ -4,8 +4,6 @@ Version 1: those that have run for longer than a time (KIP-994). Version 2: thos
 Flexible from the first version.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message
 
 

@@ -4,13 +4,11 @@ A request says whose fetches, or commits, these are and what the member knows; t
 if that is not what the coordinator has told the member, or would tell it now.
 """
 
-from __future__ import annotations
-
 from kohort.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field
 
 
-class MemberWord(Message):
+class KnownMembership(Message):
     """The asking member, its epoch, and all partitions that it was told it may have."""
 
     group_id: str = field(STRING)
@@ -19,7 +17,7 @@ class MemberWord(Message):
     topic_partitions: list[TopicPartitions] = field(array(TopicPartitions))
 
 
-class MemberNews(Message):
+class MembershipUpdate(Message):
     """The coordinator's news for a member; `number` orders it among the answers to its heartbeats.
 
     With an `error_code` it is a heartbeat at `member_epoch` that would be answered so.

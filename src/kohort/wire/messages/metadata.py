@@ -9,8 +9,6 @@ the name may be null in both directions. Version 11: the cluster's operations mo
 Version 13: an error code for the whole response, with which a broker tells the client to bootstrap anew (KIP-1102).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BOOL, INT16, INT32, STRING, UUID, Message, array, field, message
 
 #: The value of fields of authorised operations that were not asked for.

@@ -7,9 +7,7 @@ Version 6: leader epoch of the committed record (KIP-320). Version 7: static mem
 STALE_MEMBER_EPOCH or GROUP_ID_NOT_FOUND (KIP-848). Version 10: topics by id only, and UNKNOWN_TOPIC_ID (KIP-848).
 """
 
-from __future__ import annotations
-
-from kohort.wire.messages.membership import MemberNews, MemberWord
+from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
 from kohort.wire.schema import INT16, INT32, INT64, STRING, UUID, Message, array, field, message
 
 
@@ -41,7 +39,7 @@ class OffsetCommitRequest(Message):
     retention_time_ms: int = field(INT64, until=4, default=-1)
     topics: list[OffsetCommitRequestTopic] = field(array(OffsetCommitRequestTopic))
     #: Ours (wire.private): the state that the committing member knows; null if it wants no news.
-    member: MemberWord | None = field(MemberWord, since=8, nullable=8, tag=10_000, default=None)
+    member: KnownMembership | None = field(KnownMembership, since=8, nullable=8, tag=10_000, default=None)
 
 
 class OffsetCommitResponsePartition(Message):
@@ -66,4 +64,4 @@ class OffsetCommitResponse(Message):
     throttle_time_ms: int = field(INT32, since=3)
     topics: list[OffsetCommitResponseTopic] = field(array(OffsetCommitResponseTopic))
     #: Ours: the coordinator's news for that member.
-    member_news: MemberNews | None = field(MemberNews, since=8, nullable=8, tag=10_000, default=None)
+    membership_update: MembershipUpdate | None = field(MembershipUpdate, since=8, nullable=8, tag=10_000, default=None)

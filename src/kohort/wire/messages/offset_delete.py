@@ -3,8 +3,6 @@
 There is one version, and it is not flexible. The response begins with the error code, not with the throttle time.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message
 
 

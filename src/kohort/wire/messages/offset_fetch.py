@@ -8,8 +8,6 @@ on (KIP-709). Version 9: member id and epoch, checked for groups of the new prot
 Version 10: topics by id only, and UNKNOWN_TOPIC_ID (KIP-848).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BOOL, INT16, INT32, INT64, STRING, UUID, Message, array, field, message
 
 

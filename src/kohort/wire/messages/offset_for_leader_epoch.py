@@ -4,8 +4,6 @@ Version 2, the oldest since Kafka 4.0: open to consumers, with the reader's own 
 throttle time (KIP-320). Version 3: who asks (KIP-392). Version 4: flexible (KIP-482).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message
 
 

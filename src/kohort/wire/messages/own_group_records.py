@@ -4,8 +4,6 @@ Apache Kafka skips record types that it does not know, with a line in its log. A
 the type, or with the version of the value, stands before each message and is no part of it.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Message, array, field, message
 
 

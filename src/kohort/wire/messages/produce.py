@@ -10,8 +10,6 @@ TRANSACTION_ABORTABLE; version 12: a transaction's partitions are added by the r
 Version 13: topics are named by id, no longer by name (KIP-516).
 """
 
-from __future__ import annotations
-
 from kohort.wire.messages import RecordBuffers
 from kohort.wire.schema import INT16, INT32, INT64, RECORDS, STRING, UUID, Message, array, field, message
 

@@ -3,8 +3,6 @@
 Version 1: how long the session lasts (KIP-368). Version 2: flexible (KIP-482).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BYTES, INT16, INT64, STRING, Message, field, message
 
 

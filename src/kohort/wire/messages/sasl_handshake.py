@@ -3,8 +3,6 @@
 Version 1: what follows travels in SaslAuthenticate (KIP-152); in version 0 it followed without headers.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, STRING, Message, array, field, message
 
 

@@ -5,8 +5,6 @@ Version 1: throttle time (KIP-124). Version 2: throttled after the answer (KIP-2
 mix-up is noticed (KIP-559).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BYTES, INT16, INT32, STRING, Message, array, field, message
 
 

@@ -5,8 +5,6 @@ flexible, and the consumer says who it is, so that it can be fenced (KIP-447). V
 may say and what the request implies, not the fields (KIP-890).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message
 
 

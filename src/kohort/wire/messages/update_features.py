@@ -4,8 +4,6 @@ Version 1: in place of `allow_downgrade` the kind of the change, and whether it 
 all or none, so that there is one error and no result per feature. Flexible from the first version.
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array, field, message
 
 

@@ -4,8 +4,6 @@ Coordinators send it, and administrators for a transaction that no coordinator e
 version 1 is flexible (KIP-482). Version 2: the version of the protocol of transactions (KIP-1228).
 """
 
-from __future__ import annotations
-
 from kohort.wire.schema import BOOL, INT8, INT16, INT32, INT64, STRING, Message, array, field, message
 
 

@@ -26,7 +26,7 @@ from kohort.wire.messages.consumer_group_heartbeat import (
 from kohort.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kohort.wire.messages.heartbeat import HeartbeatRequest
 from kohort.wire.messages.join_group import JoinGroupRequest
-from kohort.wire.messages.membership import MemberNews
+from kohort.wire.messages.membership import MembershipUpdate
 from kohort.wire.messages.sync_group import SyncGroupRequest
 from support.classic_dialogue import ClassicDialogue
 from support.consumer_dialogue import ORDERS, ConsumerDialogue, batch, orders
@@ -221,7 +221,7 @@ def refuse_by_fetch(member: ConsumerDialogue, *, epoch: int = 1, number: int = 9
     response = FetchResponse(
         session_id=7,
         responses=[FetchableTopicResponse(topic="orders", topic_id=ORDERS, partitions=[data])],
-        member_news=MemberNews(number=number, error_code=code, member_id="m-1", member_epoch=epoch),
+        membership_update=MembershipUpdate(number=number, error_code=code, member_id="m-1", member_epoch=epoch),
     )
     member.answer(request, response, version=17)
 

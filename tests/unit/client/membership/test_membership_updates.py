@@ -16,7 +16,7 @@ from kohort.wire.codec import encode
 from kohort.wire.messages import consumer_group_heartbeat as heartbeat
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.fetch import FetchRequest, FetchResponse
-from kohort.wire.messages.membership import MemberNews, MemberWord
+from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -46,18 +46,18 @@ def long_fetch(member: ConsumerDialogue) -> FetchRequest:
     return found
 
 
-def news(number: int, *partitions: int, epoch: int = 1, error: int = 0) -> MemberNews:
+def news(number: int, *partitions: int, epoch: int = 1, error: int = 0) -> MembershipUpdate:
     rows = [heartbeat.TopicPartitions(topic_id=ORDERS, partitions=list(partitions))] if partitions else []
     assignment = None if error else heartbeat.Assignment(topic_partitions=rows)
-    return MemberNews(number=number, error_code=error, member_id="m-1", member_epoch=epoch, assignment=assignment)
+    return MembershipUpdate(number=number, error_code=error, member_id="m-1", member_epoch=epoch, assignment=assignment)
 
 
-def tell(member: ConsumerDialogue, told: MemberNews, *, session_id: int = 7) -> None:
+def tell(member: ConsumerDialogue, told: MembershipUpdate, *, session_id: int = 7) -> None:
     """The fetch that waits is answered with nothing but news."""
-    member.answer(long_fetch(member), FetchResponse(session_id=session_id, member_news=told), version=17)
+    member.answer(long_fetch(member), FetchResponse(session_id=session_id, membership_update=told), version=17)
 
 
-def known(word: MemberWord | None) -> tuple[int, Sequence[int]] | None:
+def known(word: KnownMembership | None) -> tuple[int, Sequence[int]] | None:
     """Epoch and partitions of orders in what a member says."""
     return None if word is None else (word.member_epoch, [n for row in word.topic_partitions for n in row.partitions])
 
@@ -239,7 +239,7 @@ def test_commit_says_and_hears_the_same(member: ConsumerDialogue) -> None:
     assert known(request.member) == (1, [0, 1])
     rows = [OffsetCommitResponsePartition(partition_index=0)]
     topics = [OffsetCommitResponseTopic(name="orders", partitions=rows)]
-    member.answer(request, OffsetCommitResponse(topics=topics, member_news=news(10, 0)))
+    member.answer(request, OffsetCommitResponse(topics=topics, membership_update=news(10, 0)))
     assert member.state is MemberState.PREPARE_REVOCATION
 
 
@@ -247,5 +247,5 @@ def test_who_leaves_hears_nothing_any_more(member: ConsumerDialogue) -> None:
     fetch = long_fetch(member)
     member.close()
     if any(send.request is fetch for send in member.open):
-        member.answer(fetch, FetchResponse(session_id=7, member_news=news(10, 0, 1, 2)), version=17)
+        member.answer(fetch, FetchResponse(session_id=7, membership_update=news(10, 0, 1, 2)), version=17)
     assert member.member.owned <= set(orders(0, 1))

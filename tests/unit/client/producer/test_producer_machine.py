@@ -11,7 +11,7 @@ from kohort.client.core.requests import DeadlineReached, Failure, RequestFailed,
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
 from kohort.client.producer.bulk_send import Bulk, ListColumns, ManyFuture
 from kohort.client.producer.context import sender_settings
-from kohort.client.producer.core.delivery_errors import Losses
+from kohort.client.producer.core.delivery_errors import LostRecords
 from kohort.client.producer.core.producer_events import (
     ConnectAsked,
     FlushAsked,
@@ -906,14 +906,15 @@ class TestLossesAtTheEnd:
         assert self.end([a_record()], is_quiet=True) == []
 
     def test_counting_takes_no_more_memory_than_a_limit(self) -> None:
-        losses = Losses()
+        lost_records = LostRecords()
         asked = a_record()
-        losses.note(asked, KohortTimeoutError("late"))
+        lost_records.note(asked, KohortTimeoutError("late"))
         asked.add_done_callback(lambda _: None)
         for _ in range(25_000):
-            losses.note(a_record(), KohortTimeoutError("late"))
-        assert losses.summary() == ("25000 records were not stored, and the program has not asked their futures: late")
-        assert len(losses._futures) <= 10_000
+            lost_records.note(a_record(), KohortTimeoutError("late"))
+        said = "25000 records were not stored, and the program has not asked their futures: late"
+        assert lost_records.summary() == said
+        assert len(lost_records._futures) <= 10_000
 
 
 class TestPartitionThatIsNotKnown:

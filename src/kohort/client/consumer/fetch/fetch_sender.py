@@ -30,7 +30,7 @@ from kohort.errors import CorruptRecordError, ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, TopicPartition
 from kohort.records.header import check_batch, parse_header
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
-from kohort.wire.messages.membership import MemberWord
+from kohort.wire.messages.membership import KnownMembership
 
 # The answers to fetches: records, ends of logs, errors, other replicas, truncated logs.
 #
@@ -412,7 +412,7 @@ class FetchSender:
         self._targets.begin(fetch)
         self.buffer.reserve(target.endpoint, size)
 
-    def _say(self, target: FetchTarget) -> MemberWord | None:
+    def _say(self, target: FetchTarget) -> KnownMembership | None:
         """Return the member's word for that broker if it was not sent in this session; otherwise `None`."""
         lookup, session = self._lookup, target.session
         if lookup is None or lookup.endpoint != target.endpoint:
@@ -468,10 +468,10 @@ class FetchSender:
             return
         if fetch.lane is Lane.FETCH:
             target.session.on_answer(response)
-        if response.member_news is not None and self._lookup is not None:
+        if response.membership_update is not None and self._lookup is not None:
             # Whether or not it is taken: the next fetch says what the member knows then.
             target.session.said = None
-            self._lookup.updates.hear(response.member_news, era=fetch.era, lane=fetch.lane, now_ms=now_ms)
+            self._lookup.updates.hear(response.membership_update, era=fetch.era, lane=fetch.lane, now_ms=now_ms)
         code = ErrorCode.of(response.error_code)
         if code in _SESSION_LOST and fetch.lane is Lane.FETCH:
             self._end(fetch, _NOTHING)

@@ -15,7 +15,7 @@ from kohort.client.consumer.fetch.partition_state import Reading
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 from kohort.wire.messages.fetch import FetchPartition, FetchResponse, FetchTopic, ForgottenTopic
-from kohort.wire.messages.membership import MemberWord
+from kohort.wire.messages.membership import KnownMembership
 
 #: Epochs in a request: the first one of a session; no session, or the end of the named one; the greatest one.
 _FIRST: Final = 0
@@ -53,7 +53,7 @@ class FetchSession:
         #: topic id -> name, of all topics that were asked for.
         self.names: dict[bytes, str] = {}
         #: The member's latest word in this session; `None` if it has to be sent again.
-        self.said: MemberWord | None = None
+        self.said: KnownMembership | None = None
         #: Number of asked partitions whose topic has no id.
         self._nameless = 0
         self._had_ids = True

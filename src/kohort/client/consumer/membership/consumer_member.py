@@ -34,7 +34,7 @@ from kohort.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from kohort.wire.messages.membership import MemberNews, MemberWord
+from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
 
 # A member by target assignment: the coordinator says which partitions it shall have.
 #
@@ -500,7 +500,7 @@ class ConsumerMember(UnansweredMember):
 
     # -- beside heartbeats: see `coordinator_lookup` ----------------------------------------------------------------
 
-    def say(self) -> MemberWord | None:
+    def say(self) -> KnownMembership | None:
         """See `UpdatedMember.say`."""
         if self.epoch <= 0 or self.state not in ACTIVE or self._is_full:
             return None
@@ -510,7 +510,7 @@ class ConsumerMember(UnansweredMember):
         """See `UpdatedMember.has_list_to_say`."""
         return bool(self._listing) or self._has_word or self._is_full
 
-    def take_news(self, news: MemberNews, now_ms: int) -> None:
+    def take_news(self, news: MembershipUpdate, now_ms: int) -> None:
         """See `UpdatedMember.take_news`."""
         if self.epoch <= 0 or self.state not in ACTIVE or news.member_id != self.member_id:
             return
@@ -520,7 +520,7 @@ class ConsumerMember(UnansweredMember):
             self._take(news.assignment, news.rebalance_reason)
             self._follow(now_ms)
 
-    def take_refusal(self, news: MemberNews, lane: Lane, now_ms: int) -> None:
+    def take_refusal(self, news: MembershipUpdate, lane: Lane, now_ms: int) -> None:
         """See `UpdatedMember.take_refusal`."""
         if news.member_id == self.member_id:
             self.on_refused(ErrorCode.of(news.error_code), news.member_epoch, lane, now_ms)

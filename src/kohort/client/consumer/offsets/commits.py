@@ -561,8 +561,8 @@ class Commits:
                 self._requests.wake_all()
             response = message_of(answer, OffsetCommitResponse)
             self._on_answer(sent, response, now_ms)
-            if response is not None and response.member_news is not None:
-                self._lookup.updates.hear(response.member_news, era=era, lane=Lane.COORDINATOR, now_ms=now_ms)
+            if response is not None and response.membership_update is not None:
+                self._lookup.updates.hear(response.membership_update, era=era, lane=Lane.COORDINATOR, now_ms=now_ms)
 
         most = LAST_BY_NAME if ZERO_TOPIC_ID in names else None
         self._requests.send(endpoint, Lane.COORDINATOR, request, then, max_version=most, wake=self.wake)

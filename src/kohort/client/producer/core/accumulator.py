@@ -180,7 +180,7 @@ class Accumulator:
         """
         limit_bytes = self._limit_of(bulk.name) - BATCH_OVERHEAD_BYTES
         filling = self._filling_of(bulk.name, partition_count)
-        for number, rows, first, stop in list(shares(bulk, partition_count, self.partitioner, self._batch_bytes)):
+        for number, rows, first, stop in list(slices_of(bulk, partition_count, self.partitioner, self._batch_bytes)):
             partition = TopicPartition(bulk.name, number)
             last, filling[number] = filling[number], None
             # Rows are sent behind the records of that batch, so it takes no more of these.
@@ -283,21 +283,17 @@ class Accumulator:
         return None
 
 
-# The distribution of the rows of one call over the partitions.
-#
-# Laws: every row goes to the partition that its rule names for a single record. Rows without a key go in pieces of a
-# batch or more, each to the next partition in turn.
-# Source: Kafka's partitioners, see `partitioner.py`.
-
-
 class PartitionMissingError(Exception):
     """A record names a partition that its topic lacks, as far as is known."""
 
 
-def shares(
+def slices_of(
     bulk: Bulk, partition_count: int, partitioner: Partitioner, batch_bytes: int
 ) -> Iterator[tuple[int, Sequence[int] | None, int, int]]:
     """Yield partition, rows (`None`: a range of all), and beginning and end among these, in order.
+
+    Every row goes to the partition that its rule names for a single record. Rows without a key go in pieces of a batch
+    or more, each to the next partition in turn.
 
     Raises:
         PartitionMissingError: a row names a partition that does not exist.

@@ -1,9 +1,10 @@
-"""The log lines of a producer that retries: refusals that call for a remedy, and waiting records.
+"""The log lines of a producer: refusals that call for a remedy, waiting records, and lost ones.
 
 Laws: a refusal is one line per cause, not per attempt or per partition; and one line when everything that had that
 cause is stored again. Waiting records are a line after a second, another after twice that time and so on, and a line
 when none waits any more.
-Source: Kafka's `delivery.timeout.ms`: for two minutes a full disk, or no broker at all, looks like a slow one.
+Source: Kafka's `delivery.timeout.ms`: for two minutes a full disk, or no broker at all, looks like a slow one;
+requirement: no record is lost without a word.
 """
 
 from __future__ import annotations
@@ -24,11 +25,16 @@ _WORTH_A_LINE: Final = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     }
 )
+#: Failed futures that are kept to be looked at again; with more, the earlier unasked ones count as lost.
+_KEPT: Final = 10_000
+#: How long a program may take to look at a future that has its end.
+_GRACE_MS: Final = 1_000
+_LONGEST_PAUSE_MS: Final = 60_000
 #: Time after which waiting records are worth a line.
 _FIRST_LINE_MS: Final = 1_000
 
 
-class Complaints:
+class RefusalLog:
     """The refusals that were logged and have not passed.
 
     Args:
@@ -62,12 +68,12 @@ class Complaints:
             self._requests.warn(f"{self._said.pop(code)}: works again")
 
 
-def is_complaint(error: object) -> bool:
-    """Return whether `Complaints` writes a line of its own for that error."""
+def is_logged(error: object) -> bool:
+    """Return whether `RefusalLog` writes a line of its own for that error."""
     return isinstance(error, BrokerError) and error.code in _WORTH_A_LINE
 
 
-class Wait(NamedTuple):
+class WaitingRecords(NamedTuple):
     """The records that wait for brokers."""
 
     record_count: int
@@ -76,18 +82,18 @@ class Wait(NamedTuple):
     reason: str
 
 
-class WaitLines:
+class WaitLog:
     """The lines about waiting records: their number, the reason, and how long they will wait.
 
     Args:
         requests: takes the lines.
-        complaints: has the longest time that a record waits.
+        refusals: has the longest time that a record waits.
         find: returns the waiting records; `None`: none wait.
     """
 
-    def __init__(self, requests: Requests, complaints: Complaints, *, find: Callable[[], Wait | None]) -> None:
+    def __init__(self, requests: Requests, refusals: RefusalLog, *, find: Callable[[], WaitingRecords | None]) -> None:
         self._requests = requests
-        self._delivery_timeout_ms = complaints.delivery_timeout_ms
+        self._delivery_timeout_ms = refusals.delivery_timeout_ms
         self._find = find
         #: When to look next; `None` while no trouble is known.
         self._due_ms: int | None = None
@@ -125,24 +131,13 @@ class WaitLines:
             self._pause_ms *= 2
 
 
-# The lost records of futures that were not asked: without a line their loss would go unsaid.
-#
-# Laws: a future that is looked at within a second of its end does not count, nor does one whose end a callback gets.
-# The
-# rest is counted in a line. While more fail, the pause before the next line doubles, up to a minute. Memory is
-# bounded,
-# however many fail.
-# Source: requirement: no record is lost without a word.
+class LostRecords:
+    """The lost records of futures that were not asked: without a line their loss would go unsaid.
 
-#: Failed futures that are kept to be looked at again; with more, the earlier unasked ones count as lost.
-_KEPT: Final = 10_000
-#: How long a program may take to look at a future that has its end.
-_GRACE_MS: Final = 1_000
-_LONGEST_PAUSE_MS: Final = 60_000
-
-
-class Losses:
-    """The count of failed records."""
+    Laws: a future that is looked at within a second of its end does not count, nor does one whose end a callback gets.
+    The rest is counted in a line. While more fail, the pause before the next line doubles, up to a minute. Memory is
+    bounded, however many fail.
+    """
 
     def __init__(self) -> None:
         self._futures: list[RecordFuture] = []
@@ -193,7 +188,7 @@ class Losses:
         return sum(not record.is_noticed for record in self._futures)
 
     def summary(self) -> str | None:
-        """Return one sentence about all losses that were not told yet; `None`: there are none."""
+        """Return one sentence about all lost_records that were not told yet; `None`: there are none."""
         count = self._unseen + self._count_kept()
         if not count:
             return None

@@ -56,12 +56,6 @@ class ConnectAsked:
 ProducerEvent = RecordsSubmitted | FlushAsked | ProducerCloseAsked | PartitionsAsked | ConnectAsked
 
 
-# The queue of records from the application's threads to the machine.
-#
-# Laws: `append` is called by application threads, everything else by the machine. Each step is a single operation on a
-# deque or a flag, so neither side ever waits for the other. The application wakes the machine only if no other event
-# will: a machine whose linger is running looks here by itself when that ends.
-
 #: One record, or the rows of one call.
 Outgoing = RecordFuture | Bulk
 
@@ -72,7 +66,14 @@ def is_about(member: Outgoing | Slice, future: object) -> bool:
 
 
 class Submissions:
-    """A queue that knows whether the machine will look into it soon."""
+    """The queue of records from the application's threads to the machine.
+
+    The application wakes the machine only if no other event will: a machine whose linger is running looks here by
+    itself when that ends.
+
+    Laws: `append` is called by application threads, everything else by the machine. Each step is a single operation on
+    a deque or a flag, so neither side ever waits for the other.
+    """
 
     __slots__ = ("_is_open", "_queued_bytes", "_records", "is_watched", "wake_bytes")
 

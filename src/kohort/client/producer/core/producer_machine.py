@@ -31,7 +31,7 @@ from kohort.client.producer.core.accumulator import (
     Member,
     PartitionMissingError,
 )
-from kohort.client.producer.core.delivery_errors import Wait, WaitLines, is_complaint
+from kohort.client.producer.core.delivery_errors import WaitingRecords, WaitLog, is_logged
 from kohort.client.producer.core.idempotence import Identity
 from kohort.client.producer.core.lookups import Lookups, lateness
 from kohort.client.producer.core.partitioner import DEFAULT_PARTITIONER, Partitioner, PartitionerCall
@@ -46,15 +46,10 @@ from kohort.client.producer.core.producer_events import (
     Submissions,
     is_about,
 )
-from kohort.client.producer.core.sender import Sender, SenderSettings, Tally
-from kohort.client.producer.core.unrouted_batches import Homeless, name_of
+from kohort.client.producer.core.sender import ProducerCounters, Sender, SenderSettings
+from kohort.client.producer.core.unrouted_batches import UnroutedRecords, name_of
 from kohort.client.producer.record_future import RecordFuture
-from kohort.errors import (
-    BrokersUnreachableError,
-    ConfigError,
-    ErrorCode,
-    KohortError,
-)
+from kohort.errors import BrokersUnreachableError, ConfigError, ErrorCode, KohortError
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 #: Queued bytes that wake a machine with requests under way, as a multiple of `batch.size`.
@@ -124,14 +119,14 @@ class ProducerMachine:
         )
         #: Records taken from the submissions that are being placed; empty between two events.
         self._placing: list[Outgoing] = []
-        self._homeless = Homeless(
-            self._requests, self._cluster, self._sender.complaints, place=self._place, end=self._end_record
+        self._unrouted = UnroutedRecords(
+            self._requests, self._cluster, self._sender.refusals, place=self._place, end=self._end_record
         )
         #: (request, batches that it waits for).
         self._flushes: list[tuple[FlushAsked, set[Batch]]] = []
         self._closing: ProducerCloseAsked | None = None
         self._lookups = Lookups(self._requests, self._cluster)
-        self._wait_lines = WaitLines(self._requests, self._sender.complaints, find=self._find_wait)
+        self._wait_log = WaitLog(self._requests, self._sender.refusals, find=self._find_wait)
         #: When to ask for an identity again; `None` while a request is under way.
         self._identity_due_ms: int | None = 0
         self._identity_attempts = 0
@@ -162,8 +157,8 @@ class ProducerMachine:
     def next_deadline(self) -> int | None:
         """Return when work is due without an event; `None`: never, before one."""
         deadlines = [self._cluster.next_deadline(), self._accumulator.next_linger(), self._sender.next_deadline()]
-        deadlines += [self._homeless.next_deadline(), self._wait_lines.next_deadline()]
-        deadlines.append(self._sender.losses.next_deadline())
+        deadlines += [self._unrouted.next_deadline(), self._wait_log.next_deadline()]
+        deadlines.append(self._sender.lost_records.next_deadline())
         if self._accumulator.queues and not self._identity.is_ready and self._identity_due_ms:
             deadlines.append(self._identity_due_ms)
         deadlines += self._lookups.deadlines()
@@ -173,9 +168,9 @@ class ProducerMachine:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property
-    def tally(self) -> Tally:
+    def counters(self) -> ProducerCounters:
         """The counts of records by their end; may be read from any thread."""
-        return self._sender.tally
+        return self._sender.counters
 
     def abandon(self, error: KohortError) -> None:
         """End every record, present or future, with the error for which the machine has failed."""
@@ -190,7 +185,7 @@ class ProducerMachine:
 
     def _pending(self) -> Iterator[Member]:
         yield from self._placing
-        yield from self._homeless
+        yield from self._unrouted
         for batch in self._accumulator.batches():
             yield from batch.members
 
@@ -200,7 +195,7 @@ class ProducerMachine:
         # A flush, a close or a `send` that waits for room does not wait for linger.ms.
         if self._flushes or self._closing is not None or self._is_room_wanted():
             self._accumulator.close_all()
-        self._homeless.on_tick(now_ms)
+        self._unrouted.on_tick(now_ms)
         self._lookups.on_tick(now_ms)
         self._sender.expire(now_ms)
         self._renew_identity(now_ms)
@@ -240,7 +235,7 @@ class ProducerMachine:
                     continue
                 self._add(record, count, now_ms, is_last_look, since_ms)
             else:
-                self._homeless.add(record, now_ms, since_ms)
+                self._unrouted.add(record, now_ms, since_ms)
             position += 1
         self._placing = []
 
@@ -257,14 +252,14 @@ class ProducerMachine:
             if is_last_look:
                 self._end_record(record, ConfigError(str(missing)))
             else:
-                self._homeless.add_beyond(record, now_ms, since_ms)
+                self._unrouted.add_beyond(record, now_ms, since_ms)
         except ConfigError as error:
             self._end_record(record, error)
 
     def _on_metadata(self, now_ms: int) -> None:
         if isinstance(self._sender.trouble, BrokersUnreachableError) and not self._cluster.is_cut_off:
             self._sender.trouble = None
-        placed = self._homeless.on_metadata(now_ms)
+        placed = self._unrouted.on_metadata(now_ms)
         # A flush that came meanwhile waits for these batches, too.
         for _, waiting in self._flushes if placed else ():
             waiting.update(batch for batch in self._accumulator.batches() if batch.partition.topic in placed)
@@ -274,7 +269,7 @@ class ProducerMachine:
 
     def _follow_no_more(self, missing: set[str], now_ms: int) -> None:
         """Stop following missing topics, unless a record or a question waits for them."""
-        awaited = {name_of(record) for record in self._homeless} | self._lookups.topics()
+        awaited = {name_of(record) for record in self._unrouted} | self._lookups.topics()
         awaited.update(partition.topic for partition in self._accumulator.queues)
         self._cluster.want_no_more(missing - awaited, now_ms)
 
@@ -290,7 +285,7 @@ class ProducerMachine:
             for batch in self._accumulator.batches():
                 batch.last_error = error
             return
-        self._homeless.drop_all(error)
+        self._unrouted.drop_all(error)
         for batch in self._accumulator.batches():
             # A batch in flight gets its own answer or failure.
             if batch.state is not BatchState.IN_FLIGHT:
@@ -320,7 +315,7 @@ class ProducerMachine:
         code = ErrorCode.of(response.error_code) if response is not None else ErrorCode.NETWORK_EXCEPTION
         doing = "asking for a producer id"
         if response is not None and code is ErrorCode.NONE:
-            self._sender.complaints.on_done(doing)
+            self._sender.refusals.on_done(doing)
             self._identity.renew(response.producer_id, response.producer_epoch)
             self._identity_due_ms, self._identity_attempts = 0, 0
             return
@@ -329,7 +324,7 @@ class ProducerMachine:
             self._cluster.refresh(now_ms)
         error = refused(code, detail, during=doing, operation="idempotent_write")
         self._sender.trouble = error
-        self._sender.complaints.on_refused(doing, code, None)
+        self._sender.refusals.on_refused(doing, code, None)
         for batch in self._accumulator.batches():
             batch.last_error = error
             if not code.retriable:
@@ -363,13 +358,13 @@ class ProducerMachine:
         if now_ms >= self._closing.deadline_ms:
             text, trouble = "the producer was closed before this record was acknowledged", self._sender.trouble
             error = lateness(text if trouble is None else f"{text}: {trouble}", self._cluster)
-            self._homeless.drop_all(error)
+            self._unrouted.drop_all(error)
             for batch in self._accumulator.batches():
                 self._sender.fail(batch, error)
-        if not self._accumulator.queues and not self._homeless:
+        if not self._accumulator.queues and not self._unrouted:
             for asked, _ in self._flushes:
                 self._requests.complete(asked.ticket, 0)
-            lost = None if self._closing.is_quiet else self._sender.losses.summary()
+            lost = None if self._closing.is_quiet else self._sender.lost_records.summary()
             if lost is not None:
                 self._requests.warn(lost)
             self._requests.complete(self._closing.ticket)
@@ -378,8 +373,8 @@ class ProducerMachine:
 
     def _end_flush(self, asked: FlushAsked, waiting: set[Batch], now_ms: int) -> bool:
         is_late = asked.deadline_ms is not None and now_ms >= asked.deadline_ms
-        if is_late or not (waiting or self._homeless):
-            left = sum(batch.count for batch in waiting) + _count(self._homeless)
+        if is_late or not (waiting or self._unrouted):
+            left = sum(batch.count for batch in waiting) + _count(self._unrouted)
             self._requests.complete(asked.ticket, left)
             return True
         return False
@@ -389,28 +384,28 @@ class ProducerMachine:
     def _tell(self, now_ms: int) -> None:
         """Write the lines about lost and waiting records that are due."""
         is_stuck = self._sender.trouble is not None and bool(self._accumulator.queues)
-        if is_stuck or (self._homeless and self._homeless.is_cut_off):
-            self._wait_lines.on_trouble(now_ms)
-        self._wait_lines.on_tick(now_ms)
-        lost = self._sender.losses.find_line(now_ms)
+        if is_stuck or (self._unrouted and self._unrouted.is_cut_off):
+            self._wait_log.on_trouble(now_ms)
+        self._wait_log.on_tick(now_ms)
+        lost = self._sender.lost_records.find_line(now_ms)
         if lost is not None:
             self._requests.warn(lost)
 
-    def _find_wait(self) -> Wait | None:
+    def _find_wait(self) -> WaitingRecords | None:
         """Return the records that wait for brokers: failed ones, those behind them, those without a topic."""
         count, since_ms, reason = 0, list[int](), None
-        if self._homeless.is_cut_off and (first_ms := self._homeless.first_ms()) is not None:
-            count, since_ms = _count(self._homeless), [first_ms]
+        if self._unrouted.is_cut_off and (first_ms := self._unrouted.first_ms()) is not None:
+            count, since_ms = _count(self._unrouted), [first_ms]
             reason = self._cluster.trouble or "none has answered yet"
         for queue in self._accumulator.queues.values():
             error = queue[0].last_error
-            if error is not None and not is_complaint(error):
+            if error is not None and not is_logged(error):
                 count += sum(batch.count for batch in queue)
                 since_ms.append(queue[0].created_ms)
                 reason = reason or str(error)
         if reason is None:
             return None
-        return Wait(count, min(since_ms), reason)
+        return WaitingRecords(count, min(since_ms), reason)
 
 
 def _count(members: Iterable[Member]) -> int:

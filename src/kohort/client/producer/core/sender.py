@@ -19,7 +19,7 @@ from kohort.client.core.refusals import refused
 from kohort.client.core.requests import Answer, Failure, RequestFailed, Requests, message_of
 from kohort.client.core.retry import Backoff
 from kohort.client.producer.core.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, BatchState, Member
-from kohort.client.producer.core.delivery_errors import Complaints, Losses
+from kohort.client.producer.core.delivery_errors import LostRecords, RefusalLog
 from kohort.client.producer.core.idempotence import Identity, following
 from kohort.client.producer.record_future import RecordFuture
 from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError, LocalProtocolError, UnknownTopicError
@@ -27,13 +27,7 @@ from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 from kohort.records.batch import iterate_records
 from kohort.records.building import RECORD_ROOM_BYTES, build, writer_of
 from kohort.records.header import readdress
-from kohort.wire.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from kohort.wire.messages import produce
 
 if TYPE_CHECKING:
     from kohort.client.typed_options import ProducerOptions
@@ -94,9 +88,9 @@ class Sender:
         self._on_end = on_end
         self._on_cut = on_cut
         self._on_ended = on_ended
-        self.losses = Losses()
-        self.tally = Tally()
-        self.complaints = Complaints(requests, delivery_timeout_ms=settings.options["delivery_timeout_ms"])
+        self.lost_records = LostRecords()
+        self.counters = ProducerCounters()
+        self.refusals = RefusalLog(requests, delivery_timeout_ms=settings.options["delivery_timeout_ms"])
         #: Requests without an answer, by broker.
         self._in_flight: dict[Endpoint, int] = {}
         #: The latest failure; `None` after a batch that was stored. It is the reason of batches that were never sent.
@@ -174,17 +168,17 @@ class Sender:
         return any(earlier.is_unsure for earlier in takewhile(lambda each: each is not batch, queue))
 
     def _send(self, leader: Endpoint, batches: Sequence[Batch]) -> None:
-        topics: dict[str, TopicProduceData] = {}
+        topics: dict[str, produce.TopicProduceData] = {}
         for batch in batches:
             self._accumulator.leave(batch)
             name, number = batch.partition
             data = topics.get(name)
             if data is None:
-                data = topics[name] = TopicProduceData(name=name, topic_id=self._cluster.topic_id(name))
-            data.partition_data.append(PartitionProduceData(index=number, records=self._encode(batch)))
+                data = topics[name] = produce.TopicProduceData(name=name, topic_id=self._cluster.topic_id(name))
+            data.partition_data.append(produce.PartitionProduceData(index=number, records=self._encode(batch)))
         # Version 13 on names topics by id only.
         are_ids_known = all(data.topic_id != ZERO_TOPIC_ID for data in topics.values())
-        request = ProduceRequest(
+        request = produce.ProduceRequest(
             acks=self._settings.acks,
             timeout_ms=self._settings.options["request_timeout_ms"],
             topic_data=list(topics.values()),
@@ -234,7 +228,7 @@ class Sender:
             for batch in batches:
                 self.succeed(batch, -1, -1)
             return
-        response = message_of(answer, ProduceResponse)
+        response = message_of(answer, produce.ProduceResponse)
         assert response is not None
         outcomes = self._outcomes(response)
         for batch in batches:
@@ -245,8 +239,8 @@ class Sender:
             else:
                 self._on_outcome(batch, outcome, now_ms)
 
-    def _outcomes(self, response: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
-        found: dict[TopicPartition, PartitionProduceResponse] = {}
+    def _outcomes(self, response: produce.ProduceResponse) -> dict[TopicPartition, produce.PartitionProduceResponse]:
+        found: dict[TopicPartition, produce.PartitionProduceResponse] = {}
         for topic in response.responses:
             name = topic.name or self._cluster.topic_name(TopicId(topic.topic_id))
             for partition in topic.partition_responses if name else ():
@@ -267,11 +261,11 @@ class Sender:
                 batch, KohortTimeoutError(f"{batch.partition} was not acknowledged: {answer.detail}"), now_ms
             )
 
-    def _on_outcome(self, batch: Batch, outcome: PartitionProduceResponse, now_ms: int) -> None:
+    def _on_outcome(self, batch: Batch, outcome: produce.PartitionProduceResponse, now_ms: int) -> None:
         code = ErrorCode.of(outcome.error_code)
         doing = f"producing to {batch.partition}"
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self.complaints.on_done(doing)
+            self.refusals.on_done(doing)
             self.succeed(batch, outcome.base_offset, outcome.log_append_time_ms)
             return
         told = outcome.error_message
@@ -291,7 +285,7 @@ class Sender:
         elif code.retriable and code is not ErrorCode.MESSAGE_TOO_LARGE:
             if code.invalidates_metadata:
                 self._cluster.refresh(now_ms)
-            self.complaints.on_refused(doing, code, outcome.error_message)
+            self.refusals.on_refused(doing, code, outcome.error_message)
             self._try_again(batch, error, now_ms)
         else:
             self.fail(batch, error)
@@ -309,7 +303,7 @@ class Sender:
         batch.state, batch.last_error = BatchState.CLOSED, error
         batch.not_before_ms = now_ms + self._retry.delay_ms(batch.attempts)
         batch.attempts += 1
-        self.tally.retried_records += batch.count
+        self.counters.retried_records += batch.count
         self._pausing.append(batch)
 
     def _cut(self, batch: Batch, error: KohortError) -> None:
@@ -342,9 +336,9 @@ class Sender:
         self.trouble = None
         self._identity.acknowledge(batch.partition)
         batch.end.base_offset, batch.end.append_time_ms = base_offset, append_time_ms
-        self.tally.sent_records += batch.count
-        self.tally.sent_batches += 1
-        self.tally.sent_bytes += batch.size_bytes
+        self.counters.sent_records += batch.count
+        self.counters.sent_batches += 1
+        self.counters.sent_bytes += batch.size_bytes
         self._end(batch)
 
     def fail(self, batch: Batch, error: KohortError) -> None:
@@ -353,22 +347,22 @@ class Sender:
             # The broker would refuse every later batch for the gap.
             self._identity.spoil()
         batch.end.error = error
-        self.tally.failed_records += batch.count
+        self.counters.failed_records += batch.count
         for record in batch.records:
             record.on_failure()
-            self.losses.note(record, error)
+            self.lost_records.note(record, error)
         if batch.bulk is not None:
-            self.losses.note_many(batch.bulk.future, batch.count, error)
+            self.lost_records.note_many(batch.bulk.future, batch.count, error)
         self._end(batch)
 
     def fail_record(self, record: Member, error: KohortError) -> None:
         """End a single record with an error, unless its batch has its end already."""
         if not record.end.is_over:
-            self.tally.failed_records += record.count if record.is_bulk else 1
+            self.counters.failed_records += record.count if record.is_bulk else 1
             if record.is_bulk:
-                self.losses.note_many(record.future, record.count, error)
+                self.lost_records.note_many(record.future, record.count, error)
             else:
-                self.losses.note(record, error)
+                self.lost_records.note(record, error)
             record.fail(error)
         self._tell([record])
 
@@ -414,12 +408,9 @@ class Sender:
         return min(deadlines, default=None)
 
 
-# The counters of a producer's records, by batch; written by the machine, read from any thread.
-
-
 @dataclass(slots=True, eq=False)
-class Tally:
-    """The counts since the producer was created."""
+class ProducerCounters:
+    """The counts of records since the producer was created; written by the machine, read from any thread."""
 
     #: Stored records, their batches, and the bytes of these.
     sent_records: int = 0

@@ -19,7 +19,7 @@ from typing import Final
 from kohort.client.core.cluster import Cluster
 from kohort.client.core.refusals import refused
 from kohort.client.core.requests import Requests
-from kohort.client.producer.core.delivery_errors import Complaints
+from kohort.client.producer.core.delivery_errors import RefusalLog
 from kohort.client.producer.core.lookups import lateness
 from kohort.client.producer.core.producer_events import Outgoing
 from kohort.errors import BrokerError, ErrorCode, KohortError, UnknownTopicError
@@ -36,7 +36,7 @@ def name_of(record: Outgoing) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class _Lost:
+class _UnknownTopic:
     """The records of one topic without known partitions."""
 
     #: (since when, record), in the order in which they came.
@@ -45,13 +45,13 @@ class _Lost:
     missing_ms: int | None = None
 
 
-class Homeless:
+class UnroutedRecords:
     """The records of one producer that cannot be placed yet.
 
     Args:
         requests: takes the lines of the log.
         cluster: the topics.
-        complaints: told why looking up a topic is refused; has the longest time that a record waits.
+        refusals: told why looking up a topic is refused; has the longest time that a record waits.
         place: takes records whose topic is known, the time, whether to refuse a missing partition, and since when they
             wait.
         end: ends a record with an error.
@@ -61,30 +61,30 @@ class Homeless:
         self,
         requests: Requests,
         cluster: Cluster,
-        complaints: Complaints,
+        refusals: RefusalLog,
         *,
         place: Callable[[list[Outgoing], int, bool, int], None],
         end: Callable[[Outgoing, KohortError], None],
     ) -> None:
         self._requests = requests
         self._cluster = cluster
-        self._complaints = complaints
-        self._delivery_timeout_ms = complaints.delivery_timeout_ms
+        self._refusals = refusals
+        self._delivery_timeout_ms = refusals.delivery_timeout_ms
         self._place = place
         self._end = end
         #: Waiting records by topic; no empty entries.
-        self._lost: dict[str, _Lost] = {}
+        self._unknown: dict[str, _UnknownTopic] = {}
         #: Topics among these that the metadata have shown missing: the next request may create them.
         self._missing: set[str] = set()
         #: (generation of metadata that decides, since when, record), of records for unknown partitions.
         self._beyond: deque[tuple[int, int, Outgoing]] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._lost or self._beyond)
+        return bool(self._unknown or self._beyond)
 
     def __iter__(self) -> Iterator[Outgoing]:
-        for lost in self._lost.values():
-            yield from map(itemgetter(1), lost.records)
+        for waiting in self._unknown.values():
+            yield from map(itemgetter(1), waiting.records)
         yield from map(itemgetter(2), self._beyond)
 
     @property
@@ -94,29 +94,29 @@ class Homeless:
 
     def first_ms(self) -> int | None:
         """Return since when the oldest record waits."""
-        since = [lost.records[0][0] for lost in self._lost.values()]
+        since = [waiting.records[0][0] for waiting in self._unknown.values()]
         since += [since_ms for _, since_ms, _ in self._beyond]
         return min(since, default=None)
 
     def next_deadline(self) -> int | None:
         """Return when the next record has waited for long enough."""
-        deadlines = [self._deadline_of(lost) for lost in self._lost.values()]
+        deadlines = [self._deadline_of(waiting) for waiting in self._unknown.values()]
         deadlines += [since_ms + self._delivery_timeout_ms for _, since_ms, _ in self._beyond]
         return min(deadlines, default=None)
 
-    def _deadline_of(self, lost: _Lost) -> int:
-        if lost.missing_ms is not None:
-            return lost.missing_ms + _TOPIC_PATIENCE_MS
-        return lost.records[0][0] + self._delivery_timeout_ms
+    def _deadline_of(self, waiting: _UnknownTopic) -> int:
+        if waiting.missing_ms is not None:
+            return waiting.missing_ms + _TOPIC_PATIENCE_MS
+        return waiting.records[0][0] + self._delivery_timeout_ms
 
     def add(self, record: Outgoing, now_ms: int, since_ms: int) -> None:
         """Keep a record of a topic without known partitions."""
         name = name_of(record)
-        if name not in self._lost:
-            self._lost[name] = _Lost()
+        if name not in self._unknown:
+            self._unknown[name] = _UnknownTopic()
             # A topic whose records were given up is followed still. It would not be asked for again before long.
             self._cluster.refresh(now_ms)
-        self._lost[name].records.append((since_ms, record))
+        self._unknown[name].records.append((since_ms, record))
         self._cluster.also_want([name], now_ms)
 
     def add_beyond(self, record: Outgoing, now_ms: int, since_ms: int) -> None:
@@ -129,19 +129,19 @@ class Homeless:
     def on_metadata(self, now_ms: int) -> set[str]:
         """Place records by new metadata; return their topics."""
         placed = set()
-        for name, lost in list(self._lost.items()):
+        for name, waiting in list(self._unknown.items()):
             topic = self._cluster.topics.get(name)
             if topic is None:
                 continue
             if topic.partitions:
                 self._note_existence(name, len(topic.partitions))
-                del self._lost[name]
-                for since_ms, group in groupby(lost.records, itemgetter(0)):
+                del self._unknown[name]
+                for since_ms, group in groupby(waiting.records, itemgetter(0)):
                     self._place([record for _, record in group], now_ms, False, since_ms)
                 placed.add(name)
                 continue
-            if lost.missing_ms is None:
-                lost.missing_ms = now_ms
+            if waiting.missing_ms is None:
+                waiting.missing_ms = now_ms
             if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self._note_absence(name, now_ms)
             elif topic.error is not ErrorCode.NONE:
@@ -164,11 +164,11 @@ class Homeless:
             self._forget_missing(name)
             plural = "" if partition_count == 1 else "s"
             self._requests.warn(f"created topic {name} ({partition_count} partition{plural})")
-        self._complaints.on_done(f"looking up topic {name}")
+        self._refusals.on_done(f"looking up topic {name}")
 
     def _note_error(self, name: str, code: ErrorCode) -> None:
         doing = f"looking up topic {name}"
-        self._complaints.on_refused(doing, code, None)
+        self._refusals.on_refused(doing, code, None)
         if not code.retriable:
             self._drop_topic(name, refused(code, during=doing, operation="write", name=name))
 
@@ -180,13 +180,13 @@ class Homeless:
 
     def on_tick(self, now_ms: int) -> None:
         """End the records that have waited for long enough."""
-        for name, lost in list(self._lost.items()):
+        for name, waiting in list(self._unknown.items()):
             if self.is_cut_off:
-                lost.missing_ms = None
-            if now_ms < self._deadline_of(lost):
+                waiting.missing_ms = None
+            if now_ms < self._deadline_of(waiting):
                 continue
-            if lost.missing_ms is None:
-                self._drop_late(name, lost, now_ms)
+            if waiting.missing_ms is None:
+                self._drop_late(name, waiting, now_ms)
             else:
                 topic = self._cluster.topics.get(name)
                 code = ErrorCode.NONE if topic is None else topic.error
@@ -199,22 +199,22 @@ class Homeless:
             text = f"the partitions of {name_of(record)} could not be looked up within {now_ms - since_ms} ms"
             self._end(record, lateness(text, self._cluster))
 
-    def _drop_late(self, name: str, lost: _Lost, now_ms: int) -> None:
+    def _drop_late(self, name: str, waiting: _UnknownTopic, now_ms: int) -> None:
         error = lateness(f"topic {name} could not be looked up within {self._delivery_timeout_ms} ms", self._cluster)
-        while lost.records and now_ms - lost.records[0][0] >= self._delivery_timeout_ms:
-            self._end(lost.records.popleft()[1], error)
-        if not lost.records:
+        while waiting.records and now_ms - waiting.records[0][0] >= self._delivery_timeout_ms:
+            self._end(waiting.records.popleft()[1], error)
+        if not waiting.records:
             self._drop_topic(name, error)
 
     def drop_all(self, error: KohortError) -> None:
         """End every record with that error."""
-        for name in list(self._lost):
+        for name in list(self._unknown):
             self._drop_topic(name, error)
         while self._beyond:
             self._end(self._beyond.popleft()[2], error)
 
     def _drop_topic(self, name: str, error: KohortError) -> None:
-        for _, record in self._lost.pop(name).records:
+        for _, record in self._unknown.pop(name).records:
             self._end(record, error)
         self._forget_missing(name)
         self._cluster.topics.pop(name, None)

@@ -46,10 +46,8 @@ def check_wish(
     """Refuse a member that newly asks for another assignor than its group uses, where groups do not vote.
 
     A group without other members uses the assignor that this member asks for, unless `group.assignor` is set. An
-    earlier request of a member stays valid.
-
-    Args:
-        member: its state before; `gone`: the member whose request does not count any more, itself or its predecessor.
+    earlier request of a member stays valid. `gone`: the member whose request does not count any more, itself or its
+    predecessor.
 
     Raises:
         Refused: UNSUPPORTED_ASSIGNOR.
@@ -141,16 +139,11 @@ def _votes_after(group: ConsumerGroup, change: MembershipChange) -> dict[str, in
     if not change.subscribed and not change.gone:
         return votes
     after = dict(votes)
-    for member_id, subscribed in change.subscribed.items():
-        _withdraw(group, member_id, after)
+    for member_id in (*change.subscribed, *change.gone):
+        member = group.members.get(member_id)
+        if member is not None and member.server_assignor is not None:
+            after[member.server_assignor] = after.get(member.server_assignor, 0) - 1
+    for subscribed in change.subscribed.values():
         if subscribed.server_assignor is not None:
             after[subscribed.server_assignor] = after.get(subscribed.server_assignor, 0) + 1
-    for member_id in change.gone:
-        _withdraw(group, member_id, after)
     return after
-
-
-def _withdraw(group: ConsumerGroup, member_id: str, votes: dict[str, int]) -> None:
-    member = group.members.get(member_id)
-    if member is not None and member.server_assignor is not None:
-        votes[member.server_assignor] = votes.get(member.server_assignor, 0) - 1

@@ -22,8 +22,8 @@ from kohort.coordinator.consumer.assignment import assignor_input, volatile
 from kohort.coordinator.consumer.assignment.batching_window import assignment_key, decide_next_step, window_close_ms
 from kohort.coordinator.consumer.reconciliation.move_throttle import hold_back
 from kohort.coordinator.consumer.subscription_metadata import NO_CHANGE, MembershipChange
-from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Effect
-from kohort.coordinator.records.types import ConsumerGroupEpochSet, MemberTargetSet, Record, TargetAssignmentEpochSet
+from kohort.coordinator.decision import Additions, Arm, ComputeTarget, Decision, Disarm
+from kohort.coordinator.records.types import ConsumerGroupEpochSet, MemberTargetSet, TargetAssignmentEpochSet
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 
@@ -51,18 +51,10 @@ def decide_computation(
     epoch: int,
     now_ms: int,
     is_step: bool = False,
-) -> tuple[list[Record], list[Effect]]:
+) -> Additions:
     """Start computing the target of `epoch`, unless a computation or the pause after a failure runs.
 
-    Args:
-        group: its state before the change.
-        image: the present topics.
-        settings: of the group.
-        change: of its members.
-        assignor: one of the user's own.
-        epoch: of the target.
-        now_ms: coordinator time.
-        is_step: the group has not changed; the epoch is raised only if the result moves partitions.
+    `is_step`: the group has not changed; the epoch is raised only if the result moves partitions.
     """
     key = assignment_key(group.group_id)
     if group.computing is not None:
@@ -124,7 +116,10 @@ def take_over(
     if order.is_step and not any(isinstance(record, MemberTargetSet) for record in targets):
         return Decision((noted,))
     held_back, paced = hold_back(group, image, settings, targets, now_ms=now_ms)
-    records = [*targets, *held_back, _target_epoch(group, order.epoch, now_ms), noted]
+    epoch = TargetAssignmentEpochSet(
+        group_id=group.group_id, assignment_epoch=order.epoch, assignment_timestamp_ms=now_ms
+    )
+    records = [*targets, *held_back, epoch, noted]
     if order.is_step:
         raised = ConsumerGroupEpochSet(group_id=group.group_id, epoch=order.epoch, metadata_hash=group.metadata_hash)
         records.insert(0, raised)
@@ -170,10 +165,6 @@ def is_overtaken(group: model.ConsumerGroup, order: ComputeTarget) -> bool:
     # would go to an id that is gone, which no other computation would mend.
     known = {member.member_id for member in order.assignable.members}
     return not group.targets.keys() <= known or (order.epoch >= group.epoch and not known <= group.members.keys())
-
-
-def _target_epoch(group: model.ConsumerGroup, epoch: int, now_ms: int) -> Record:
-    return TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch, assignment_timestamp_ms=now_ms)
 
 
 def _decide_failure(group: model.ConsumerGroup, assignor: str, error: str, *, now_ms: int) -> Decision:

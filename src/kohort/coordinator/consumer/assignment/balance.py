@@ -163,11 +163,8 @@ def plan_targets(
 ) -> dict[str, dict[TopicId, tuple[int, ...]]] | None:
     """Plan the changed targets; `None` if a pass over all partitions is cheaper.
 
-    Args:
-        balance: of `targets`, and of all members.
-        targets: member id -> its present target.
-        max_moves: no more partitions than this leave a member, below 0 as many as evenness needs.
-        imbalance: by how many partitions two members may differ beyond 1 before a move is made.
+    `max_moves`: no more partitions than this leave a member, below 0 as many as evenness needs. `imbalance`: by how
+    many partitions two members may differ beyond 1 before a move is made.
     """
     counts = {load: len(members) for load, members in balance.by_load.items()}
     free = len(balance.free)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from kohort.coordinator.consumer.assignment.volatile import AssignmentWindowOpened
-from kohort.coordinator.decision import Arm, Effect, TimerKey
+from kohort.coordinator.decision import Additions, Arm, Effect, TimerKey
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup
 from kohort.coordinator.records.types import MemberTargetSet, Record
 from kohort.coordinator.settings import GroupSettings
@@ -47,7 +47,7 @@ def window_close_ms(group: ConsumerGroup, settings: GroupSettings, *, now_ms: in
     return max(now_ms, close_ms, target_due_ms(group, settings, now_ms=now_ms))
 
 
-def decide_window(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> tuple[list[Record], list[Effect]]:
+def decide_window(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> Additions:
     """Arm the deadline of the target, so that further changes can join it."""
     records: list[Record] = []
     if settings.group_consumer_assignment_window_ms and not group.window_opened_ms:
@@ -99,11 +99,6 @@ def settings_of_step(group: ConsumerGroup, settings: GroupSettings) -> GroupSett
         return settings
     left = limit - count_open(group)
     return replace(settings, group_assignor_max_moves=left) if left > 0 else None
-
-
-def can_step(group: ConsumerGroup) -> bool:
-    """Whether a step may follow the target: an assignor computed it."""
-    return group.target_timestamp_ms > 0
 
 
 def count_open(group: ConsumerGroup) -> int:

@@ -21,7 +21,7 @@ from kohort.coordinator.consumer.assignment.async_assignor import decide_computa
 from kohort.coordinator.consumer.assignment.balance import TargetBalance, build_balance, has_few_free, plan_targets
 from kohort.coordinator.consumer.client_assignors.assignment_request import decide_asking, is_beside
 from kohort.coordinator.consumer.reconciliation.move_throttle import hold_back
-from kohort.coordinator.decision import Arm, Decision, Disarm, Effect
+from kohort.coordinator.decision import Additions, Arm, Decision, Disarm, Effect
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.offsets.delete import build_offset_tombstones
 from kohort.coordinator.records import types as facts
@@ -51,18 +51,12 @@ def decide_change(
     now_ms: int,
     is_urgent: bool = True,
     metadata_hash: int | None = None,
-) -> tuple[list[facts.Record], list[Effect]]:
+) -> Additions:
     """Raise the epoch of a changed group, and compute its target or arm the deadline for it.
 
-    Args:
-        group: its state before the change.
-        image: the topics after it.
-        settings: of the group.
-        change: of its members; its own records come before those that are returned.
-        now_ms: coordinator time.
-        is_urgent: compute the target in this decision if there is no window and no interval to wait for. Otherwise a
-            timer does, after all other work that is due now.
-        metadata_hash: hash of the group's topics after the change, if that is known.
+    The records of `change` come before those that are returned. `is_urgent`: compute the target in this decision if
+    there is no window and no interval to wait for; otherwise a timer does, after all other work that is due now.
+    `metadata_hash`: of the group's topics after the change, if that is known.
     """
     group_id = group.group_id
     epoch = group.epoch + 1
@@ -93,17 +87,13 @@ def decide_change(
     return [raised, *begun, *records], effects
 
 
-def decide_forced(
-    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
-) -> tuple[list[facts.Record], list[Effect]]:
+def decide_forced(group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int) -> Additions:
     """Rebalance the group without a window: further members were waited for already."""
     settings = replace(settings, group_consumer_assignment_window_ms=0)
     return decide_change(group, image, settings, now_ms=now_ms)
 
 
-def decide_pending(
-    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
-) -> tuple[list[facts.Record], list[Effect]]:
+def decide_pending(group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int) -> Additions:
     """Compute an outdated target with a member's heartbeat, where there is no window to wait for."""
     # With a window, its deadline computes the target for all changes at once.
     if group.target_epoch >= group.epoch or settings.group_consumer_assignment_window_ms:
@@ -114,15 +104,14 @@ def decide_pending(
     return decide_target(group, image, settings, epoch=group.epoch, now_ms=now_ms)
 
 
-def decide_due(
-    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
-) -> tuple[list[facts.Record], list[Effect]]:
+def decide_due(group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int) -> Additions:
     """Compute the target at the end of the group's window, or take the next step to an even target."""
     if not group.members:
         return [], []
     if group.target_epoch < group.epoch:
         return decide_target(group, image, settings, epoch=group.epoch, now_ms=now_ms)
-    if not batching_window.can_step(group):
+    # Only a target that an assignor computed has a time, and may be followed by a step.
+    if group.target_timestamp_ms <= 0:
         return [], []
     limited = batching_window.settings_of_step(group, settings)
     if limited is None:
@@ -151,7 +140,7 @@ def decide_target(
     *,
     epoch: int,
     now_ms: int,
-) -> tuple[list[facts.Record], list[Effect]]:
+) -> Additions:
     """Build the records of the target of `epoch`; the group has members after `change`."""
     asked = decide_asking(group, image, settings, change, epoch=epoch)
     if asked is not None:
@@ -213,15 +202,7 @@ def plan_few_moves(
     *,
     assignor: str,
 ) -> list[facts.Record] | None:
-    """Plan the records of the changed targets, `None` where the assignor has to compute them.
-
-    Args:
-        group: its state before the change.
-        image: the present topics.
-        settings: of the group.
-        change: of its members.
-        assignor: name of the group's assignor.
-    """
+    """Plan the records of the changed targets, `None` where the assignor has to compute them."""
     names = _shared_topics(group, change)
     if assignor not in _ASSIGNORS or names is None or not image.version:
         return None

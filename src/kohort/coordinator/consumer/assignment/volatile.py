@@ -38,37 +38,28 @@ class ComputationNoted(VolatileRecord):
     failure: model.AssignorFailure | None
 
 
-def apply_computation_noted(groups: model.GroupsState, record: ComputationNoted) -> None:
-    """Set the running computation of a group, the only one, and the latest failure."""
-    group = _group(groups, record)
-    if group is not None:
-        group.computing = record.computing
-        group.failure = record.failure
-
-
-def apply_balance_kept(groups: model.GroupsState, record: TargetBalanceKept) -> None:
-    """Set the kept balance, which changes no result."""
-    group = _group(groups, record)
-    if group is not None:
-        group.balance = record.balance
-
-
-def apply_window_opened(groups: model.GroupsState, record: AssignmentWindowOpened) -> None:
-    """Open the window, which closes when the target is as new as the group."""
-    group = _group(groups, record)
-    if group is not None:
-        group.window_opened_ms = record.opened_ms
-
-
-def _group(groups: model.GroupsState, record: VolatileRecord) -> model.ConsumerGroup | None:
-    return groups.consumer.get(record.group_id)
+def apply_noted(
+    groups: model.GroupsState, record: AssignmentWindowOpened | TargetBalanceKept | ComputationNoted
+) -> None:
+    """Set what a record notes of a group that still exists."""
+    group = groups.consumer.get(record.group_id)
+    if group is None:
+        return
+    match record:
+        case AssignmentWindowOpened():
+            # The window closes when the target is as new as the group.
+            group.window_opened_ms = record.opened_ms
+        case TargetBalanceKept():
+            group.balance = record.balance
+        case ComputationNoted():
+            group.computing, group.failure = record.computing, record.failure
 
 
 #: Record type -> function that applies it.
 VOLATILE_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
-    AssignmentWindowOpened: apply_window_opened,
-    TargetBalanceKept: apply_balance_kept,
-    ComputationNoted: apply_computation_noted,
+    AssignmentWindowOpened: apply_noted,
+    TargetBalanceKept: apply_noted,
+    ComputationNoted: apply_noted,
     revocation_timeout.HandOverTimed: revocation_timeout.apply_hand_over_timed,
     effective_target.MovesHeldBack: effective_target.apply_held_back,
     effective_target.MovesBegun: effective_target.apply_begun,

@@ -21,7 +21,7 @@ from kohort.coordinator import commands, topics
 from kohort.coordinator.consumer import apply, describe, subscription_metadata
 from kohort.coordinator.consumer.assignment import assignor_input, async_assignor, batching_window, volatile
 from kohort.coordinator.consumer.client_assignors import assignor_metadata, state
-from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.decision import Additions, Arm, ComputeTarget, Decision, Disarm, Reply, TimerKey
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
@@ -79,16 +79,10 @@ def decide_asking(
     *,
     epoch: int,
     is_step: bool = False,
-) -> tuple[list[facts.Record], list[Effect]] | None:
+) -> Additions | None:
     """Ask a member to compute the target of `epoch`; `None` if the server has to.
 
-    Args:
-        group: its state before the change.
-        image: the present topics.
-        settings: of the group.
-        change: of its members.
-        epoch: of the target.
-        is_step: the group has not changed; the epoch is raised only if the result moves partitions.
+    `is_step`: as for `decide_computation`.
     """
     choice = assignor_metadata.client_choice(group, settings, change)
     if choice is None or choice.version is None:
@@ -199,9 +193,7 @@ def decide_late(group: ConsumerGroup, member_id: str, *, now_ms: int) -> Decisio
     return Decision(tuple(records), tuple(effects))
 
 
-def build_failure(
-    group: ConsumerGroup, order: ComputeTarget, *, error: int, why: str, now_ms: int
-) -> tuple[list[facts.Record], list[Effect]]:
+def build_failure(group: ConsumerGroup, order: ComputeTarget, *, error: int, why: str, now_ms: int) -> Additions:
     """Note that a member failed: all members get the error, and another one is asked at once.
 
     `why`: the end of a sentence with the assignor as subject.

@@ -33,13 +33,8 @@ def take_assignors(
 ) -> tuple[list[Record], MembershipChange, bool]:
     """Take over the assignors of a heartbeat.
 
-    Args:
-        group: its state before the heartbeat.
-        command: the heartbeat.
-        change: of the group so far.
-        settings: of the group.
-        member_id: the member of the heartbeat; not always the one that the command names.
-        former_id: the static member that it replaces, else itself.
+    `member_id`: not always the one that the command names. `former_id`: the static member that it replaces, else
+    itself.
 
     Returns:
         The records, the change with the assignors, and whether the group needs a new target for them.

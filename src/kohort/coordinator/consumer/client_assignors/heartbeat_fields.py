@@ -110,13 +110,7 @@ _FOLLOWED: Final = frozenset(
 
 
 def follow_assignors(groups: GroupsState, decision: Decision, *, now_ms: int) -> Decision:
-    """Add to a decision its effects on client-side assignors.
-
-    Args:
-        groups: the state before the decision.
-        decision: about to be committed.
-        now_ms: coordinator time.
-    """
+    """Add to a decision its effects on client-side assignors."""
     concerned = {record.group_id for record in decision.records if type(record) in _FOLLOWED}
     more: list[facts.Record] = []
     effects: list[Effect] = []

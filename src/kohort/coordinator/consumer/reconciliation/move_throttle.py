@@ -21,7 +21,7 @@ from kohort.coordinator import model, topics
 from kohort.coordinator.commands import LogsMeasured
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
 from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
-from kohort.coordinator.decision import Arm, Decision, Effect, MeasureLogs, TimerKey
+from kohort.coordinator.decision import Additions, Arm, Decision, Effect, MeasureLogs, TimerKey
 from kohort.coordinator.model import NO_WEIGHTS, ConsumerGroup, GroupsState, Paced, Place, WaitingMove, Weights
 from kohort.coordinator.records.types import MemberTargetSet, Record, VolatileRecord
 from kohort.coordinator.settings import GroupSettings
@@ -38,17 +38,8 @@ def hold_back(
     gone: Collection[str] = (),
     *,
     now_ms: int,
-) -> tuple[list[Record], list[Effect]]:
-    """Hold back the moves of new targets until their turn.
-
-    Args:
-        group: its state before `records`.
-        image: the topics.
-        settings: of the group.
-        records: those with new targets.
-        gone: ids of removed members.
-        now_ms: coordinator time.
-    """
+) -> Additions:
+    """Hold back the moves of the targets in `records` until their turn; `gone`: removed members."""
     if not (settings.has_paced_moves or group.waiting):
         return [], []
     targets = {record.member_id: record.partitions for record in records if isinstance(record, MemberTargetSet)}
@@ -69,7 +60,7 @@ def hold_back(
     return _build_held_back(group, image, waiting, now_ms=now_ms)
 
 
-def hold_open(group: ConsumerGroup, image: topics.TopicImage, *, now_ms: int) -> tuple[list[Record], list[Effect]]:
+def hold_open(group: ConsumerGroup, image: topics.TopicImage, *, now_ms: int) -> Additions:
     """Hold back all moves that the old owner was not told of: after a new pace or a restart."""
     waiting = {
         (topic_id, partition): WaitingMove(keeper=keeper, taker=member_id)
@@ -113,7 +104,7 @@ def decide_begin(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) 
 
 def change_pace(
     group: ConsumerGroup, image: topics.TopicImage, old: GroupSettings, new: GroupSettings, *, now_ms: int
-) -> tuple[list[Record], list[Effect]]:
+) -> Additions:
     """Apply a changed pace to all moves that have not begun."""
     pace_of = attrgetter("group_moves_per_second", "group_moves_burst", "group_moves_paused", "group_moves_order")
     if pace_of(old) == pace_of(new):
@@ -129,7 +120,7 @@ def change_pace(
 
 def _build_held_back(
     group: ConsumerGroup, image: topics.TopicImage, waiting: dict[Place, WaitingMove], *, now_ms: int
-) -> tuple[list[Record], list[Effect]]:
+) -> Additions:
     if waiting == group.waiting:
         return [], []
     ordered = {place: waiting[place] for place in sort_moves(group, image, waiting)}

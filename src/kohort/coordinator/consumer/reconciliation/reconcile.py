@@ -43,12 +43,8 @@ def decide_next_assignment(
 ) -> CurrentAssignmentSet | None:
     """Decide the member's next step, `None` if it stays as it is.
 
-    Args:
-        member: its state before the heartbeat.
-        goal: its target and the state of the group.
-        owned: the partitions that it lists, `None` without a list: only a list can acknowledge a revocation.
-        group_id: its group.
-        untaken: partitions of `member.assigned` that it may be about to take.
+    `owned`: the partitions that it lists, `None` without a list: only a list can acknowledge a revocation. `untaken`:
+    partitions of `member.assigned` that it may be about to take.
 
     Raises:
         Refused: FENCED_MEMBER_EPOCH if its state was stored by newer software and it owns partitions.

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kohort.coordinator import commands
-from kohort.coordinator.decision import Arm, Disarm, Effect, TimerKey
+from kohort.coordinator.decision import Additions, Arm, Disarm, Effect, TimerKey
 from kohort.coordinator.model import NO_GRANTS, ConsumerGroup, ConsumerMember, Grants, GroupsState
-from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState, Record, VolatileRecord
+from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState, VolatileRecord
 from kohort.ids import TopicId
 
 
@@ -29,15 +29,8 @@ class HandOverTimed(VolatileRecord):
 
 def decide_times(
     member: ConsumerMember, step: CurrentAssignmentSet | None, command: commands.ConsumerGroupHeartbeat, *, now_ms: int
-) -> tuple[list[Record], list[Effect]]:
-    """Return the deadlines of a member after its heartbeat, and arm the earliest one.
-
-    Args:
-        member: its state before the heartbeat.
-        step: its next assignment, `None` if it stays.
-        command: the heartbeat.
-        now_ms: coordinator time.
-    """
+) -> Additions:
+    """Return the deadlines of a member after a heartbeat and its `step`, and arm the earliest one."""
     group_id = command.group_id
     key = TimerKey("rebalance", group_id, member.member_id)
     said_ms = command.rebalance_timeout_ms

@@ -38,14 +38,7 @@ class MovesFollowed(facts.VolatileRecord):
 
 
 def follow_moves(groups: model.GroupsState, decision: Decision, *, is_asked: bool, now_ms: int) -> Decision:
-    """Add the progress of moves to a decision.
-
-    Args:
-        groups: the state before the decision.
-        decision: about to be committed.
-        is_asked: an administrator submitted its moves.
-        now_ms: coordinator time.
-    """
+    """Add the progress of moves to a decision; `is_asked`: an administrator submitted its moves."""
     more: list[facts.Record] = []
     concerned: dict[str, list[facts.Record]] = {}
     for record in decision.records:
