@@ -8,10 +8,9 @@ import pytest
 
 from kohort.assign.assignors import built_in
 from kohort.assign.kernels import count_moves
-from kohort.assign.moves import loads_of
 from kohort.coordinator.records.types import MemberState
 from kohort.errors import ErrorCode
-from support.assignables import group_of
+from support.assignables import group_of, loads_of
 from support.coordinator_dialogue import GroupDialogue
 from support.good_client import Client, check_owners
 from support.moves import statuses, submit

@@ -7,7 +7,6 @@ Source: architecture, room `records`; the Arrow columnar format.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -73,24 +72,12 @@ class RecordColumns:
         build = partial(tuple.__new__, Record)
         return list(map(build, zip(offsets, timestamps, keys, values, headers, strict=True)))
 
-    def timestamp_types(self, start: int = 0, stop: int | None = None) -> list[int]:
-        """Return 0 (producer's time) or 1 (broker's time) for each of the rows [start, stop)."""
-        return list(self._per_batch(2, start, stop))
-
-    def leader_epochs(self, start: int = 0, stop: int | None = None) -> list[int]:
-        """Return the partition leader's epoch of each of the rows [start, stop); -1 if unknown."""
-        return list(self._per_batch(1, start, stop))
-
-    def _per_batch(self, field: int, start: int, stop: int | None) -> Iterator[int]:
-        last = len(self) if stop is None else min(stop, len(self))
-        row = start
-        begin = bisect_left(self.batches, start + 1, key=lambda batch: batch[0])
-        for batch in self.batches[begin:]:
-            if row >= last:
-                return
-            until = min(batch[0], last)
-            yield from repeat(batch[field], until - row)
-            row = until
+    def timestamp_types(self) -> list[int]:
+        """Return 0 (producer's time) or 1 (broker's time) for each row."""
+        types: list[int] = []
+        for stop, _, kind in self.batches:
+            types += repeat(kind, stop - len(types))
+        return types
 
 
 def gather_columns(

@@ -120,9 +120,7 @@ def test_broker_time_and_leader_epoch_belong_to_their_batch(kernels: KernelSet) 
     columns = decode_columns(buffer, start_offset=1, kernels=kernels)
     assert list(columns.timestamps) == [900, -1, 1_000, 1_000, 1_000]
     assert columns.timestamp_types() == [0, 0, 1, 1, 1]
-    assert columns.leader_epochs() == [7, 7, 8, 8, 8]
-    assert columns.leader_epochs(1, 3) == [7, 8]
-    assert columns.timestamp_types(2, 99) == [1, 1, 1]
+    assert columns.batches == ((2, 7, 0), (5, 8, 1))
 
 
 def test_columns_that_nobody_asks_for_are_left_out(kernels: KernelSet) -> None:
