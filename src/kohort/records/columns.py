@@ -13,21 +13,12 @@ from functools import partial
 from itertools import pairwise, repeat
 from typing import TypeAlias
 
+from kohort.records import layout
 from kohort.records.arrays import Allocate, blank, zeros
 from kohort.records.batch import Record
 from kohort.records.choice import KernelSet
 from kohort.records.header import LOG_APPEND_TIME_BIT, Buffer
-from kohort.records.layout import (
-    ATTRIBUTES,
-    HEADER_KEY,
-    HEADER_VALUE,
-    HEADER_WIDTH,
-    KEY,
-    LEADER_EPOCH,
-    ROW_STOP,
-    SPAN_WIDTH,
-    VALUE,
-)
+from kohort.records.layout import SPAN_WIDTH
 from kohort.records.scan import ScannedRecords, table_field
 
 #: What was scanned, and the rows [start, stop) of it.
@@ -103,8 +94,8 @@ def gather_columns(
     return RecordColumns(
         offsets=_joined("q", [scanned.offsets[start:stop] for scanned, start, stop in slices]),
         timestamps=_joined("q", [scanned.timestamps[start:stop] for scanned, start, stop in slices]),
-        keys=gatherer.gather(pieces, spans, width=SPAN_WIDTH, field=KEY) if with_keys else None,
-        values=gatherer.gather(pieces, spans, width=SPAN_WIDTH, field=VALUE) if with_values else None,
+        keys=gatherer.gather(pieces, spans, width=SPAN_WIDTH, field=layout.KEY) if with_keys else None,
+        values=gatherer.gather(pieces, spans, width=SPAN_WIDTH, field=layout.VALUE) if with_values else None,
         headers=gatherer.headers(slices, rows) if with_headers else None,
         next_offset=last.next_offset if last_stop == len(last) else last.offsets[last_stop - 1] + 1,
         consumed_bytes=last.consumed_bytes,
@@ -173,7 +164,7 @@ class _Gatherer:
             shift = count - bounds[0]
             row_offsets[row : row + len(bounds)] = memoryview(array("i", [bound + shift for bound in bounds]))
             if found is not None:
-                spans.append(found.spans[bounds[0] * HEADER_WIDTH : bounds[-1] * HEADER_WIDTH])
+                spans.append(found.spans[bounds[0] * layout.HEADER_WIDTH : bounds[-1] * layout.HEADER_WIDTH])
                 for region in scanned.regions:
                     first, last = max(region.first_row, start), min(region.stop_row, stop)
                     if first < last:
@@ -184,8 +175,8 @@ class _Gatherer:
         joined = _joined("i", spans)
         return HeaderColumn(
             row_offsets=row_offsets,
-            keys=self.gather(pieces, joined, width=HEADER_WIDTH, field=HEADER_KEY),
-            values=self.gather(pieces, joined, width=HEADER_WIDTH, field=HEADER_VALUE),
+            keys=self.gather(pieces, joined, width=layout.HEADER_WIDTH, field=layout.HEADER_KEY),
+            values=self.gather(pieces, joined, width=layout.HEADER_WIDTH, field=layout.HEADER_VALUE),
         )
 
 
@@ -195,9 +186,9 @@ def _batch_rows(slices: Sequence[Slice]) -> Iterator[tuple[int, int, int]]:
         for region in scanned.regions:
             if region.stop_row <= start or region.first_row >= stop:
                 continue
-            stops = table_field(scanned.table, ROW_STOP, region.first, region.stop)
-            epochs = table_field(scanned.table, LEADER_EPOCH, region.first, region.stop)
-            attributes = table_field(scanned.table, ATTRIBUTES, region.first, region.stop)
+            stops = table_field(scanned.table, layout.ROW_STOP, region.first, region.stop)
+            epochs = table_field(scanned.table, layout.LEADER_EPOCH, region.first, region.stop)
+            attributes = table_field(scanned.table, layout.ATTRIBUTES, region.first, region.stop)
             for batch_stop, epoch, bits in zip(stops, epochs, attributes, strict=True):
                 if batch_stop > start:
                     yield base + min(batch_stop, stop) - start, epoch, 1 if bits & LOG_APPEND_TIME_BIT else 0

@@ -54,6 +54,10 @@ _RECORD_OVERHEAD_BYTES: Final = 10
 _EARLIEST_MS, _LATEST_MS = -1, 1 << 62
 #: Most offsets of a segment or batch: 31 bits.
 _LONGEST_BATCH: Final = (1 << 31) - 1
+#: Bytes of the log that are decompressed at a time.
+READ_BYTES: Final = 1 << 20
+#: Attributes of batches that are kept as they are.
+AS_IT_IS: Final = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,24 +255,17 @@ def finish_replacement(fs: FileSystem, directory: str, replaced: list[int]) -> N
     fs.sync_directory(directory)
 
 
-# The batches of closed segments, a window at a time: headers, keys, and places of records.
-#
-# Laws: files are read and not mapped, since they can be cut from outside. What was never checked is not given out as
-# records: a batch that is damaged, or unfolds to more than is sensible, comes alone and without any.
-# Source: Apache Kafka's record format, magic 2 (KIP-98).
-
-#: Bytes of the log that are decompressed at a time.
-READ_BYTES: Final = 1 << 20
-#: Attributes of batches that are kept as they are.
-AS_IT_IS: Final = TRANSACTIONAL_BIT | CONTROL_BIT
-
-
 class CompactionStopped(Exception):
     """The end of a compaction because the broker stops; the next start removes its unfinished files."""
 
 
 class BatchRun(NamedTuple):
-    """Consecutive batches; one that has to stay as it is comes alone."""
+    """Consecutive batches; one that has to stay as it is comes alone.
+
+    Laws: files are read and not mapped, since they can be cut from outside. What was never checked is not given out as
+    records: a batch that is damaged, or unfolds to more than is sensible, comes alone and without any.
+    Source: Apache Kafka's record format, magic 2 (KIP-98).
+    """
 
     view: memoryview
     headers: list[BatchHeader]

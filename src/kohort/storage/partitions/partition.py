@@ -441,20 +441,18 @@ class IndexWriter:
             self._is_given_up = True
 
 
-# The choice of a log's oldest segments to delete, by their records' times and the log's size.
-#
-# Laws: only whole segments go, the oldest first, and none with records that consumers may not see yet. A segment whose
-# records have no times goes by size alone.
-# Source: Apache Kafka's `retention.ms` and `retention.bytes`: what is left is at least `retention.bytes`.
-
-
 def count_below(segments: Sequence[Segment], start_offset: int) -> int:
     """Return how many of the oldest `segments` hold only records below an offset; perhaps all."""
     return sum(1 for segment in segments if segment.size and segment.next_offset <= start_offset)
 
 
 def count_expired(segments: Sequence[Segment], config: LogConfig, *, high_watermark: int, now_ms: int) -> int:
-    """Return how many of the oldest `segments` are to be deleted; perhaps all."""
+    """Return how many of the oldest `segments` are to be deleted; perhaps all.
+
+    Laws: only whole segments go, the oldest first, and none with records that consumers may not see yet. A segment
+    whose records have no times goes by size alone.
+    Source: Apache Kafka's `retention.ms` and `retention.bytes`: what is left is at least `retention.bytes`.
+    """
     if not config.is_deleted:
         return 0
     excess = sum(segment.size for segment in segments) - config.retention_bytes if config.retention_bytes >= 0 else -1

@@ -18,29 +18,14 @@ from kohort.errors import CorruptRecordError, StorageError
 from kohort.ids import OFFSETS_TOPIC, TopicId
 from kohort.records.batch import build_marker, is_commit_marker, iterate_records
 from kohort.records.header import BatchHeader, rebase
-from kohort.storage import data_directory
-from kohort.storage.catalog import (
-    PRODUCER_ID_BLOCK,
-    CatalogChange,
-    CatalogFile,
-    TopicEntry,
-    check_topic_name,
-    first_missing,
-    split_folder_name,
-)
+from kohort.storage import catalog, data_directory
+from kohort.storage.catalog import CatalogChange, CatalogFile, TopicEntry
 from kohort.storage.data_directory import META_NAME
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.recovery import keep_log_start, mark_sparse
 from kohort.storage.segments.segment import segment_base, segment_name
 from kohort.storage.tools.inspection import Damage, FoundBatch, batches_in, walk_segment
 from kohort.storage.topicconfig import LogConfig
-
-# The transactions in a partition of Apache Kafka's: which of their records count.
-#
-# Laws: a transaction begins with its producer's first transactional batch and ends with the producer's next marker.
-# Records of one that was aborted never count; those of one that is open count only where its coordinator had decided on
-# a commit. What is known of a transaction takes 32 bytes here, fewer than its smallest batch takes in the log.
-# Source: KIP-98; Apache Kafka's ProducerAppendInfo, TransactionLogValue and TransactionState.
 
 #: The topic in which the transaction coordinator keeps its decisions.
 DECISIONS_TOPIC: Final = "__transaction_state"
@@ -66,7 +51,13 @@ class OpenTransaction:
 
 @dataclass(slots=True)
 class Transactions:
-    """The transactions of one partition; `note` is called for each batch, in log order."""
+    """The transactions of one partition; `note` is called for each batch, in log order.
+
+    Laws: a transaction begins with its producer's first transactional batch and ends with the producer's next marker.
+    Records of one that was aborted never count; those of one that is open count only where its coordinator had decided
+    on a commit. What is known of a transaction takes 32 bytes here, fewer than its smallest batch takes in the log.
+    Source: KIP-98; Apache Kafka's ProducerAppendInfo, TransactionLogValue and TransactionState.
+    """
 
     #: Producers whose open transactions were decided to be committed.
     committed: frozenset[int] = frozenset()
@@ -290,7 +281,7 @@ def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
         _add_folders(fs, source, survey)
     assert survey is not None, "there is a source"
     for topic in survey.topics.values():
-        missing = first_missing(topic.folders)
+        missing = catalog.first_missing(topic.folders)
         if missing is not None:
             raise StorageError(
                 f"partition {missing} of topic {topic.name} is in none of the directories given: name all "
@@ -302,7 +293,7 @@ def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
 def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
     starts = data_directory.load_offsets(fs, source, data_directory.LOG_START_NAME)
     for folder in fs.list_directory(source):
-        parts = split_folder_name(folder)
+        parts = catalog.split_folder_name(folder)
         if parts is None:
             continue
         name, partition = parts
@@ -312,7 +303,7 @@ def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
             if name == DECISIONS_TOPIC:
                 survey.decisions.append(f"{source}/{folder}")
             continue
-        check_topic_name(name)
+        catalog.check_topic_name(name)
         topic_id = data_directory.read_partition_metadata(fs, f"{source}/{folder}")
         if topic_id is None:
             raise StorageError(f"{source}/{folder} does not say which topic it belongs to: its partition.metadata")
@@ -390,7 +381,7 @@ def take_over(
         fs.sync_directory(directory)
         largest = max((topic.producer_id for topic in survey.topics.values()), default=-1)
         # Whole blocks are given out, so that no producer gets an id whose sequences a log remembers.
-        next_producer_id = (largest // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
+        next_producer_id = (largest // catalog.PRODUCER_ID_BLOCK + 1) * catalog.PRODUCER_ID_BLOCK
         CatalogFile(fs, directory).write(CatalogChange(topics=tuple(entries), next_producer_id=next_producer_id))
     finally:
         lock.release()
