@@ -16,7 +16,7 @@ quick:  ## unit tests and the rules of the KIPs that start no process, in 2 minu
 test:  ## everything that must hold, under 15 minutes
 	@tools/setup.sh
 	@tools/checks.sh
-	@exec $(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(SOAK_ALONE:%=--ignore %) tests
+	@exec $(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(SOAK_ALONE:%=--ignore %) tests/spark tests
 
 soak:  ## the long tests: thousands of seeds, whole tables, clusters; ONLY=list says which, ONLY="fuzz matrix", DEPTH=2, SEED=7
 	@tools/setup.sh

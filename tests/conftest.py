@@ -10,11 +10,12 @@ import pytest
 from hypothesis import settings
 
 from support import guard, processes
+from support.distribution import pytest_xdist_make_scheduler
 from support.guard import pytest_unconfigure
 from support.java_options import SHORT_LIVED
 from support.processes import pytest_addoption
 
-__all__ = ["pytest_addoption", "pytest_unconfigure"]
+__all__ = ["pytest_addoption", "pytest_unconfigure", "pytest_xdist_make_scheduler"]
 
 # No test asserts how fast a machine is, which test_tidy.py holds; what hangs is ended by the timeout of the whole test.
 settings.register_profile("kohort", deadline=None)

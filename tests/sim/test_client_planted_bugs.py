@@ -94,7 +94,7 @@ REMADE = replace(
     every_s=0.7,
 )
 
-#: Words of membership are lost for longer than a session, and nothing else is; brokers hold heartbeats for long.
+#: Requests of membership are lost for longer than a session, and nothing else is; brokers hold heartbeats for long.
 TORN = replace(
     CALM,
     brokers=1,
@@ -286,7 +286,7 @@ def test_interval_that_counts_from_the_answer(monkeypatch: pytest.MonkeyPatch) -
         return now_ms + interval_ms
 
     monkeypatch.setattr(HeartbeatSchedule, "next_ms", count_from_answer)
-    assert law_that_finds(HELD) == "BeatsInTime"
+    assert law_that_finds(HELD) == "HeartbeatsInTime"
 
 
 def test_subscription_that_waits_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:

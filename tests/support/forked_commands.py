@@ -1,4 +1,4 @@
-"""A process beside the tests that has imported the command `kohort` once, and forks for each command line.
+"""A process beside the tests that has imported the command `kohort` once, and forks for each command line or script.
 
 Most of the processor time of a command is what Python and the imports take at its start. A command has a process of its
 own all the same: streams, folder, environment, session and the end of its interpreter.
@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from types import ModuleType
 from typing import Any, Final
 
 #: Longer than any request, bytes: words and environment of one command.
@@ -48,15 +49,21 @@ class Forks:
             os.posix_spawn(command[0], command, environment, file_actions=actions, setsid=True)
 
     def run(
-        self, words: Sequence[str], *, stdin: bytes, environment: Mapping[str, str], timeout: float
+        self,
+        words: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        environment: Mapping[str, str],
+        timeout: float,
+        script: str | None = None,
     ) -> tuple[int, bytes, bytes]:
-        """Run one command line until it ends, and return its exit code, output and error output."""
+        """Run one command line, or a script, until it ends; return its exit code, output and error output."""
         reads, writes = zip(*(os.pipe() for _ in range(3)), strict=True)
         ours, status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         given, out, err = os.fdopen(writes[0], "wb"), os.fdopen(reads[1], "rb"), os.fdopen(reads[2], "rb")
         with ours, given, out, err:
             theirs = [reads[0], writes[1], writes[2], status.detach()]
-            request = json.dumps([list(words), os.getcwd(), dict(environment)]).encode()
+            request = json.dumps([script, list(words), os.getcwd(), dict(environment)]).encode()
             try:
                 socket.send_fds(self._socket, [request], theirs)
             finally:
@@ -80,7 +87,10 @@ class Forks:
             try:
                 code = int(ours.recv(64))
             except TimeoutError:
-                os.kill(process, signal.SIGKILL)
+                # A Python that has a handler of faults says where each of its threads hangs.
+                os.kill(process, signal.SIGABRT)
+                for reader in readers:
+                    reader.join(timeout)
                 raise subprocess.TimeoutExpired(["kohort", *words], timeout, said[0], said[1]) from None
             for reader in readers:
                 reader.join(timeout)
@@ -97,8 +107,8 @@ def forks(environment: tuple[tuple[str, str], ...]) -> Forks:
     return Forks({**os.environ, **dict(environment)})
 
 
-def _serve(requests: socket.socket) -> tuple[list[str], str, dict[str, str]] | None:
-    """Fork for each request; `None` at the end of this process, a command line in the process that is to run it."""
+def _serve(requests: socket.socket) -> tuple[str | None, list[str], str, dict[str, str]] | None:
+    """Fork for each request; `None` at the end of this process, the request in the process that is to run it."""
     # The processes that wait for the commands are not waited for.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -113,7 +123,7 @@ def _serve(requests: socket.socket) -> tuple[list[str], str, dict[str, str]] | N
             os.close(each)
 
 
-def _run_forked(request: Any, descriptors: list[int]) -> tuple[list[str], str, dict[str, str]]:
+def _run_forked(request: Any, descriptors: list[int]) -> tuple[str | None, list[str], str, dict[str, str]]:
     *streams, status = descriptors
     process = os.fork()
     if process:
@@ -127,8 +137,17 @@ def _run_forked(request: Any, descriptors: list[int]) -> tuple[list[str], str, d
     for number, each in enumerate(streams):
         os.dup2(each, number)
         os.close(each)
-    words, folder, environment = request
-    return words, folder, environment
+    script, words, folder, environment = request
+    return script, words, folder, environment
+
+
+def _run_script(script: str) -> int:
+    """Run it in a module of its own, as `python -c` does."""
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    sys.argv = ["-c"]
+    sys.path.insert(0, "")
+    exec(compile(script, "<string>", "exec"), vars(main))
+    return 0
 
 
 def _main() -> int:
@@ -143,12 +162,14 @@ def _main() -> int:
     command = _serve(socket.socket(fileno=os.dup(0)))
     if command is None:
         return 0
-    words, folder, environment = command
+    script, words, folder, environment = command
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     # A shell lets its background jobs ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if script is not None:
+        return _run_script(script)
     sys.argv = [cli.__file__, *words]
     return cli.main()
 

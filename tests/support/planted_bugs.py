@@ -79,7 +79,7 @@ TOLD = Scenario(
     topics={"t": 6, "u": 2},
     weights={"join": 4, "leave": 2, "subscribe": 2, "bounce": 2, "pause": 1, "slow_callback": 1, "crash_broker": 1},
     static_share=0.3,
-    word_share=1.0,
+    update_share=1.0,
 )
 #: Members that rarely say something, some of them by the connection of another one.
 HELD = Scenario(

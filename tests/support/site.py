@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from support.cli import environment
+from support.forked_commands import forks, python_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -66,18 +64,8 @@ def scripts() -> list[Block]:
 
 def run_block(script: str, *, warnings: str = "error") -> str:
     """What a script prints; it has to end well, without a warning unless they are handled otherwise (Python's -W)."""
-    with subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-W", warnings, "-c", script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    ) as process:
-        try:
-            out, err = process.communicate(timeout=90)
-        except subprocess.TimeoutExpired:
-            # Where it hangs is in the traces of its threads.
-            process.send_signal(signal.SIGABRT)
-            out, err = process.communicate()
-    assert process.returncode == 0, f"{process.returncode}: {out}\n{err[-6000:]}"
-    return out
+    own = {"PYTHONFAULTHANDLER": "1", "PYTHONWARNINGS": warnings}
+    python = tuple(sorted(python_variables(environment(own)).items()))
+    code, out, err = forks(python).run([], environment=environment(), timeout=90, script=script)
+    assert code == 0, f"{code}: {out.decode()}\n{err.decode()[-6000:]}"
+    return out.decode()

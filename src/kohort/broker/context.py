@@ -18,10 +18,10 @@ from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
 from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.limits.connection_quotas import ConnectionQuotas
 from kohort.broker.limits.memory import AnswerMemory, ByteBudget, ParkedBytes
-from kohort.broker.options.topiclimits import TopicRate
 from kohort.broker.producer_ids import MOST_PRODUCERS, ProducerExpiry, ProducerIds
 from kohort.broker.schedules import FileRemovals
 from kohort.broker.scheduling import COLD_READERS, BlockingWork, CooperativeWork, FairQueue, LoopWatch
+from kohort.broker.topics.topic_operations import TopicRate
 
 if TYPE_CHECKING:
     from kohort.base.clock import WallClock

@@ -5,8 +5,8 @@ covers them all (group commit). Syncs run on threads of their own.
 
 Laws: what waits for an offset is called in the order in which it began to wait, after the log is durable up to that
 offset; a reader sees only what is durable (the log's high watermark). A failed sync stops the broker: what the disk
-holds is unknown from then on. A sync that could not begin, for want of a descriptor, comes again; until then nobody is
-called.
+holds is unknown from then on. A sync that could not begin, for want of a descriptor, comes again; until then no
+callback runs.
 Source: architecture rules 3, 4 and 18; the fsync error handling that PostgreSQL had to learn in 2018.
 """
 

@@ -2,9 +2,9 @@
 
 Laws: once `finish` was called no request is handled any more; once `wait_closed` has returned no connection is open.
 A crowd takes the descriptors of `max.connections` and a few, however many come at once.
-While the system has no descriptor for a connection nobody is let in, connected clients are served, and the loop does
-not turn for those who wait. A child that is forked beside a broker has none of its sockets: with them it would keep the
-port, and the clients waiting, after the broker has gone.
+While the system has no descriptor for a connection no client is let in, connected clients are served, and the loop does
+not turn for those that wait. A child that is forked beside a broker has none of its sockets: with them it would keep
+the port, and the clients waiting, after the broker has gone.
 Source: accept(2); an event loop that is told again and again of a socket from which it cannot accept does nothing else.
 """
 

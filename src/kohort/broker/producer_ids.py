@@ -68,9 +68,10 @@ class ProducerIds:
 
 # The expiration of silent idempotent producers, and the bound on all that are remembered.
 #
-# Laws: one turn of the loop looks at so many producers, and at least at one partition. Who is forgotten and comes back
-# is taken at any sequence (KIP-360); only a batch that it repeats after so long is stored twice. Beyond the bound the
-# partition that gets a new producer forgets its most silent one, or keeps the only one that it has.
+# Laws: one turn of the loop looks at so many producers, and at least at one partition. A producer that comes back
+# after it was forgotten is taken at any sequence (KIP-360); only a batch that it repeats after so long is stored twice.
+# Beyond the bound the partition that gets a new producer forgets its most silent one, or keeps the only one that it
+# has.
 # Source: Apache Kafka's producer.id.expiration.ms and producer.id.expiration.check.interval.ms (KIP-98, KIP-936).
 
 #: Producers that all partitions remember together, at about 300 bytes each.

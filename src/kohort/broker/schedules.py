@@ -43,13 +43,7 @@ class LogRetention:
     """Applies retention to the partitions of every topic, round after round; belongs to the loop."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        store: Store,
-        clock: Clock,
-        removals: FileRemovals,
-        *,
-        interval_ms: int,
+        self, loop: asyncio.AbstractEventLoop, store: Store, clock: Clock, removals: FileRemovals, *, interval_ms: int
     ) -> None:
         self._loop: Final = loop
         self._store: Final = store

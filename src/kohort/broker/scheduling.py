@@ -169,8 +169,8 @@ class FairQueue:
 # The measurement of the loop's longest turn: its length, and the API during it.
 #
 # Laws: every turn of a broker's own loop is measured, from the moment the sockets were looked at to the moment they are
-# looked at again; it costs two looks at the clock. Where nobody sees turns, on uvloop or on a loop of somebody else's,
-# it is what the requests take that one connection has sent together.
+# looked at again; it costs two looks at the clock. Where no turns are seen, on uvloop or on the loop of another
+# program, it is the time that the requests take that one connection has sent together.
 # Source: architecture rule 18: 20 ms.
 
 

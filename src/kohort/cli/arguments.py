@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kohort.errors import ConfigError
+from kohort.ids import TopicPartition
 
 #: Of ISO 8601, as Kafka's tool takes it, and in short.
 _ISO: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.IGNORECASE)
@@ -43,6 +44,15 @@ def parse_topic(text: str) -> tuple[str, tuple[int, ...]]:
             f"{text[:60]!r} is no topic: orders is one, and orders:0,2 two of its partitions"
         )
     return found[1], tuple(int(number) for number in (found[2] or "").split(",") if number)
+
+
+def flat_topics(topics: Sequence[tuple[str, tuple[int, ...]]]) -> list[str | TopicPartition]:
+    """Return the partitions that topics of `parse_topic` name, and the names of the others."""
+    return [
+        each
+        for topic, numbers in topics
+        for each in ([TopicPartition(topic, number) for number in numbers] if numbers else [topic])
+    ]
 
 
 def parse_offset(text: str) -> int:

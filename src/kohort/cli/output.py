@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import Namespace
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
@@ -65,6 +66,27 @@ def print_table(
             # A row is one line, however long, for the program that reads it.
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             sys.stdout.write(line.rstrip() + "\n")
+
+
+def show(
+    options: Namespace, value: Any, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str
+) -> int:
+    """Print the value as JSON if that is asked for, else the table; return the exit code 0."""
+    if options.json:
+        print_json(value)
+    else:
+        print_table(columns, rows, empty=empty)
+    return 0
+
+
+def show_plan(
+    options: Namespace, value: Any, columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str
+) -> int:
+    """Print as `show` does; without `--execute` a table is followed by the remark that nothing is changed."""
+    show(options, value, columns, rows, empty=empty)
+    if rows and not options.execute and not options.json:
+        complain(NOTHING_CHANGED)
+    return 0
 
 
 def _print_for_person(columns: Sequence[str], cells: Sequence[Sequence[str]], *, has_heading: bool) -> None:

@@ -42,9 +42,7 @@ _CONNECTIONS: Final = (
     Unserved("socket.send.buffer.bytes", _CALLED, "send.buffer.bytes"),
     Unserved("socket.receive.buffer.bytes", _CALLED, "receive.buffer.bytes"),
     Unserved(
-        "socket.connection.setup.timeout.max.ms",
-        _NEEDLESS,
-        "every attempt may take socket.connection.setup.timeout.ms",
+        "socket.connection.setup.timeout.max.ms", _NEEDLESS, "every attempt may take socket.connection.setup.timeout.ms"
     ),
     Unserved("topic.metadata.refresh.interval.ms", _CALLED, "metadata.max.age.ms"),
     Unserved(

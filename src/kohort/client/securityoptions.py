@@ -120,9 +120,7 @@ def security_settings(values: Mapping[str, Any]) -> SecuritySettings:
     has_tls, has_login = protocol.endswith("SSL"), protocol.startswith("SASL")
     _refuse_idle(values, protocol, has_tls=has_tls, has_login=has_login)
     return SecuritySettings(
-        protocol=protocol,
-        tls=_tls(values) if has_tls else None,
-        sasl=_login(values, protocol) if has_login else None,
+        protocol=protocol, tls=_tls(values) if has_tls else None, sasl=_login(values, protocol) if has_login else None
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from kohort.base.options import Spelling, parse_list
+from kohort.client import securityoptions as security
 from kohort.client.consumer.local_assignors import parse_assignors
 from kohort.client.option_kinds import (
     INT32_MAX,
@@ -29,14 +30,6 @@ from kohort.client.option_kinds import (
     text,
 )
 from kohort.client.producer.core.partitioner import DEFAULT_PARTITIONER, parse_partitioner
-from kohort.client.securityoptions import (
-    Mechanism,
-    parse_context,
-    parse_identification,
-    parse_mechanism,
-    parse_provider,
-    parse_upper,
-)
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -69,7 +62,7 @@ class SharedOptions(TypedDict, total=False):
     security_protocol: Annotated[
         Protocol,
         parsed(
-            parse_upper,
+            security.parse_upper,
             "PLAINTEXT",
             "How brokers are spoken to: with TLS (SSL), with a login (SASL_), with both (SASL_SSL).",
         ),
@@ -77,7 +70,9 @@ class SharedOptions(TypedDict, total=False):
     ssl_context: Annotated[
         "SSLContext | None",
         parsed(
-            parse_context, None, "An ssl.SSLContext in place of all other ssl options (kafka-python's, not Kafka's)."
+            security.parse_context,
+            None,
+            "An ssl.SSLContext in place of all other ssl options (kafka-python's, not Kafka's).",
         ),
     ]
     ssl_ca_location: Annotated[
@@ -125,12 +120,13 @@ class SharedOptions(TypedDict, total=False):
     ssl_ciphers: Annotated[str | None, Spelling(of="ssl.cipher.suites")]
     ssl_endpoint_identification_algorithm: Annotated[
         str | bool,
-        parsed(parse_identification, "https", "Whether a broker's certificate has to name it: https, or none."),
+        parsed(
+            security.parse_identification, "https", "Whether a broker's certificate has to name it: https, or none."
+        ),
     ]
     ssl_check_hostname: Annotated[str | bool, Spelling(of="ssl.endpoint.identification.algorithm")]
     enable_ssl_certificate_verification: Annotated[
-        bool,
-        switch(True, "Off believes every certificate, so that others may read along (librdkafka's, not Kafka's)."),
+        bool, switch(True, "Off believes every certificate, so that others may read along (librdkafka's, not Kafka's).")
     ]
     ssl_truststore_type: Annotated[
         Literal["PEM"],
@@ -140,10 +136,10 @@ class SharedOptions(TypedDict, total=False):
         Literal["PEM"], text("PEM", "What ssl.keystore.location holds; likewise (Kafka: JKS).")
     ]
     sasl_mechanism: Annotated[
-        Mechanism | None,
-        parsed(parse_mechanism, None, "How the login is proven (Kafka: GSSAPI, which is not spoken)."),
+        security.Mechanism | None,
+        parsed(security.parse_mechanism, None, "How the login is proven (Kafka: GSSAPI, which is not spoken)."),
     ]
-    sasl_mechanisms: Annotated[Mechanism | None, Spelling(of="sasl.mechanism")]
+    sasl_mechanisms: Annotated[security.Mechanism | None, Spelling(of="sasl.mechanism")]
     sasl_username: Annotated[str | None, text(None, "Name of the user (in Kafka within sasl.jaas.config).")]
     sasl_plain_username: Annotated[str | None, Spelling(of="sasl.username")]
     sasl_password: Annotated[str | None, secret("Password of the user (in Kafka within sasl.jaas.config).")]
@@ -154,7 +150,7 @@ class SharedOptions(TypedDict, total=False):
     sasl_oauth_token_provider: Annotated[
         Callable[[], Any] | object | None,
         parsed(
-            parse_provider,
+            security.parse_provider,
             None,
             "A function that returns a token of OAUTHBEARER: text, or a pair with the time at which it ends, seconds "
             "since 1970; called in a thread of its own. Or its name, module:function (in Kafka a class).",
@@ -247,8 +243,7 @@ class ReaderOptions(SharedOptions, CallOptions, total=False):
         ),
     ]
     fetch_carries_membership: Annotated[
-        bool,
-        switch(True, "Hear of moves by fetches as well, from kohort brokers (not in Kafka)."),
+        bool, switch(True, "Hear of moves by fetches as well, from kohort brokers (not in Kafka).")
     ]
     isolation_level: Annotated[
         Literal["read_uncommitted", "read_committed"],
@@ -258,13 +253,11 @@ class ReaderOptions(SharedOptions, CallOptions, total=False):
     fetch_max_bytes: Annotated[int, number(50 * 1024 * 1024, "Most bytes of one fetch.", minimum=1)]
     fetch_max_wait_ms: Annotated[int, number(500, "How long the broker waits for fetch.min.bytes.")]
     max_partition_fetch_bytes: Annotated[
-        int,
-        number(4 * 1024 * 1024, "Most bytes of one partition in one fetch (Kafka: 1 MiB).", minimum=1),
+        int, number(4 * 1024 * 1024, "Most bytes of one partition in one fetch (Kafka: 1 MiB).", minimum=1)
     ]
     check_crcs: Annotated[bool, switch(True, "Check the checksum of every batch.")]
     on_corrupt_records: Annotated[
-        Literal["stop", "skip"],
-        text("stop", "Damaged records: stop raises, skip logs (Kafka: stop)."),
+        Literal["stop", "skip"], text("stop", "Damaged records: stop raises, skip logs (Kafka: stop).")
     ]
     client_rack: Annotated[str, text("", "Rack of this client.")]
 
@@ -317,12 +310,10 @@ class ConsumerOptions(ReaderOptions, total=False):
         ),
     ]
     key_deserializer: Annotated[
-        Callable[[Any], Any] | None,
-        function("A function that is given the bytes of each key (Kafka: a class)."),
+        Callable[[Any], Any] | None, function("A function that is given the bytes of each key (Kafka: a class).")
     ]
     value_deserializer: Annotated[
-        Callable[[Any], Any] | None,
-        function("A function that is given the bytes of each value (Kafka: a class)."),
+        Callable[[Any], Any] | None, function("A function that is given the bytes of each value (Kafka: a class).")
     ]
     allow_auto_create_topics: Annotated[bool, switch(True, "Let the broker create a topic that is asked for.")]
 
@@ -343,15 +334,13 @@ class WriterOptions(SharedOptions, total=False):
     ]
     compression_type: Annotated[Literal["none", "gzip", "snappy", "lz4", "zstd"], codec("Codec of batches.")]
     max_in_flight_requests_per_connection: Annotated[
-        int,
-        number(5, "Requests sent ahead of answers; at most 5 with idempotence.", minimum=1),
+        int, number(5, "Requests sent ahead of answers; at most 5 with idempotence.", minimum=1)
     ]
     delivery_timeout_ms: Annotated[int, number(120_000, "How long a record may take in all.", minimum=1)]
     buffer_memory: Annotated[int, number(32 * 1024 * 1024, "Bytes that wait to be sent.", minimum=1, maximum=2**40)]
     max_request_size: Annotated[int, number(1_048_576, "Most bytes of one request.", minimum=1)]
     max_block_ms: Annotated[
-        int,
-        number(60_000, "How long send waits for room, 0 means not at all; partitions_for for an answer."),
+        int, number(60_000, "How long send waits for room, 0 means not at all; partitions_for for an answer.")
     ]
     retries: Annotated[int, number(INT32_MAX, "Attempts within delivery.timeout.ms.")]
     compression_gzip_level: Annotated[int, number(-1, "Level of gzip; -1 is its usual one, 6.", minimum=-1, maximum=9)]
@@ -377,10 +366,8 @@ class ProducerOptions(WriterOptions, total=False):
         ),
     ]
     key_serializer: Annotated[
-        Callable[[Any], Any] | None,
-        function("A function that makes bytes of a key (Kafka: a class)."),
+        Callable[[Any], Any] | None, function("A function that makes bytes of a key (Kafka: a class).")
     ]
     value_serializer: Annotated[
-        Callable[[Any], Any] | None,
-        function("A function that makes bytes of a value (Kafka: a class)."),
+        Callable[[Any], Any] | None, function("A function that makes bytes of a value (Kafka: a class).")
     ]

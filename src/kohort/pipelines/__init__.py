@@ -24,7 +24,7 @@ __all__ = [
     "parse_commits", "parse_ends", "lag",
 ]  # fmt: skip
 
-_HOMES = {
+_MODULES = {
     "journal": ("JOURNAL_SCHEMA", "read_journal", "parse_journal", "FACTS_SCHEMA", "facts"),
     "tables": ("rebalances", "unread", "waits", "stays", "flapping", "skew", "refusals", "what_if"),
     "lags": ("parse_commits", "parse_ends", "lag"),
@@ -32,10 +32,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    home = next((module for module, names in _HOMES.items() if name in names), None)
-    if home is None:
+    module = next((module for module, names in _MODULES.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module 'kohort.pipelines' has no attribute {name!r}")
-    return getattr(import_module(f"kohort.pipelines.{home}"), name)
+    return getattr(import_module(f"kohort.pipelines.{module}"), name)
 
 
 def __dir__() -> list[str]:

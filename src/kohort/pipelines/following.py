@@ -126,10 +126,14 @@ class Follower:
             # Its next process is told with the next row: no other member notices.
             self._returned = name
         else:
-            self._add_cause(self._farewell(name, reason))
+            farewells = {SILENT: f"{name} silent", "member left": f"{name} left"}
+            self._add_cause(farewells.get(reason, f"{name} removed: {reason}"))
         if member is not None:
             self._let_go(member, member.owned, row, reason)
-            self._explain(member, reason)
+            for partition in member.just_released:
+                gap = self._gaps.get(partition)
+                if gap is not None and not gap.reason:
+                    gap.reason = reason
             self._end(member, row.time_ms, reason)
 
     def _replaced(self, row: JournalRow) -> None:
@@ -148,11 +152,6 @@ class Follower:
         told = ", ".join(self._causes) + (f" and {self._more_causes} more" if self._more_causes else "")
         self._causes, self._more_causes = [], 0
         return told
-
-    def _farewell(self, name: str, reason: str) -> str:
-        if reason == SILENT:
-            return f"{name} silent"
-        return f"{name} left" if reason == "member left" else f"{name} removed: {reason}"
 
     def _end(self, member: KnownMember, now_ms: int, reason: str) -> None:
         self._tell_waits(member, now_ms, reason)
@@ -222,9 +221,8 @@ class Follower:
         if details["state"] == "UNRELEASED_PARTITIONS":
             member.waits_since_ms = row.time_ms if member.waits_since_ms is None else member.waits_since_ms
         elif member.waits_since_ms is not None:
-            self._tell_wait(
-                member, "waits for others", member.waits_since_ms, until_ms=now_ms, end="got them", count=None
-            )
+            since_ms = member.waits_since_ms
+            self._tell_wait(member, "waits for others", since_ms, until_ms=now_ms, end="got them", count=None)
             member.waits_since_ms = None
 
     def _gained(self, member: KnownMember, text: str, now_ms: int) -> None:
@@ -282,9 +280,8 @@ class Follower:
         self._let_go(member, named, row, "" if member.just_released else ASKED_BACK)
         member.owned.difference_update(named)
         if member.asked_ms is not None and row.event == "assignment_changed":
-            self._tell_wait(
-                member, ASKED_BACK, member.asked_ms, until_ms=row.time_ms, end="given back", count=member.asked
-            )
+            asked_ms, now_ms = member.asked_ms, row.time_ms
+            self._tell_wait(member, ASKED_BACK, asked_ms, until_ms=now_ms, end="given back", count=member.asked)
             member.asked_ms, member.asked = None, 0
 
     def _gave_up(self, row: JournalRow) -> None:
@@ -305,12 +302,6 @@ class Follower:
                 elif lost_ms is not None:
                     gap.began_ms, gap.is_noticed = lost_ms, True
                 self._gaps[partition] = gap
-
-    def _explain(self, member: KnownMember, reason: str) -> None:
-        for partition in member.just_released:
-            gap = self._gaps.get(partition)
-            if gap is not None and not gap.reason:
-                gap.reason = reason
 
     # Rebalances.
 
@@ -352,13 +343,13 @@ class Follower:
         if self._open is not None:
             self._open.epoch = int(row.details["generation"])
 
-    def _at_rest(self, row: JournalRow) -> None:
-        self._close(row.time_ms)
-
     def _close_if_at_rest(self, now_ms: int) -> None:
         is_computed = self._open is not None and self._open.is_computed and not self._holds_back
         if is_computed and all(member.settled == self._epoch for member in self._members.values()):
             self._close(now_ms)
+
+    def _at_rest(self, row: JournalRow) -> None:
+        self._close(row.time_ms)
 
     def _close(self, now_ms: int) -> None:
         rebalance, self._open = self._open, None
@@ -445,17 +436,10 @@ class Follower:
     def _refused(self, row: JournalRow) -> None:
         member = self._members.get(row.member_id)
         fact = Fact(
-            kind=Kind.REFUSAL,
-            group_id=self._group_id,
-            began_ms=row.time_ms,
-            ended_ms=row.last_time_ms,
-            why=row.details.get("error"),
-            cause=row.details.get("why"),
-            protocol=row.details.get("api"),
-            member_id=row.member_id,
-            member=row.member_id if member is None else member.name,
-            times=row.times,
-        )
+            kind=Kind.REFUSAL, group_id=self._group_id, began_ms=row.time_ms, ended_ms=row.last_time_ms,
+            why=row.details.get("error"), cause=row.details.get("why"), protocol=row.details.get("api"),
+            member_id=row.member_id, member=row.member_id if member is None else member.name, times=row.times,
+        )  # fmt: skip
         self._told.append(fact)
 
 

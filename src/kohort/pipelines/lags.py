@@ -7,13 +7,8 @@ Source: Kafka's group-coordinator `OffsetCommitKey.json` and `OffsetCommitValue.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-#: The topic in which groups keep their offsets.
-OFFSETS_TOPIC: Final = "__consumer_offsets"
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
 
 
 def parse_commits(records: DataFrame) -> DataFrame:
@@ -28,8 +23,6 @@ def parse_commits(records: DataFrame) -> DataFrame:
     >>> offsets = spark.read.format("kohort").option("subscribe", OFFSETS_TOPIC)  # doctest: +SKIP
     >>> commits = parse_commits(offsets.options(**servers).load())  # doctest: +SKIP
     """
-    from pyspark.sql import functions as f
-
     # A key is: type 0 or 1, the group, the topic, the partition; texts with their length in two bytes before them.
     group_bytes, topic_bytes = _number("key", "3", 2), _number("key", "5 + group_bytes", 2)
     found = (
@@ -61,8 +54,6 @@ def parse_ends(records: DataFrame, *, every: str) -> DataFrame:
         `topic`, `partition`, `time` (the span's beginning), `end_offset`: the next record's offset, by the times of
         records.
     """
-    from pyspark.sql import functions as f
-
     spans = records.groupBy("topic", "partition", f.window("timestamp", every).alias("span"))
     return spans.agg((f.max("offset") + 1).alias("end_offset")).select(
         "topic", "partition", f.col("span.start").alias("time"), "end_offset"
@@ -81,9 +72,6 @@ def lag(commits: DataFrame, ends: DataFrame, *, every: str) -> DataFrame:
         `group_id`, `topic`, `partition`, `time` (a span's beginning), `committed`, `end_offset`, `lag`: offsets that
         were there and not committed at the span's end; from the span of the group's first commit to the last of all.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     keys = ("group_id", "topic", "partition")
     spans = commits.groupBy(*keys, f.window("time", every).alias("span")).agg(
         f.max_by("offset", "time").alias("committed")
@@ -112,6 +100,4 @@ def lag(commits: DataFrame, ends: DataFrame, *, every: str) -> DataFrame:
 
 def _number(column: str, start: str, length: int) -> Column:
     """Read a big-endian number from bytes, as Kafka's formats have it; `start` counts from 1."""
-    from pyspark.sql import functions as f
-
     return f.expr(f"cast(conv(hex(substring({column}, {start}, {length})), 16, 10) as bigint)")

@@ -186,20 +186,12 @@ class Replay:
         for owner in after:
             loads[owner] += 1
         loads.pop()
+        moved = 0 if before == after else sum(old not in (-1, new) for old, new in zip(before, after, strict=True))
         fact = Fact(
-            kind=Kind.REPLAY,
-            group_id=self._group_id,
-            began_ms=row.time_ms,
-            ended_ms=row.time_ms,
-            why=self._why,
-            epoch=int(self._epoch),
-            assignor=assignor,
-            members=len(loads),
-            partitions=len(after),
-            moved=0 if before == after else sum(old not in (-1, new) for old, new in zip(before, after, strict=True)),
-            fewest=min(loads, default=0),
-            most=max(loads, default=0),
-        )
+            kind=Kind.REPLAY, group_id=self._group_id, began_ms=row.time_ms, ended_ms=row.time_ms, why=self._why,
+            epoch=int(self._epoch), assignor=assignor, members=len(loads), partitions=len(after), moved=moved,
+            fewest=min(loads, default=0), most=max(loads, default=0),
+        )  # fmt: skip
         self._told.append(fact)
 
     def _topics_of(self, member_id: str) -> tuple[str, ...]:

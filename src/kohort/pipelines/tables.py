@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 from kohort.assign.assignors import BALANCING
 from kohort.assign.interface import Assignor
@@ -17,10 +20,6 @@ from kohort.pipelines.fact import Kind
 from kohort.pipelines.following import SILENT
 from kohort.pipelines.journal import facts, follow_groups
 from kohort.pipelines.replaying import EVENTS, Replays, find_assignor
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 
 #: The default session timeout, milliseconds.
 USUAL_SILENCE_MS: Final = 45_000
@@ -63,8 +62,6 @@ def unread(rows: DataFrame, *, session_timeout_ms: int | Mapping[str, int] = USU
         removed; `is_empty`: there was no member at all meanwhile, the group was stopped. Groups of the consumer
         protocol, partitions that rows name.
     """
-    from pyspark.sql import functions as f
-
     gaps = _of(rows, Kind.GAP)
     silence = f.when(f.col("why") == SILENT, _by_group(session_timeout_ms)).otherwise(f.lit(0))
     # Where the connection was seen to break, the gap begins there.
@@ -87,8 +84,6 @@ def waits(rows: DataFrame, *, longer_than_s: float = 0.0) -> DataFrame:
         `away` (a static member that left for a while); `end`: given back, got them, returned, or the reason for which
         it was removed; `partitions` that are meant, null if not known.
     """
-    from pyspark.sql import functions as f
-
     found = _of(rows, Kind.WAIT).select(
         "group_id", "member", "member_id", *_span(), "why", f.col("cause").alias("end"), "partitions"
     )
@@ -102,8 +97,6 @@ def stays(rows: DataFrame) -> DataFrame:
         `group_id`, `member` (instance id, client id or member id), `member_id`, `host`; `began`, `ended` (null: it is
         still there), `seconds`; `why` it ended; `namesakes`: members of this name at its end, itself included.
     """
-    from pyspark.sql import functions as f
-
     return _of(rows, Kind.STAY).select(
         "group_id", "member", "member_id", "host", *_span(), "why", f.col("members").alias("namesakes")
     )
@@ -128,8 +121,6 @@ def flapping(rows: DataFrame, *, every: str = EVERY, flaps: int = FLAPS) -> Data
 
 def flapping_of(members: DataFrame, *, every: str = EVERY, flaps: int = FLAPS) -> DataFrame:
     """Find what `flapping` does, from a table of `stays` that was kept."""
-    from pyspark.sql import functions as f
-
     ended = members.where("ended is not null")
     counted = ended.groupBy("group_id", "member", "host", f.window("ended", every).alias("span")).agg(
         f.count("*").alias("ends"),
@@ -151,8 +142,6 @@ def skew(rows: DataFrame) -> DataFrame:
         `group_id`, `epoch`, `ended`; `members`, `partitions`; `fewest` and `most` partitions of one member; `ratio` of
         `most` to the mean, 1 is even; null without members. Groups of the consumer protocol.
     """
-    from pyspark.sql import functions as f
-
     left = _of(rows, Kind.REBALANCE).where("protocol = 'consumer' and ended_ms is not null")
     ratio = f.when(f.col("partitions") > 0, f.col("most") * f.col("members") / f.col("partitions"))
     ended = _time_of("ended_ms").alias("ended")
@@ -166,8 +155,6 @@ def refusals(rows: DataFrame) -> DataFrame:
         `group_id`; `member`, `member_id` of the sender; `api`, `error` (the code), `cause` (a sentence, null without);
         `began`, `ended`: the first and the last of `times` in a row, `seconds` between them.
     """
-    from pyspark.sql import functions as f
-
     found = _of(rows, Kind.REFUSAL)
     return found.select(
         "group_id", "member", "member_id", f.col("protocol").alias("api"), f.col("why").alias("error"), "cause",
@@ -176,33 +163,23 @@ def refusals(rows: DataFrame) -> DataFrame:
 
 
 def _of(rows: DataFrame, kind: Kind) -> DataFrame:
-    from pyspark.sql import functions as f
-
     return facts(rows).where(f.col("kind") == kind.value)
 
 
 def _span() -> tuple[Column, Column, Column]:
-    from pyspark.sql import functions as f
-
     seconds = _seconds_of(f.col("ended_ms") - f.col("began_ms")).alias("seconds")
     return _time_of("began_ms").alias("began"), _time_of("ended_ms").alias("ended"), seconds
 
 
 def _time_of(name: str) -> Column:
-    from pyspark.sql import functions as f
-
     return f.timestamp_millis(f.col(name))
 
 
 def _seconds_of(milliseconds: Column | str) -> Column:
-    from pyspark.sql import functions as f
-
     return (f.col(milliseconds) if isinstance(milliseconds, str) else milliseconds) / 1000.0
 
 
 def _by_group(milliseconds: int | Mapping[str, int]) -> Column:
-    from pyspark.sql import functions as f
-
     if isinstance(milliseconds, int):
         return f.lit(milliseconds)
     return reduce(
@@ -233,8 +210,6 @@ def what_if(
 
     >>> moved = what_if(rows, ["range", "sticky"]).groupBy("assignor").sum("moved")  # doctest: +SKIP
     """
-    from pyspark.sql import functions as f
-
     chosen = tuple(find_assignor(assignor) for assignor in assignors)
     if "event" in rows.columns:
         rows = follow_groups(rows, Replays(chosen, dict(partitions or {})), events=EVENTS)

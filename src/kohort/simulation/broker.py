@@ -113,16 +113,16 @@ class SimulatedBroker:
     def on_request(self, connection: Connection, command: commands.Command) -> None:
         """Read a request that has come in."""
         # While the loop stands still a request stays unread.
-        self._loop.run(partial(self._read, connection, command))
+        self._loop.run(self._read, connection, command)
 
     def on_gone(self, connection: Connection) -> None:
         """Forget a closed connection and its open requests, and tell the coordinators of its members."""
-        self._loop.run(partial(self._forget, connection))
+        self._loop.run(self._forget, connection)
 
     def topics_changed(self, image: TopicImage) -> None:
         """Set the present topics."""
         self._image = image
-        self._loop.run(partial(self.runtime.topics_changed, image))
+        self._loop.run(self.runtime.topics_changed, image)
 
     def home_of(self, group_id: str) -> runtime.Home:
         """Return the shard that coordinates a group."""
@@ -156,7 +156,7 @@ class SimulatedBroker:
         self._story.tell("broker", f"dies; {lost} batches that were not synced are lost")
         self.is_up = False
         self._network.is_server_up = False
-        self._loop.die()
+        self._loop.is_dead = True
         self.runtime.stop()
         self._last_number = self.runtime.last_number
         self._answered_before = self.answered

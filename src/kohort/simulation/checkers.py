@@ -30,7 +30,7 @@ from kohort.ids import TopicId
 from kohort.journal.rows import Entry
 from kohort.simulation.invariants.assignments import ComputationLaws, GenerationLaws, SharingLaws
 from kohort.simulation.invariants.convergence import check_moves_nothing
-from kohort.simulation.invariants.delayed_heartbeats import HoldLaws, WordLaws
+from kohort.simulation.invariants.delayed_heartbeats import HoldLaws, UpdateLaws
 from kohort.simulation.invariants.offsets import OffsetLaws
 from kohort.simulation.invariants.ownership import MoveLaws, OwnerLaws, PaceLaws
 from kohort.simulation.invariants.sessions import CauseLaws, HandOvers, SessionLaws
@@ -50,7 +50,7 @@ class _ShardLaws:
         self.sessions = SessionLaws(groups, now_ms=now_ms)
         self.generations = GenerationLaws()
         self.holds = HoldLaws()
-        self.words = WordLaws()
+        self.updates = UpdateLaws()
         self.static = StaticLaws()
 
 
@@ -142,7 +142,7 @@ class Checkers:
         self._of(home).static.before_step(home.shard, command, decision, now_ms=self._now_ms())
         self._pace.before_step(home.shard, decision, now_ms=self._now_ms())
         self._sharing.before_step(groups, decision)
-        self._of(home).words.before_step(decision)
+        self._of(home).updates.before_step(decision)
 
     def on_told(self, home: Home, entry: Entry, stimulus: Stimulus, decision: Decision) -> None:
         """Check that the journal entry of a decision tells the truth."""
@@ -161,7 +161,7 @@ class Checkers:
             self._of(home).static.on_decided(home.shard, command, body, now_ms=self._now_ms())
             self._classic_static.on_decided(command, body, now_ms=self._now_ms())
         self._owners.check_release(home.shard.groups, command, body)
-        self._of(home).words.on_decided(home.shard, command, body, now_ms=self._now_ms() + home.clock_offset_ms)
+        self._of(home).updates.on_decided(home.shard, command, body, now_ms=self._now_ms() + home.clock_offset_ms)
         self._computations.on_decided(home.shard.groups, command, body)
         self._of(home).generations.on_decided(home.shard.groups, command, body)
 
@@ -181,7 +181,10 @@ class Checkers:
         sessions, offset_ms = self._of(home).sessions, home.clock_offset_ms
         sessions.after_step(groups, self._touched, now_ms=self._now_ms())
         sessions.check_ends(home.shard, self._touched, now_ms=self._now_ms(), clock_offset_ms=offset_ms)
-        if any(not isinstance(record, facts.VolatileRecord) for record in decision.records):
+        durable = [record for record in decision.records if not isinstance(record, facts.VolatileRecord)]
+        if all(isinstance(record, facts.OffsetCommitted) for record in durable):
+            _check_commits(home, durable)
+        else:
             self._check_fold(home)
 
     def _check_groups(self, home: Home, decision: Decision) -> None:
@@ -263,6 +266,18 @@ class Checkers:
             f"{kind}: log {folded[kind]}, living {living[kind]}" for kind in living if living[kind] != folded[kind]
         ]
         raise InvariantViolation("FoldIsLivingState: the log does not give the living state", differences)
+
+
+def _check_commits(home: Home, records: list[facts.Record]) -> None:
+    """FoldIsLivingState, after the step that comes most often: compare the offsets that it has stored."""
+    for each in records:
+        assert isinstance(each, facts.OffsetCommitted)
+        found = [
+            shard.groups.offsets.get(each.group_id, {}).get(each.topic, {}).get(each.partition)
+            for shard in (home.shard, home.mirror)
+        ]
+        if found[0] != found[1]:
+            raise InvariantViolation(f"FoldIsLivingState: log {found[1]}, living {found[0]}")
 
 
 # The laws of a world; a violation begins with the name of the broken law.

@@ -24,6 +24,7 @@ from kohort.coordinator.invariants import check_kept, check_untouched
 from kohort.coordinator.journal_events.reporter import Reporter, count_of
 from kohort.coordinator.journal_events.triggers import Stimulus
 from kohort.coordinator.records import codec
+from kohort.coordinator.records.types import Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
@@ -100,7 +101,7 @@ class LoopAssignors:
     def compute(self, order: ComputeTarget, on_computed: Callable[[array[int] | None, str], None]) -> None:
         """See `OwnAssignors.compute`."""
         self._story.tell("broker", f"asks the assignor {order.assignor}", order.epoch, group_id=order.group_id)
-        self._assignors.compute(order, lambda computed: self._loop.run(partial(on_computed, *computed)))
+        self._assignors.compute(order, lambda computed: self._loop.run(on_computed, *computed))
 
     def stop(self) -> None:
         """Do nothing: the assignors do not matter once the process ends."""
@@ -151,7 +152,11 @@ class SimulatedRuntime(Runtime):
         self.index_of = partial(_index_of, len(logs))
         for index, log in enumerate(logs):
             entries = log.entries()
-            living, mirror = fold(entries, settings, build=build), fold(entries, settings)
+            living = build(settings)
+            for key, value, _ in entries:
+                # Values of its own, which no other shard sees if they are changed in place.
+                living.apply(decode(key, value))
+            mirror = fold(entries, settings)
             self.homes.append(Home(index, living, mirror, log, clock_offset_ms=self._own_clock.offset_ms))
         self._shard_logs[:] = self.homes
         for home in self.homes:
@@ -206,13 +211,11 @@ class SimulatedRuntime(Runtime):
         self, home: ShardLog, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True
     ) -> bool:
         assert isinstance(home, Home)
-        if is_new and isinstance(stimulus, commands.Command):
-            check_renewal(home.shard, stimulus, decision, now_ms=now_ms)
+        command = stimulus if is_new and isinstance(stimulus, commands.Command) else None
+        check_renewal(home.shard, command, decision, now_ms=now_ms)
         check_untouched(home.shard.groups, decision)
         check_kept(home.shard.groups, decision)
-        self._observer.before_step(
-            home, stimulus if is_new and isinstance(stimulus, commands.Command) else None, decision
-        )
+        self._observer.before_step(home, command, decision)
         for record in decision.records:
             self._story.tell("broker", "notes", record, group_id=record.group_id)
         if count_of(stimulus, decision) is None:
@@ -239,10 +242,9 @@ class SimulatedRuntime(Runtime):
         if not entries:
             return True
         home = next(each for each in self.homes if each.log is partition)
-        home.disk.batches.append(entries)
-        for key, value in entries:
-            record = codec.decode(key, value)
-            assert record is not None
+        batch = [(key, value, decode(key, value)) for key, value in entries]
+        home.disk.batches.append(batch)
+        for _, _, record in batch:
             home.mirror.apply(record)
         self._disk.sync(home.disk)
         return True
@@ -300,21 +302,26 @@ def _index_of(partition_count: int, group_id: str) -> int:
 
 
 class Handle:
-    """The handle of a scheduled callback."""
+    """The handle of a callback that is planned on the loop of one process."""
 
-    __slots__ = ("_action",)
+    __slots__ = ("_arguments", "_callback", "_loop")
 
-    def __init__(self, action: Callable[[], object]) -> None:
-        self._action: Callable[[], object] | None = action
+    def __init__(self, loop: SimulatedLoop, callback: Callable[..., object], arguments: tuple[object, ...]) -> None:
+        self._loop = loop
+        self._callback: Callable[..., object] | None = callback
+        self._arguments = arguments
 
     def cancel(self) -> None:
         """Cancel the callback."""
-        self._action = None
+        self._callback = None
 
     def __call__(self) -> None:
-        action, self._action = self._action, None
-        if action is not None:
-            action()
+        loop = self._loop
+        if loop.is_stalled and not loop.is_dead:
+            loop.late_plans.append(self)
+        elif self._callback is not None and not loop.is_dead:
+            callback, self._callback = self._callback, None
+            callback(*self._arguments)
 
 
 class SimulatedLoop:
@@ -326,52 +333,44 @@ class SimulatedLoop:
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
-        self._is_dead = False
+        #: The process has ended: pending actions are dropped, and no more are taken.
+        self.is_dead = False
         self.is_stalled = False
+        #: What was planned to run during a stall, and the events that came in during it.
+        self.late_plans: deque[Callable[[], None]] = deque()
         self._late: deque[Callable[[], None]] = deque()
-        self._late_plans: deque[Callable[[], None]] = deque()
 
     def call_soon(self, callback: Callable[..., object], *arguments: object) -> Handle:
         """Call back after everything else of this instant."""
-        return self._plan(0, partial(callback, *arguments))
+        handle = Handle(self, callback, arguments)
+        self._clock.after(0, handle)
+        return handle
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *arguments: object) -> Handle:
         """Call back after a delay."""
-        return self._plan(round(delay_s * 1000), partial(callback, *arguments))
+        handle = Handle(self, callback, arguments)
+        self._clock.after(round(delay_s * 1000), handle)
+        return handle
 
-    def run(self, action: Callable[[], None]) -> None:
+    def run(self, action: Callable[..., None], *arguments: object) -> None:
         """Run the action of an incoming event: a request, or the end of a connection."""
-        self._run(action, self._late)
+        if self.is_stalled and not self.is_dead:
+            self._late.append(partial(action, *arguments))
+        elif not self.is_dead:
+            action(*arguments)
 
     def go_on(self) -> None:
         """End the stall."""
         self.is_stalled = False
-        for late in (self._late_plans, self._late):
-            while late and not self._is_dead:
+        for late in (self.late_plans, self._late):
+            while late and not self.is_dead:
                 late.popleft()()
-
-    def die(self) -> None:
-        """Drop every pending action and take no more."""
-        self._is_dead = True
-
-    def _plan(self, delay_ms: int, action: Callable[[], object]) -> Handle:
-        handle = Handle(action)
-        self._clock.after(delay_ms, lambda: self._run(handle, self._late_plans))
-        return handle
-
-    def _run(self, action: Callable[[], None], late: deque[Callable[[], None]]) -> None:
-        if self._is_dead:
-            return
-        if self.is_stalled:
-            late.append(action)
-        else:
-            action()
 
 
 # A shard of the simulated broker with its log, and the replay of a log.
 
-#: Key and value of a record, as they are stored.
-Entry = tuple[bytes, bytes | None]
+#: Key and value of a record, as they are stored, and the record that they were decoded to.
+Entry = tuple[bytes, bytes | None, Record]
 
 
 class SimulatedLog:
@@ -416,21 +415,24 @@ class Home(ShardLog):
         self.clock_offset_ms = clock_offset_ms
 
 
-def fold(
-    entries: Sequence[Entry], settings: GroupSettings, *, build: Callable[[GroupSettings], Shard] = Shard
-) -> Shard:
-    """Build a shard from a log."""
-    shard = build(settings)
-    for key, value in entries:
-        record = codec.decode(key, value)
-        assert record is not None, "the log has records that nobody knows"
+def decode(key: bytes, value: bytes | None) -> Record:
+    """Decode a record that is in a log."""
+    record = codec.decode(key, value)
+    assert record is not None, "the log has a record of an unknown type"
+    return record
+
+
+def fold(entries: Sequence[Entry], settings: GroupSettings) -> Shard:
+    """Build a shard from the records of a log."""
+    shard = Shard(settings)
+    for _, _, record in entries:
         shard.apply(record)
     return shard
 
 
 def compact(entries: Sequence[Entry]) -> list[Entry]:
     """Keep only the latest record of each key, as Kafka's cleaner does."""
-    last = {key: position for position, (key, _) in enumerate(entries)}
+    last = {key: position for position, (key, _, _) in enumerate(entries)}
     return [entry for position, entry in enumerate(entries) if last[entry[0]] == position]
 
 

@@ -148,7 +148,7 @@ class Scenario:
     assignor_share: float = 0.0
     #: How many of the KIP-848 members say what they know beside their heartbeats, and hear there; not drawn,
     #: so that a bug in a heartbeat is found by the law that it breaks, and not by that of words.
-    word_share: float = 0.0
+    update_share: float = 0.0
     #: How many of the KIP-848 members share the connection of another one.
     shared_share: float = 0.0
     #: Whether heartbeats are held.

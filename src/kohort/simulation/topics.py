@@ -17,10 +17,10 @@ def name_of(label: str) -> str:
     return label.partition("'")[0]
 
 
-class TopicShelf:
+class SimulatedTopics:
     """The present topics, and the labels of all topics so far.
 
-    >>> shelf = TopicShelf()
+    >>> shelf = SimulatedTopics()
     >>> shelf.create("t", 2)
     >>> shelf.delete("t")
     >>> shelf.create("t", 3)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from kohort.coordinator.decision import ComputeTarget
 from kohort.errors import InvariantViolation
@@ -36,14 +36,8 @@ class LawBroken(InvariantViolation):
         self.group_id = group_id
 
 
-class Row(NamedTuple):
-    """An event of a story: its time, group, actor, text, and the values that it is about."""
-
-    time_ms: int
-    group_id: str
-    actor: str
-    what: str
-    about: tuple[object, ...]
+#: An event of a story: its time, group, actor, text, and the values that it is about. A plain tuple is made sooner.
+Row = tuple[int, str, str, str, tuple[object, ...]]
 
 
 class Story:
@@ -57,20 +51,21 @@ class Story:
 
     def tell(self, actor: str, what: str, *about: object, group_id: str = "") -> None:
         """Note an event; without a group it concerns all of them."""
-        self._rows.append(Row(self._clock.now_ms(), group_id, actor, what, about))
+        self._rows.append((self._clock.now_ms(), group_id, actor, what, about))
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def of(self, group_id: str = "", *, last: int = 80) -> list[str]:
         """Return the latest events of one group, and those that concern every group, as text."""
-        rows = [row for row in self._rows if not group_id or row.group_id in ("", group_id)]
+        rows = [row for row in self._rows if not group_id or row[1] in ("", group_id)]
         return [self._in_words(row) for row in rows[-last:]]
 
     def _in_words(self, row: Row) -> str:
-        seconds = (row.time_ms - self._clock.start_ms) / 1000
-        about = " · ".join(self._describe(value) for value in row.about)
-        text = f"{seconds:9.3f} s  {row.actor:<12} {row.what}{' ' if about else ''}{about}"
+        time_ms, _, actor, what, values = row
+        seconds = (time_ms - self._clock.start_ms) / 1000
+        about = " · ".join(self._describe(value) for value in values)
+        text = f"{seconds:9.3f} s  {actor:<12} {what}{' ' if about else ''}{about}"
         return text if len(text) <= _ROW_LENGTH else f"{text[: _ROW_LENGTH - 1]}…"
 
     def _describe(self, value: object) -> str:

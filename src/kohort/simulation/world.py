@@ -30,12 +30,12 @@ from kohort.simulation.broker import SimulatedBroker
 from kohort.simulation.checkers import Checkers
 from kohort.simulation.invariants.convergence import check_told, progress_of, why_not_at_rest
 from kohort.simulation.members.classic import ClassicMember
-from kohort.simulation.members.consumer import ConsumerMember, Wishes
+from kohort.simulation.members.consumer import ConsumerMember, HeartbeatOptions
 from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, Wire
 from kohort.simulation.network import Connection, SimulatedNetwork
 from kohort.simulation.runtime import compact, fold
 from kohort.simulation.scenario import PATTERNS, QUALITIES, GroupPlan, MemberProtocol, Scenario, draw_scenario
-from kohort.simulation.topics import TOPIC_NAMES, TopicShelf
+from kohort.simulation.topics import TOPIC_NAMES, SimulatedTopics
 from kohort.simulation.trace import LawBroken, Story
 from kohort.testing.clock import VirtualClock
 
@@ -48,7 +48,7 @@ LOOK_EVERY_MS = 500
 SOFTWARE = ("librdkafka", "librdkafka", "apache-kafka-java", "kohort", "kohort", "")
 MEMBERS_PER_WIRE = 4
 #: What was under way when the world was healed has arrived by then, and may still have fenced a member.
-AFTERMATH_MS = 8_000
+SETTLE_MS = 8_000
 #: After the last member died, every deadline has passed within this time.
 SILENCE_WITHIN_MS = 900_000
 
@@ -126,11 +126,11 @@ class World:
         #: What members publish and when, beside everything else that is drawn.
         self.publishing = Random(f"{seed} published")
         #: What members say beside their heartbeats and when, in the same way.
-        self.words = Random(f"{seed} words")
+        self.updates = Random(f"{seed} words")
         self.plan = self.scenario = draw_scenario(self.random) if scenario is None else scenario
         self.clock = VirtualClock()
         self.story = Story(self.clock)
-        self.topics = TopicShelf()
+        self.topics = SimulatedTopics()
         self.members: dict[str, MemberProcess] = {}
         #: Nothing goes wrong any more, and what did has had its effects.
         self.is_at_peace = False
@@ -212,7 +212,7 @@ class World:
             instance_id = f"{plan.group_id}-static-{number}"
         protocol = plan.draw_protocol(self.random) if protocol is None else protocol
         if protocol == "consumer":
-            wishes = self._draw_wishes()
+            options = self._draw_options()
             member: MemberProcess = ConsumerMember(
                 self,
                 name,
@@ -220,8 +220,8 @@ class World:
                 topics=topics,
                 settings=settings,
                 instance_id=instance_id,
-                wishes=wishes,
-                wire=self._draw_wire(name, wishes),
+                options=options,
+                wire=self._draw_wire(name, options),
             )
         else:
             member = ClassicMember(
@@ -271,18 +271,18 @@ class World:
         is_drawn = self.random.random() < self.scenario.pattern_share
         return self.random.choice(PATTERNS) if is_drawn else None
 
-    def _draw_wishes(self) -> Wishes:
+    def _draw_options(self) -> HeartbeatOptions:
         random, assignors = self.random, self.scenario.settings.group_consumer_assignors
         share = self.scenario.assignor_share
-        return Wishes(
+        return HeartbeatOptions(
             pattern=self.draw_pattern(),
             server_assignor=random.choice((None, None, None, *assignors)),
             proposed_interval_ms=random.choice((-1, -1, 300, 2_500)),
             runs_assignors=share > 0 and random.random() < share,
-            says_words=self.words.random() < self.scenario.word_share,
+            watches_updates=self.updates.random() < self.scenario.update_share,
         )
 
-    def _draw_wire(self, name: str, wishes: Wishes) -> Wire:
+    def _draw_wire(self, name: str, options: HeartbeatOptions) -> Wire:
         """Draw a process's connection: mostly its own, sometimes that of another process."""
         if self.random.random() < self.scenario.shared_share:
             wires = [p.wire for p in self.members.values() if isinstance(p, ConsumerMember) and p.is_alive]
@@ -291,7 +291,7 @@ class World:
                 return self.random.choice(shared)
         software = self.random.choice(SOFTWARE)
         # Stock clients do not know of assignors of their own.
-        return Wire(self.network, name, software="kohort" if software and wishes.runs_assignors else software)
+        return Wire(self.network, name, software="kohort" if software and options.runs_assignors else software)
 
     def restart_broker(self) -> None:
         """Restart the broker, and check that no member believes more than the log says.
@@ -339,7 +339,7 @@ class World:
 
     def _come_to_rest(self) -> int:
         begun_ms = self.clock.now_ms()
-        self.clock.run_until(begun_ms + AFTERMATH_MS)
+        self.clock.run_until(begun_ms + SETTLE_MS)
         self.is_at_peace = True
         while (unrest := self._unrest()) is not None:
             if self.clock.now_ms() - begun_ms > REST_WITHIN_MS:

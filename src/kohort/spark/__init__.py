@@ -20,41 +20,24 @@ if TYPE_CHECKING:
     from kohort.spark.frames import read_stream, read_topic, write_stream, write_topic
 
 __all__ = [
-    "session",
-    "register",
-    "read_topic",
-    "read_stream",
-    "write_topic",
-    "write_stream",
-    "QueryListener",
-    "BatchReport",
-    "drain_and_stop",
-    "Stopped",
-    "follow",
-    "Follower",
-]
+    "session", "register", "read_topic", "read_stream", "write_topic", "write_stream",
+    "QueryListener", "BatchReport", "drain_and_stop", "Stopped", "follow", "Follower",
+]  # fmt: skip
 
-_HOMES = {
-    "session": "kohort.spark.driver.sessions",
-    "register": "kohort.spark.driver.sessions",
-    "read_topic": "kohort.spark.frames",
-    "read_stream": "kohort.spark.frames",
-    "write_topic": "kohort.spark.frames",
-    "write_stream": "kohort.spark.frames",
-    "QueryListener": "kohort.spark.driver.listening",
-    "BatchReport": "kohort.spark.driver.listening",
-    "drain_and_stop": "kohort.spark.driver.stopping",
-    "Stopped": "kohort.spark.driver.stopping",
-    "follow": "kohort.spark.driver.progress_listener",
-    "Follower": "kohort.spark.driver.progress_listener",
+_MODULES = {
+    "driver.sessions": ("session", "register"),
+    "frames": ("read_topic", "read_stream", "write_topic", "write_stream"),
+    "driver.listening": ("QueryListener", "BatchReport"),
+    "driver.stopping": ("drain_and_stop", "Stopped"),
+    "driver.progress_listener": ("follow", "Follower"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    module = next((module for module, names in _MODULES.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module 'kohort.spark' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    return getattr(import_module(f"kohort.spark.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -4,6 +4,7 @@ No group takes part, even where its offsets say where to start.
 
 Laws: a batch that ends at the latest offset ends there when its task runs, so that records which come and go between
 plan and task neither are missed nor end the query.
+Apart: a process of Spark's that plans or reads a batch loads nothing of streams and groups.
 Source: Spark's Kafka source (`KafkaBatch`, `KafkaOffsetReader.getOffsetRangesFromUnresolvedOffsets`).
 """
 

@@ -74,9 +74,7 @@ def to_local_path(location: str) -> Path | None:
 def read_batch_state(location: str | None, end: OffsetJson | None) -> BatchState:
     """Read Spark's state of the batch that ends at `end`, the last one that was planned.
 
-    Args:
-        location: of the query's checkpoint, as given to Spark; `None` where that is not known.
-        end: as planned; its name is the query's. `None` before the first plan.
+    `location`: of the query's checkpoint, as given to Spark; `None` where that is not known.
     """
     folder = None if location is None else to_local_path(location)
     if folder is None or end is None:
@@ -188,7 +186,9 @@ class CheckpointDiscovery:
                 is_last = time.monotonic() > began_s + (_COMMIT_S if is_logged else _WATCH_S)
                 if not is_last:
                     seen |= self._look()
-                self.location = next((each for each in seen if _says_something(each, end)), None)
+                states = {each: read_batch_state(each, end) for each in seen}
+                # A checkpoint of another query says nothing of this one.
+                self.location = next((each for each in seen if states[each] is not BatchState.UNKNOWN), None)
                 if is_last or self.location is not None:
                     return
                 if is_logged:
@@ -211,8 +211,3 @@ class CheckpointDiscovery:
             elif match := _LOG_FILE.fullmatch(path):
                 found.add(match[1])
         return found
-
-
-def _says_something(location: str, end: OffsetJson) -> bool:
-    """Whether a checkpoint is of the query that has planned `end`."""
-    return read_batch_state(location, end) is not BatchState.UNKNOWN

@@ -224,13 +224,11 @@ def announce(group_id: str, name: str, *, application: int | None = None, folder
     """Leave a note of this source, and warn of another source of the application in the group.
 
     Args:
-        group_id: the group that it joins.
         name: of the member.
-        application: a text that the sources of one application share; by default the process that started this.
+        application: a number that the sources of one application share; by default the process that started this.
         folder: for notes; by default that of this user's own.
     """
-    group = hashlib.sha256(group_id.encode(errors="surrogatepass")).hexdigest()[:32]
-    prefix = f"source-{os.getppid() if application is None else application}-{group}"
+    prefix = f"source-{os.getppid() if application is None else application}-{_digest(group_id)}"
     try:
         place = private_folder() if folder is None else folder
         others = sorted({_read(path) for path in place.glob(f"{prefix}.*") if _is_alive(path)} - {name, ""})

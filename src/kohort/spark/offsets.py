@@ -145,11 +145,12 @@ def from_json(offset: OffsetJson | None) -> QueryOffset:
         name, ids = given.get("name"), given.get("ids", {})
         if not (name is None or isinstance(name, str)) or not all(isinstance(each, str) for each in ids.values()):
             raise TypeError
+        found = _by_partition(given["topics"])
         return QueryOffset(
-            spans=_parse_spans(given["topics"]),
+            spans=_parse_spans(found),
             name=name,
-            since=_parse_numbers(given["topics"], "since"),
-            orders=_parse_numbers(given["topics"], "orders"),
+            since=_parse_numbers(found, "since"),
+            orders=_parse_numbers(found, "orders"),
             topic_ids=dict(ids),
         )
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -161,32 +162,26 @@ def from_json(offset: OffsetJson | None) -> QueryOffset:
 
 def _parse_first_form(given: Mapping[str, Any]) -> QueryOffset:
     """Parse topics at the top level: the first version of kohort's offsets, or Spark's numbers."""
-    numbers = [_is_offset(said) for partitions in given.values() for said in partitions.values()]
-    if not numbers or not all(numbers):
-        return QueryOffset(spans=_parse_spans(given))
-    ends = {
-        TopicPartition(topic, int(partition)): Span(end, end)
-        for topic, partitions in given.items()
-        for partition, end in partitions.items()
-    }
-    return QueryOffset(spans=ends, has_starts=False)
+    ends = _by_partition(given)
+    if not ends or not all(map(_is_offset, ends.values())):
+        return QueryOffset(spans=_parse_spans(ends))
+    return QueryOffset(spans={each: Span(end, end) for each, end in ends.items()}, has_starts=False)
 
 
-def _parse_spans(topics: Mapping[str, Mapping[str, Mapping[str, object]]]) -> dict[TopicPartition, Span]:
+def _by_partition(topics: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, Any]:
     return {
-        TopicPartition(topic, int(partition)): Span(_to_offset(said["from"]), _to_offset(said["to"]))
+        TopicPartition(topic, int(partition)): said
         for topic, partitions in topics.items()
         for partition, said in partitions.items()
     }
 
 
-def _parse_numbers(topics: Mapping[str, Mapping[str, Mapping[str, object]]], word: str) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic, int(partition)): _to_offset(said[word])
-        for topic, partitions in topics.items()
-        for partition, said in partitions.items()
-        if word in said
-    }
+def _parse_spans(found: Mapping[TopicPartition, Mapping[str, object]]) -> dict[TopicPartition, Span]:
+    return {each: Span(_to_offset(said["from"]), _to_offset(said["to"])) for each, said in found.items()}
+
+
+def _parse_numbers(found: Mapping[TopicPartition, Mapping[str, object]], word: str) -> dict[TopicPartition, int]:
+    return {each: _to_offset(said[word]) for each, said in found.items() if word in said}
 
 
 def _is_offset(value: object) -> bool:
@@ -199,16 +194,19 @@ def _to_offset(value: Any) -> int:
     return int(value)
 
 
-def share_limit(available: Mapping[TopicPartition, Span], limit: int | None) -> dict[TopicPartition, Span]:
+def share_limit(
+    available: Mapping[TopicPartition, Span], limit: int | None, sizes: Mapping[TopicPartition, float] | None = None
+) -> dict[TopicPartition, Span]:
     """Cap a micro-batch at `limit` records, shared over partitions by their backlog, at least one each.
 
-    Source: Spark's `maxOffsetsPerTrigger`.
+    `sizes`: bytes a record, of each partition whose span is not empty; with them the limit and the backlog are bytes.
+    Source: Spark's `maxOffsetsPerTrigger`, and `maxBytesPerTrigger` of its file sources.
     """
-    total = sum(span.size for span in available.values())
+    total = sum(span.size * (sizes[each] if sizes else 1) for each, span in available.items() if span.size > 0)
     if limit is None or total <= limit:
         return dict(available)
     return {
-        partition: Span(span.start, min(span.end, span.start + max(1, span.size * limit // total)))
+        partition: Span(span.start, min(span.end, span.start + max(1, int(span.size * limit // total))))
         for partition, span in available.items()
     }
 
@@ -248,7 +246,9 @@ def read_sources(progress: StreamingQueryProgress) -> list[SourceState]:
 
 def _read_source(source: Mapping[str, Any]) -> Iterator[SourceState]:
     end = _parse(source["endOffset"])
-    if end is None or not (_is_ours(end) or str(source["description"]).startswith(_SPARKS_OWN)):
+    if end is None:
+        return
+    if not (isinstance(end.get(_VERSION_KEY), int) or str(source["description"]).startswith(_SPARKS_OWN)):
         return
     try:
         offset: QueryOffset = from_json(end)
@@ -262,10 +262,6 @@ def _read_source(source: Mapping[str, Any]) -> Iterator[SourceState]:
         name=offset.name,
         end=source["endOffset"],
     )
-
-
-def _is_ours(end: Mapping[str, Any]) -> bool:
-    return isinstance(end.get("kohort"), int)
 
 
 def _parse(text: object) -> dict[str, Any] | None:

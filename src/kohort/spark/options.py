@@ -22,19 +22,8 @@ from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.client.securityoptions import security_settings
 from kohort.errors import ConfigError, UnknownOptionError
 from kohort.ids import TopicPartition
+from kohort.spark import option_table
 from kohort.spark.checkpoint import REMOTE, TELL_THE_END, to_local_path
-from kohort.spark.option_table import (
-    BATCH_HEADERS,
-    EXACTLY_ONCE,
-    IDLE,
-    OF_BATCHES,
-    OF_MEMBERS,
-    OF_STREAMS,
-    OPTIONS,
-    REFUSED,
-    SINK_OPTIONS,
-    OwnReadOptions,
-)
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +36,7 @@ class SourceOptions:
     """The options of one `load()`, checked. Picklable: readers travel to the executors with it."""
 
     #: Checked values of the options without kafka. in front, by keyword; the rest follows from them and Kafka's.
-    own: OwnReadOptions
+    own: option_table.OwnReadOptions
     #: Exactly one of `topics`, `partitions` and `pattern` is there.
     topics: tuple[str, ...]
     partitions: tuple[TopicPartition, ...]
@@ -80,9 +69,18 @@ class SourceOptions:
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """Parse the options of one `load()`; `ConfigError` names the wrong one and the expected form."""
     found = split_options(
-        given, own=OPTIONS, settings=CONSUMER_OPTIONS, refused=REFUSED, idle=IDLE, instead_of_path="subscribe"
+        given,
+        own=option_table.OPTIONS,
+        settings=CONSUMER_OPTIONS,
+        refused=option_table.REFUSED,
+        idle=option_table.IDLE,
+        instead_of_path="subscribe",
     )
-    client, values, remarks = found.kafka, OPTIONS.parse(found.own), [*found.remarks, *_passed_over(found.own)]
+    client, values, remarks = (
+        found.kafka,
+        option_table.OPTIONS.parse(found.own),
+        [*found.remarks, *_passed_over(found.own)],
+    )
     checked = CONSUMER_OPTIONS.parse(client)
     check_security(checked)
     api_timeout_ms: int = checked["default.api.timeout.ms"]
@@ -94,18 +92,22 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     if location is not None and to_local_path(location) is None:
         remarks.append(f"option checkpointLocation changes nothing: {location} is {REMOTE}; {TELL_THE_END}")
         location = None
+    # Unless the option sets it: longer than the session of a member that was killed.
+    join_timeout_ms = checked["session.timeout.ms"] + _JOIN_MARGIN_MS
+    if values["groupJoinTimeout"] is not None:
+        join_timeout_ms = parse_duration_ms(values["groupJoinTimeout"], option="groupJoinTimeout")
     options = SourceOptions(
-        own=cast("OwnReadOptions", {as_keyword(name): value for name, value in values.items()}),
+        own=cast("option_table.OwnReadOptions", {as_keyword(name): value for name, value in values.items()}),
         topics=tuple(sorted(set(values["subscribe"] or ()))),
         partitions=() if values["assign"] is None else parse_assign(values["assign"]),
         pattern=None if values["subscribePattern"] is None else parse_pattern(values["subscribePattern"]),
-        starting=_parse_bound(values, "starting", is_latest_else=_is_latest_else(values)),
-        ending=_parse_bound(values, "ending", is_latest_else=True),
+        starting=_parse_bound(values, "starting"),
+        ending=_parse_bound(values, "ending"),
         max_trigger_delay_ms=parse_duration_ms(values["maxTriggerDelay"], option="maxTriggerDelay"),
         columns=parse_columns(values["columns"], has_headers=values["includeHeaders"]),
         group_id=group_id,
         group_instance_id=group_instance_id,
-        group_join_timeout_ms=_join_timeout_ms(values["groupJoinTimeout"], checked["session.timeout.ms"]),
+        group_join_timeout_ms=join_timeout_ms,
         group_rebalance_timeout_ms=parse_duration_ms(values["groupRebalanceTimeout"], option="groupRebalanceTimeout"),
         waits_in_doubt=values["inDoubt"] == "wait",
         follows_external_offsets=values["externalOffsets"] == "follow",
@@ -119,13 +121,6 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     )
     _check_together(options)
     return options
-
-
-def _join_timeout_ms(given: str | None, session_timeout_ms: int) -> int:
-    """Return the join timeout: longer than a killed member's session, unless the option sets it."""
-    if given is None:
-        return session_timeout_ms + _JOIN_MARGIN_MS
-    return parse_duration_ms(given, option="groupJoinTimeout")
 
 
 def tell_remarks(options: SourceOptions) -> None:
@@ -149,13 +144,15 @@ def for_batch(options: SourceOptions) -> SourceOptions:
     for partition, offset in _numbers(options.ending):
         if offset == EARLIEST:
             raise ConfigError(f"endingOffsets: {partition} cannot be at -2 (earliest): a batch would read nothing")
-    idle = [f"option {name} changes nothing: it is for streams" for name in OF_STREAMS if name in options.given]
+    idle = [
+        f"option {name} changes nothing: it is for streams" for name in option_table.OF_STREAMS if name in options.given
+    ]
     return replace(options, remarks=(*options.remarks, *idle))
 
 
 def for_stream(options: SourceOptions) -> SourceOptions:
     """Check options for a stream: refuse those that Spark refuses."""
-    ending = [name for name in OF_BATCHES if name in options.given]
+    ending = [name for name in option_table.OF_BATCHES if name in options.given]
     if ending:
         raise ConfigError(f"{ending[0]} is an option of batches; a stream has no end")
     return options
@@ -180,7 +177,7 @@ def _check_what(values: Mapping[str, Any], group_id: str | None) -> None:
 
 
 def _check_together(options: SourceOptions) -> None:
-    idle = [name for name in OF_MEMBERS if name in options.given and options.group_id is None]
+    idle = [name for name in option_table.OF_MEMBERS if name in options.given and options.group_id is None]
     if idle:
         raise ConfigError(f"{idle[0]} is for members of a group: give kafka.group.id, too, or leave it out")
     if options.group_id is None and options.starting == COMMITTED:
@@ -190,17 +187,16 @@ def _check_together(options: SourceOptions) -> None:
         raise ConfigError(f"minOffsetsPerTrigger cannot be {least}: maxOffsetsPerTrigger is {most}, which is less")
 
 
-def _is_latest_else(values: Mapping[str, Any]) -> bool:
-    return bool(values["startingOffsetsByTimestampStrategy"] == "latest")
-
-
-def _parse_bound(values: Mapping[str, Any], which: str, *, is_latest_else: bool) -> Offsets | None:
+def _parse_bound(values: Mapping[str, Any], which: str) -> Offsets | None:
     """Parse a bound in Spark's order: one timestamp, timestamps by partition, then offsets."""
     one, several, offsets = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"
+    is_latest_else = which == "ending" or values["startingOffsetsByTimestampStrategy"] == "latest"
     if values[one] is not None:
         return Times(one, values[one], is_latest_else)
     if values[several] is not None:
-        return Times(several, parse_times(values[several], option=several), is_latest_else)
+        example = '{"orders": {"0": 1700000000000}}'
+        at = _parse_by_partition(values[several], option=several, example=example, minimum=0)
+        return Times(several, at, is_latest_else)
     return parse_offsets(values[offsets], option=offsets)
 
 
@@ -305,11 +301,6 @@ def parse_offsets(text: str | None, *, option: str) -> Offsets | None:
     return _parse_by_partition(text, option=option, example='{"orders": {"0": 23, "1": -2}}', minimum=EARLIEST)
 
 
-def parse_times(text: str, *, option: str) -> dict[TopicPartition, int]:
-    """Parse timestamps in the form `{"orders": {"0": 1700000000000}}`."""
-    return _parse_by_partition(text, option=option, example='{"orders": {"0": 1700000000000}}', minimum=0)
-
-
 def _parse_by_partition(text: str, *, option: str, example: str, minimum: int) -> dict[TopicPartition, int]:
     topics = _parse_json_object(text, option=option, example=example)
     found: dict[TopicPartition, int] = {}
@@ -407,19 +398,14 @@ def split_options(
     idle: Mapping[str, str],
     instead_of_path: str,
 ) -> Given:
-    """Split the options of one `load()`, `save()` or `start()`.
+    """Split the options of one `load()`, `save()` or `start()`, as Spark hands them over.
 
     Args:
-        given: as Spark hands them over.
         own: the options without a prefix.
         settings: those of the client, which have one.
         refused: settings that the caller owns, and what to do instead.
         idle: settings that change nothing, and why.
         instead_of_path: the option that names what `load("orders")` seems to name; Spark itself adds an empty path.
-
-    Raises:
-        UnknownOptionError: the name is unknown.
-        ConfigError: a setting is refused, or cannot have that value; the address of a broker is missing; a table.
     """
     if _OF_TABLES in map(str.lower, given):
         raise ConfigError(
@@ -528,25 +514,25 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Parse the options of one `save()` or `start()`; `ConfigError` names the wrong one."""
     found = split_options(
         _without_those_of_queries(given),
-        own=SINK_OPTIONS,
+        own=option_table.SINK_OPTIONS,
         settings=PRODUCER_OPTIONS,
         refused=SINK_REFUSED,
         idle={},
         instead_of_path="topic",
     )
-    values, client = SINK_OPTIONS.parse(found.own), found.kafka
+    values, client = option_table.SINK_OPTIONS.parse(found.own), found.kafka
     check_security(PRODUCER_OPTIONS.parse(client))
-    if values[EXACTLY_ONCE]:
+    if values[option_table.EXACTLY_ONCE]:
         raise ConfigError(
-            f"{EXACTLY_ONCE} cannot be true: it takes transactions, which neither the coordinator nor the producer has "
-            "yet; leave it out, and let readers drop doubles (kohort.batchHeaders, docs/reference/spark.md)"
+            f"{option_table.EXACTLY_ONCE} cannot be true: it takes transactions, which neither the coordinator nor the "
+            "producer has yet; leave it out, and let readers drop doubles "
+            "(kohort.batchHeaders, docs/reference/spark.md)"
         )
-    if values["topic"] is not None and not values["topic"].strip():
+    topic = values["topic"] and values["topic"].strip()
+    if topic == "":
         raise ConfigError("option topic cannot be empty: name a topic, or leave it out and give a column topic")
-    topic = values["topic"].strip() if values["topic"] else None
-    return SinkOptions(
-        topic=topic, adds_batch_headers=values[BATCH_HEADERS], client=client, remarks=tuple(found.remarks)
-    )
+    adds_batch_headers = values[option_table.BATCH_HEADERS]
+    return SinkOptions(topic=topic, adds_batch_headers=adds_batch_headers, client=client, remarks=tuple(found.remarks))
 
 
 def _without_those_of_queries(given: Mapping[str, str]) -> dict[str, str]:

@@ -183,10 +183,7 @@ def choose_spans(
 ) -> dict[TopicPartition, Span]:
     """Return the spans that the next micro-batch may read: from each position to the end.
 
-    Args:
-        positions: where each partition goes on.
-        ends: of the same partitions, now.
-        horizon: ends that an AvailableNow run must not pass; `None` for other triggers.
+    `horizon`: ends that an AvailableNow run must not pass; `None` for other triggers.
     """
     spans: dict[TopicPartition, Span] = {}
     for partition, start in positions.items():
@@ -221,11 +218,9 @@ def plan_tasks(
     """Plan the tasks of a batch, by partition and offset; a partition without records gives none.
 
     Args:
-        spans: the offsets to read, as of now.
-        options: `minPartitions` and `maxRecordsPerPartition`.
         open_starts: partitions that are read from wherever their log begins when the task runs.
         open_ends: partitions that are read up to wherever their log ends when the task runs, be they empty now.
-        topic_ids: of topics; a task notices where its topic was made anew.
+        topic_ids: a task notices by them where its topic was made anew.
     """
     tasks: list[SpanToRead] = []
     for partition, pieces in split_spans(spans, options).items():
@@ -288,10 +283,9 @@ class BatchLimits:
     def __init__(self, options: SourceOptions) -> None:
         self._max_offsets = options.own["maxOffsetsPerTrigger"]
         least, most = options.own["minOffsetsPerTrigger"], options.own["maxBytesPerTrigger"]
+        delay_ms = options.max_trigger_delay_ms
         #: `None` where a batch may be as small as it likes.
-        self._delay = (
-            None if least is None else BatchDelay(min_offsets=least, max_delay_ms=options.max_trigger_delay_ms)
-        )
+        self._delay = None if least is None else BatchDelay(min_offsets=least, max_delay_ms=delay_ms)
         #: `None` where it may have any number of bytes.
         self._bytes = None if most is None else BytesCap(options, max_bytes=most)
 
@@ -311,12 +305,7 @@ class BatchLimits:
 
 
 class BatchDelay:
-    """The delay of batches until there are enough records or the wait is over; not of a run's first one.
-
-    Args:
-        min_offsets: so many are enough.
-        max_delay_ms: longest time between two batches that were not held back.
-    """
+    """The delay of batches until there are enough records or the wait is over; not of a run's first one."""
 
     def __init__(self, *, min_offsets: int, max_delay_ms: int) -> None:
         self._min_offsets = min_offsets
@@ -346,11 +335,7 @@ _FAR_BELOW: Final = 0.5
 # one record at least. Earlier looks count as long as the backlog is far below the cap. Each partition gets one record
 # at least, or nothing would ever move.
 class BytesCap:
-    """`maxBytesPerTrigger` of one query.
-
-    Args:
-        max_bytes: of keys, values and headers, about.
-    """
+    """`maxBytesPerTrigger` of one query: about so many bytes of keys, values and headers."""
 
     def __init__(self, options: SourceOptions, *, max_bytes: int) -> None:
         self._options = options
@@ -370,7 +355,7 @@ class BytesCap:
         are_known = waiting.keys() <= self._sizes.keys()
         if not (are_known and weigh(waiting, self._sizes) < _FAR_BELOW * self._max_bytes):
             self._sizes.update(self._look(waiting))
-        return share_bytes(spans, self._sizes, self._max_bytes)
+        return share_limit(spans, self._max_bytes, self._sizes)
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -420,20 +405,3 @@ def _bytes_per_record(consumer: Consumer, partition: TopicPartition, span: Span,
 def weigh(spans: Mapping[TopicPartition, Span], sizes: Mapping[TopicPartition, float]) -> float:
     """Return the bytes of all records."""
     return sum(span.size * sizes[partition] for partition, span in spans.items() if span.size > 0)
-
-
-def share_bytes(
-    spans: Mapping[TopicPartition, Span], sizes: Mapping[TopicPartition, float], max_bytes: int
-) -> dict[TopicPartition, Span]:
-    """Cap spans at `max_bytes`, shared by their backlog in bytes, at least one record each.
-
-    Args:
-        sizes: bytes a record, of each partition whose span is not empty.
-    """
-    total = weigh(spans, sizes)
-    if total <= max_bytes:
-        return dict(spans)
-    return {
-        partition: Span(span.start, min(span.end, span.start + max(1, int(span.size * max_bytes / total))))
-        for partition, span in spans.items()
-    }

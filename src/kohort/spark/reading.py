@@ -176,14 +176,9 @@ def settle_positions(
     """Return the positions that the logs have, in place of those that they do not.
 
     Args:
-        positions: where each partition goes on.
-        begins: the first offset of each.
         ends: the offset behind the last record of each.
         renewed: those whose topic was deleted and made anew since the positions were taken.
-        fails: whether a loss is an error (`failOnDataLoss`).
-
-    Raises:
-        RecordsLostError: a position is not in its log, or that of another topic of the same name.
+        fails: whether such a position is a `RecordsLostError` (`failOnDataLoss`).
     """
     settled = dict(positions)
     for partition, position in positions.items():
@@ -200,11 +195,7 @@ def settle_positions(
 def drop_renewed(
     spans: Mapping[TopicPartition, Span], renewed: Collection[str], *, fails: bool
 ) -> dict[TopicPartition, Span]:
-    """Drop the records of deleted and recreated topics from a batch to repeat: they are gone.
-
-    Raises:
-        RecordsLostError: there are such, and `fails`.
-    """
+    """Drop the records of deleted and recreated topics from a batch to repeat; `RecordsLostError` if it `fails`."""
     left = dict(spans)
     for partition, span in spans.items():
         if partition.topic in renewed and span.size > 0:

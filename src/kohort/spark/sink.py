@@ -63,7 +63,23 @@ def require_stream_sink() -> None:
         raise NoStreamSinkError
 
 
-class KohortBatchWriter(DataSourceArrowWriter):
+class _Writer:
+    """The part of a writer that batches and streams share."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = check_schema(schema, options.topic)
+        for remark in options.remarks:
+            if remark not in _told:
+                _told.add(remark)
+                _log.warning("%s", remark)
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
+        """Write the rows of one task; runs in an executor."""
+        return write_rows(self._options, self._columns, iterator)
+
+
+class KohortBatchWriter(_Writer, DataSourceArrowWriter):
     """The writer that appends a DataFrame."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
@@ -71,13 +87,7 @@ class KohortBatchWriter(DataSourceArrowWriter):
             raise ConfigError(
                 'Save mode Overwrite not allowed for Kafka, whose topics are only appended to: mode("append") it is'
             )
-        self._options = options
-        self._columns = check_schema(schema, options.topic)
-        _tell_remarks(options)
-
-    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
-        """Write the rows of one task; runs in an executor."""
-        return write_rows(self._options, self._columns, iterator)
+        super().__init__(options, schema)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Note that all tasks have succeeded."""
@@ -88,20 +98,11 @@ class KohortBatchWriter(DataSourceArrowWriter):
         _tell_failure("the batch has failed", messages)
 
 
-class KohortStreamWriter(DataSourceStreamArrowWriter):
+class KohortStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """The writer that appends the rows of a streaming query, micro-batch by micro-batch.
 
     In complete mode, which Spark calls overwriting, every micro-batch appends its whole result, as by Spark's sink.
     """
-
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self._options = options
-        self._columns = check_schema(schema, options.topic)
-        _tell_remarks(options)
-
-    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
-        """Write the rows of one task; runs in an executor."""
-        return write_rows(self._options, self._columns, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Note that all tasks have succeeded; Spark's commit log does not have the batch yet."""
@@ -119,13 +120,6 @@ def stored_by(messages: Sequence[WriterCommitMessage | None]) -> Ledger:
         if isinstance(message, Written):
             ledger.merge(message.stored)
     return ledger
-
-
-def _tell_remarks(options: SinkOptions) -> None:
-    for remark in options.remarks:
-        if remark not in _told:
-            _told.add(remark)
-            _log.warning("%s", remark)
 
 
 def _tell_end(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -190,7 +184,6 @@ class RowsNotAcknowledgedError(KohortError):
         failed_count: rows that no broker has acknowledged; the rest of the task was not tried.
         stored: what is stored all the same, and is stored again when Spark repeats the task.
         reason: why the first of them was not; that error itself is the `__cause__`.
-        retriable: whether a repetition may go well.
     """
 
     def __init__(self, failed_count: int, stored: tuple[Stored, ...], reason: str, retriable: bool = False) -> None:
@@ -292,9 +285,6 @@ def batch_headers() -> dict[str, str]:
 
 def write_rows(options: SinkOptions, columns: Sequence[int], batches: Iterable[pyarrow.RecordBatch]) -> Written:
     """Send the rows of one task, and wait until the last is acknowledged; runs in an executor.
-
-    Args:
-        columns: those of `check_schema`; others are left out.
 
     Raises:
         NullTopicError: a row names no topic.

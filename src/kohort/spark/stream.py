@@ -21,6 +21,7 @@ from kohort.client.consumer.consumer import Consumer
 from kohort.client.records import ListedTopic
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
+from kohort.spark import planning
 from kohort.spark.member.lineage import Place
 from kohort.spark.member.names import QueryName
 from kohort.spark.member.ownership import EveryPartition, Existing, Ownership, Spans
@@ -28,17 +29,6 @@ from kohort.spark.member.requests import Places
 from kohort.spark.member.thread import GroupMember
 from kohort.spark.offsets import OffsetJson, QueryOffset, from_json, to_json
 from kohort.spark.options import SourceOptions, tell_remarks
-from kohort.spark.planning import (
-    BatchLimits,
-    check_starts,
-    choose_spans,
-    find_first_starts,
-    find_partitions,
-    find_renewed,
-    find_topics,
-    partitions_of,
-    plan_tasks,
-)
 from kohort.spark.reading import SpanToRead, drop_renewed, read_span, settle_positions
 
 if TYPE_CHECKING:
@@ -91,7 +81,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_bounded = False
         #: For a new query: the partitions at its first plan, to which startingOffsets applies.
         self._existing_first: set[TopicPartition] | None = None
-        self._limits = BatchLimits(options)
+        self._limits = planning.BatchLimits(options)
         #: topic -> id under which this process saw it first, for a checkpoint that does not say.
         self._seen_ids: dict[str, str] = {}
         #: The plan goes on elsewhere than the checkpoint says.
@@ -157,8 +147,8 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end != self._planned:
             with self._reasons():
                 ownership = self._open(wanted)
-                topics = find_topics(ownership.consumer, self._options)
-                existing = _with_ids(partitions_of(topics, self._options), topics)
+                topics = planning.find_topics(ownership.consumer, self._options)
+                existing = _with_ids(planning.partitions_of(topics, self._options), topics)
                 self._note_first(ownership, topics, existing, is_new=False)
                 renewed = self._find_renewed(topics, wanted)
                 spans = ownership.resume(before, wanted, existing, renewed)
@@ -167,7 +157,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ownership.note_planned(end)
         assert self._ownership is not None
         self._ownership.note_logged()
-        return plan_tasks(spans, self._options, topic_ids=wanted.topic_ids)
+        return planning.plan_tasks(spans, self._options, topic_ids=wanted.topic_ids)
 
     # -- the rest of Spark's calls ------------------------------------------------------------------------------------
 
@@ -191,8 +181,8 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the next batch; `start` itself if there is nothing to do."""
         done = from_json(start)
         # That a topic is gone is said before anything of it is committed, or waited for.
-        topics = find_topics(ownership.consumer, self._options)
-        existing = _with_ids(partitions_of(topics, self._options), topics)
+        topics = planning.find_topics(ownership.consumer, self._options)
+        existing = _with_ids(planning.partitions_of(topics, self._options), topics)
         self._note_first(ownership, topics, existing, is_new=not done.spans)
         renewed = self._find_renewed(topics, done)
         self._has_skipped = False
@@ -251,13 +241,13 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._existing_first is None:
             self._existing_first = set(existing) if is_new else set()
             if is_new:
-                check_starts(list(existing), self._options.starting)
+                planning.check_starts(list(existing), self._options.starting)
         for name, topic in topics.items():
             self._seen_ids.setdefault(name, topic.topic_id)
 
     def _find_renewed(self, topics: Mapping[str, ListedTopic], offset: QueryOffset) -> set[str]:
         """Return the topics with other ids than those of the offset."""
-        renewed = find_renewed(topics, {**self._seen_ids, **offset.topic_ids})
+        renewed = planning.find_renewed(topics, {**self._seen_ids, **offset.topic_ids})
         assert self._existing_first is not None
         # Their records have come since the query began.
         self._existing_first = {each for each in self._existing_first if each.topic not in renewed}
@@ -275,7 +265,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except KohortTimeoutError:
             if self._ownership is not None:
                 # Nothing is answered about a topic that was deleted.
-                find_partitions(self._ownership.consumer, self._options)
+                planning.find_partitions(self._ownership.consumer, self._options)
             raise
 
     def _choose(self, consumer: Consumer, places: Places, *, renewed: Collection[str], is_limited: bool) -> Spans:
@@ -283,7 +273,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert self._existing_first is not None
         partitions = list(places)
         fresh = [partition for partition, place in places.items() if place is None]
-        positions = find_first_starts(consumer, self._options, fresh, existing_first=self._existing_first)
+        positions = planning.find_first_starts(consumer, self._options, fresh, existing_first=self._existing_first)
         stops: dict[TopicPartition, int] = {}
         for partition, place in places.items():
             if place is not None:
@@ -303,7 +293,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         positions = settled
         # Behind a stop other queries have read; the skipped offsets may lie beyond it.
         ends = {each: max(positions[each], min(end, stops.get(each, end))) for each, end in self._ends.items()}
-        spans = choose_spans(positions, ends, horizon=self._horizon)
+        spans = planning.choose_spans(positions, ends, horizon=self._horizon)
         if not is_limited:
             return spans
         return self._limits.apply(spans, may_wait=self._horizon is None, now_s=time.monotonic())

@@ -1,8 +1,8 @@
 """The compiler of decoders: makes one straight-line function of (message class, version).
 
 Laws: nested structs are inlined, so a message costs one call; positions only grow, so one comparison at the end finds
-every slice that ran over; whatever else is too short ends in IndexError or struct.error, which the function turns into
-`RemoteProtocolError`. A count is compared with the bytes that remain before the first element is made.
+every slice that ran over; anything else that is too short ends in IndexError or struct.error, which the function turns
+into `RemoteProtocolError`. A count is compared with the bytes that remain before the first element is made.
 Source: KIP-482 for compact forms and tagged sections; Kafka's int8 marker before a nullable struct.
 """
 

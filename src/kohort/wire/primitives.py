@@ -196,7 +196,7 @@ def records_buffers(value: RecordsValue) -> Sequence[Buffer]:
 # The source of compiled codecs: indentation, names, and runs of values of fixed size.
 #
 # Laws: consecutive values of fixed size, and the length prefix that follows them, are read or written by one call of
-# struct; whatever is not of fixed size ends the run.
+# struct; a value that is not of fixed size ends the run.
 
 #: Prepared functions by format character, shared by all compiled codecs.
 _UNPACKERS: Final[dict[str, list[Callable[..., tuple[Any, ...]]]]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.broker.options.topiclimits import TopicRate
+from kohort.broker.topics.topic_operations import TopicRate
 from kohort.errors import ErrorCode, Refused
 from kohort.testing.clock import VirtualClock
 from kohort.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

@@ -183,7 +183,7 @@ def test_the_pace_is_set_and_holds_for_what_is_asked_for_with_it(
         ("@-6 --to b", (1, "1 of 1 moves cannot be made: UNKNOWN_TOPIC_OR_PARTITION: there is no partition @-6")),
         ("@-0 @-7 none-1 --to b", (1, "2 of 3 moves cannot be made: ")),
         ("@-0 --to", (2, "expected one argument")),
-        ("@-0", (2, "to whom is @-0 to go? name a member with --to")),
+        ("@-0", (2, "no member for @-0: name one with --to")),
         ("--to b", (2, "which partitions is b to get? name them as TOPIC-N")),
         ("@ --to b", (2, "is no partition: TOPIC-N is expected")),
         ("@-99999999999 --to b", (2, "is no partition: TOPIC-N is expected")),

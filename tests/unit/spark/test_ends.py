@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kohort
-from kohort.spark import stream
+from kohort.spark import planning
 from kohort.spark.checkpoint import BatchState, read_batch_state
 from kohort.spark.driver_channel import BatchDone, Drain, fingerprint, is_open, post
 from kohort.spark.member.thread import GroupMember
@@ -148,7 +148,7 @@ def test_a_query_that_drains_while_spark_asks_for_topics_plans_nothing(
     fill(name, {0: 4})
     query = start(**of_group(name))
     query.run()
-    find_topics = stream.find_topics
+    find_topics = planning.find_topics
 
     def drain_meanwhile(*arguments: Any) -> Any:
         found = find_topics(*arguments) if when == "after" else None
@@ -156,7 +156,7 @@ def test_a_query_that_drains_while_spark_asks_for_topics_plans_nothing(
         until(lambda: not is_open(query.name), what="it leaves by itself")
         return found or find_topics(*arguments)
 
-    monkeypatch.setattr(stream, "find_topics", drain_meanwhile)
+    monkeypatch.setattr(planning, "find_topics", drain_meanwhile)
     fill(name, {0: 4})
     assert not query.plan()
     assert committed(admin, f"{name}-g") == {0: 4}

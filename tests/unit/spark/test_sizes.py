@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import kohort
 from kohort import TopicPartition
-from kohort.spark.offsets import Span
+from kohort.spark.offsets import Span, share_limit
 from kohort.spark.options import parse_options
-from kohort.spark.planning import BytesCap, share_bytes, weigh
+from kohort.spark.planning import BytesCap, weigh
 
 spans = st.dictionaries(
     st.builds(TopicPartition, st.just("t"), st.integers(0, 9)),
@@ -24,7 +24,7 @@ spans = st.dictionaries(
 def test_a_cap_is_shared(available: dict[TopicPartition, Span], bytes_each: list[float], cap: int) -> None:
     """By the bytes that wait, at least one record each, so that nothing stands still."""
     sizes = {partition: bytes_each[partition.partition] for partition in available}
-    shared = share_bytes(available, sizes, cap)
+    shared = share_limit(available, cap, sizes)
     assert shared.keys() == available.keys()
     for partition, span in available.items():
         assert shared[partition].start == span.start

@@ -37,12 +37,7 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
         return wire.ConsumerGroupDescribeResponse(groups=rows)
 
     answer_groups(
-        context,
-        request,
-        message.group_ids,
-        command=admin.DescribeConsumerGroup,
-        row_of=row_of,
-        response_of=response_of,
+        context, request, message.group_ids, command=admin.DescribeConsumerGroup, row_of=row_of, response_of=response_of
     )
 
 

@@ -87,12 +87,7 @@ class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
     __slots__ = ("_body", "_context", "_interval_ms", "_is_numbered", "_is_over", "_session_ms", "_version")
 
     def __init__(
-        self,
-        context: BrokerContext,
-        request: Request,
-        command: commands.ConsumerGroupHeartbeat,
-        *,
-        is_numbered: bool,
+        self, context: BrokerContext, request: Request, command: commands.ConsumerGroupHeartbeat, *, is_numbered: bool
     ) -> None:
         super().__init__(context.delayed_heartbeats, context.runtime, request.connection, command)
         self._context: Final = context

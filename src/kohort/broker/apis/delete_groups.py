@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kohort.broker.chunked_responses import answer_groups
 from kohort.broker.context import BrokerContext, Request
-from kohort.coordinator.commands import Done, Refusal
-from kohort.coordinator.commands.admin import DeleteGroup
+from kohort.coordinator.commands import Done, Refusal, admin
 from kohort.errors import ErrorCode
 from kohort.wire.messages import delete_groups as wire
 
@@ -20,4 +19,4 @@ def handle(context: BrokerContext, request: Request, message: wire.DeleteGroupsR
     def response_of(rows: list[wire.DeletableGroupResult]) -> wire.DeleteGroupsResponse:
         return wire.DeleteGroupsResponse(results=rows)
 
-    answer_groups(context, request, message.groups_names, DeleteGroup, row_of, response_of=response_of)
+    answer_groups(context, request, message.groups_names, admin.DeleteGroup, row_of, response_of=response_of)

@@ -78,10 +78,6 @@ def respond(
     """Build the answer with these topics; `space` is the volume's (total, usable) bytes."""
     total_bytes, usable_bytes = space
     result = wire.DescribeLogDirsResult(
-        error_code=ErrorCode.NONE,
-        log_dir=directory,
-        topics=topics,
-        total_bytes=total_bytes,
-        usable_bytes=usable_bytes,
+        error_code=ErrorCode.NONE, log_dir=directory, topics=topics, total_bytes=total_bytes, usable_bytes=usable_bytes
     )
     return wire.DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=[result])

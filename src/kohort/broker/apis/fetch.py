@@ -3,8 +3,8 @@
 Versions 4 to 18 are served. From version 7 on clients may ask for fetch sessions (KIP-227), see `fetchsessions`. From
 version 13 on topics are named by id.
 Both isolation levels read the same, since nothing transactional can be in a log.
-Every row is read once. If that is not enough the fetch is parked, and whatever grows is measured, without reading it,
-until there is enough; then all rows are read once more for the answer.
+Every row is read once. If that is not enough the fetch is parked, and the logs that grow are measured, without reading
+it, until there is enough; then all rows are read once more for the answer.
 
 Laws: one slice of rows or bytes in a turn of the loop. Bytes that are not in memory are fetched by a thread, and the
 row is read again when they are. A fetch is answered at most once, and not at all if its connection has gone. What all

@@ -39,10 +39,7 @@ def handle(context: BrokerContext, request: Request, message: wire.LeaveGroupReq
 
 
 def _translate(
-    connections: MemberConnections,
-    group_id: str,
-    request: Request,
-    body: commands.LeaveGroupReply | commands.Refusal,
+    connections: MemberConnections, group_id: str, request: Request, body: commands.LeaveGroupReply | commands.Refusal
 ) -> wire.LeaveGroupResponse:
     if isinstance(body, commands.Refusal):
         return wire.LeaveGroupResponse(error_code=body.code)

@@ -175,10 +175,7 @@ def _unknown_topics(
                 topic_id=topic.topic_id,
                 partitions=[
                     wire.OffsetFetchResponsePartitions(
-                        partition_index=number,
-                        committed_offset=-1,
-                        metadata="",
-                        error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                        partition_index=number, committed_offset=-1, metadata="", error_code=ErrorCode.UNKNOWN_TOPIC_ID
                     )
                     for number in topic.partition_indexes
                 ],

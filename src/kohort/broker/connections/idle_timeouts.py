@@ -1,6 +1,6 @@
 """The closing of connections that are silent, slow or stalled, so that others can use their resources.
 
-Laws: who connects says something soon; half a request goes on at a least rate, and at one that grows with the memory
+Laws: a new client says something soon; half a request goes on at a least rate, and at one that grows with the memory
 it holds while others wait for some; what clients do not take of their answers is bounded for all together; no request
 that this broker has not answered yet is held against its client, nor time in which the loop stood still. A connection
 costs no timer: there is one for all that are new or in the middle of a request, and one look at all now and then.

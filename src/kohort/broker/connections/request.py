@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # `ReplyQueue` gives out the ready answers from its head only, and those that need no place in the order.
 #
 # Laws: each slot leaves exactly once, in the order in which the slots were added, unless it is unordered; a slot whose
-# connection is gone swallows whatever still comes. Nothing here knows sockets or clocks.
+# connection is gone discards answers that still come. Nothing here knows sockets or clocks.
 # Source: Kafka's clients match answers to requests by order, librdkafka by the numbers of its requests
 # (`rd_kafka_waitresp_find`); architecture: "keeps each socket's order".
 

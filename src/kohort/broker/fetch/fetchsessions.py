@@ -1,7 +1,7 @@
 """Fetch sessions: the partitions that a client has asked for, so that later fetches name only changes.
 
 Laws: a connection has one session at most, which ends with it; a client that comes over another connection begins anew.
-There are so many sessions as slots: one that nobody used for two minutes makes room, otherwise fetches go without. An
+There are so many sessions as slots: one that was not used for two minutes makes room, otherwise fetches go without. An
 answer within a session has the partitions that a full answer would show otherwise than the one before: with records, an
 error, or a log whose beginning or end has moved. Partitions that were answered with records move to the back, so that
 each has its turn.
@@ -322,8 +322,7 @@ def _used_ms(entry: tuple[Peer, FetchSession]) -> int:
 # The rows of a fetch, in compact arrays instead of its message while the fetch waits.
 #
 # Laws: a partition that is named twice counts once, as it was named last. Topics are looked up again before each
-# reading:
-# one that was deleted meanwhile is answered as one that there is not.
+# reading: one that was deleted meanwhile is answered as one that there is not.
 # Source: Apache Kafka's fetch purgatory, which keeps offsets and sizes.
 
 #: A topic by name and id, one of which is empty.

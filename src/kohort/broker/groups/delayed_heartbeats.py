@@ -2,8 +2,9 @@
 
 Laws: the heartbeat of a member is held for less than the interval that the previous answer on its connection told it:
 some clients take that for the time in which this answer has to be there. What a client calls itself (KIP-511), what its
-members were told and when they cut a hold is known per connection, and goes with it. Who joins waits for its share, for
-less than its interval too if it was told one before, which a client that was fenced may still take for its time.
+members were told and when they cut a hold is known per connection, and goes with it. A joining member waits for its
+share, for less than its interval too if it was told one before, which a client that was fenced may still take for its
+time.
 Source: H1; the heartbeats of Java's and librdkafka's consumers.
 """
 

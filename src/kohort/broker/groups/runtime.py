@@ -160,11 +160,7 @@ class Runtime:
             for producer_id, transaction in list(opened.items()):
                 token, epoch = self.next_token(), transaction.producer_epoch
                 command = commands.CompleteTransaction(
-                    cause=token,
-                    request=token,
-                    producer_id=producer_id,
-                    producer_epoch=epoch,
-                    is_commit=False,
+                    cause=token, request=token, producer_id=producer_id, producer_epoch=epoch, is_commit=False
                 )
                 self._waiting[token] = (None, lambda _: None, shard_log)
                 self._carry_out(shard_log, command)
@@ -399,8 +395,20 @@ class Runtime:
         return True
 
     def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> bool:
-        """Append the records of a decision to its log; the runtime of a simulated broker has logs of its own."""
-        return append_decision(self._durability, partition, decision, now_ms)
+        """Append the records of a decision as one batch; return whether the disk took it.
+
+        The runtime of a simulated broker has logs of its own.
+        """
+        # A disk that fails for good is raised.
+        batch = build_log_batch(decision.records, now_ms=now_ms)
+        if batch is not None:
+            try:
+                self._durability.append(partition, batch, now_ms=now_ms, validate=False)
+            except StorageError as why:
+                if why.fatal:
+                    raise
+                return False
+        return True
 
     def _measured(self, shard_log: ShardLog, errand: MeasureLogs) -> None:
         if shard_log in self._shard_logs:
@@ -488,20 +496,6 @@ RETRY_MS: Final = 1000
 NOT_TAKEN: Final = commands.Refusal(
     code=ErrorCode.NOT_COORDINATOR, message="the disk of the groups' log takes nothing at present; ask again"
 )
-
-
-def append_decision(durability: Durability, partition: PartitionLog, decision: Decision, now_ms: int) -> bool:
-    """Append the records of a decision as one batch; return whether the disk took it."""
-    # A disk that fails for good is raised.
-    batch = build_log_batch(decision.records, now_ms=now_ms)
-    if batch is not None:
-        try:
-            durability.append(partition, batch, now_ms=now_ms, validate=False)
-        except StorageError as why:
-            if why.fatal:
-                raise
-            return False
-    return True
 
 
 class AppendFailures:

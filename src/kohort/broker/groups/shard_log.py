@@ -223,7 +223,7 @@ def without_collections() -> Iterator[None]:
 # The limit of groups on one broker.
 #
 # Laws: what would make a group beyond `max.groups` is refused with POLICY_VIOLATION and a sentence that names the
-# option, and leaves nothing behind; groups that are there never notice. A group is whatever has members or offsets.
+# option, and leaves nothing behind; groups that are there never notice. A group has members or offsets.
 # Source: requirement B4. Clients take that code for final, as they do for topics. Apache Kafka has no such limit.
 
 #: Commands that may make a group.

@@ -1,8 +1,8 @@
 """The admission of connections: by their number and that of an address, within the descriptors.
 
 Laws: each connection is counted from its admission until it leaves, once; one that has never had a request carried out
-gives way to a newcomer when there is no room, the oldest first, so that silence keeps nobody out; the last tenth is for
-addresses that are at work already.
+gives way to a newcomer when there is no room, the oldest first, so that silence keeps no client out; the last tenth is
+for addresses that are at work already.
 Source: Kafka's max.connections and max.connections.per.ip; of the connections of a listener without room, Kafka closes
 the one that was idle for longest in favour of a listener that is protected.
 """

@@ -522,32 +522,16 @@ _STATIC: Final = [
         "How long a static group keeps what an offline member has (not in Kafka).",
         low=1,
     ),
-    _group(
-        "group.min.registration.timeout.ms",
-        "Lower bound of a group's registration timeout (not in Kafka).",
-        low=1,
-    ),
-    _group(
-        "group.max.registration.timeout.ms",
-        "Upper bound of a group's registration timeout (not in Kafka).",
-        low=1,
-    ),
+    _group("group.min.registration.timeout.ms", "Lower bound of a group's registration timeout (not in Kafka).", low=1),
+    _group("group.max.registration.timeout.ms", "Upper bound of a group's registration timeout (not in Kafka).", low=1),
     _group(
         "group.expansion.timeout.ms",
         "How long a static group gathers new members, from the first on, before one rebalance gives them something "
         "(not in Kafka).",
         low=1,
     ),
-    _group(
-        "group.min.expansion.timeout.ms",
-        "Lower bound of a group's expansion timeout (not in Kafka).",
-        low=1,
-    ),
-    _group(
-        "group.max.expansion.timeout.ms",
-        "Upper bound of a group's expansion timeout (not in Kafka).",
-        low=1,
-    ),
+    _group("group.min.expansion.timeout.ms", "Lower bound of a group's expansion timeout (not in Kafka).", low=1),
+    _group("group.max.expansion.timeout.ms", "Upper bound of a group's expansion timeout (not in Kafka).", low=1),
     text(
         "group.static.fallback",
         _GROUP_DEFAULTS.group_static_fallback,
@@ -568,18 +552,7 @@ def _kafkas_own() -> Iterable[Unserved]:
 #: Every option of the broker.
 BROKER_OPTIONS: Final = OptionSet(
     "broker option",
-    [
-        *_NODE,
-        *_TOPICS,
-        *_TOPIC_LIMITS,
-        *_LOGS,
-        *_GROUPS,
-        *_MOVES,
-        *_STATIC,
-        *_PUSH,
-        *_LIMITS,
-        *_JOURNAL,
-    ],
+    [*_NODE, *_TOPICS, *_TOPIC_LIMITS, *_LOGS, *_GROUPS, *_MOVES, *_STATIC, *_PUSH, *_LIMITS, *_JOURNAL],
     unserved=_kafkas_own,
 )
 

@@ -1,7 +1,7 @@
 """Child processes of the broker, each running a module of kohort behind two pipes.
 
 Laws: nothing of the broker's is open in it but the pipes and standard error. It has a group of its own, so that
-whatever it starts ends with it, and the terminal's signals are the broker's.
+the processes that it starts end with it, and the terminal's signals are the broker's.
 Source: architecture rule 18.
 """
 

@@ -4,8 +4,8 @@ Orders come through standard input, one at a time; each gets an answer through s
 
 Apart: it is the main module of a process of its own.
 Laws: files that are closed are read, new ones under temporary names are written, and nothing else is touched. The
-process ends when its standard input does, or, in the middle of its work, when the broker is gone. Everybody else has
-the processor first.
+process ends when its standard input does, or, in the middle of its work, when the broker is gone. Every other process
+has the processor first.
 Source: architecture rule 18; Apache Kafka's log cleaner.
 """
 

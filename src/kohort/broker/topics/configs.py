@@ -41,11 +41,7 @@ BROKER_SOURCE: Final = 4
 DEFAULT_SOURCE: Final = 5
 GROUP_SOURCE: Final = 8
 #: Kafka's numbers of config types, by the function that parses a value.
-_TYPE_OF_PARSER: Final[dict[Callable[[object], object], int]] = {
-    parse_bool: 1,
-    parse_str: 2,
-    parse_float: 6,
-}
+_TYPE_OF_PARSER: Final[dict[Callable[[object], object], int]] = {parse_bool: 1, parse_str: 2, parse_float: 6}
 #: Kafka's numbers of types that a parser alone does not decide.
 _TYPE_INT: Final = 3
 _TYPE_LONG: Final = 5

@@ -14,9 +14,8 @@ from typing import Final
 from uuid import uuid4
 
 from kohort.broker.options.settings import BrokerSettings
-from kohort.broker.options.topiclimits import check_count
 from kohort.broker.topics.configs import check_topic_configs
-from kohort.broker.topics.topic_operations import Outcome, TopicOperations, Wanted
+from kohort.broker.topics.topic_operations import Outcome, TopicOperations, Wanted, check_count
 from kohort.coordinator.commands import LogExtent
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode, Refused
@@ -102,10 +101,7 @@ class Cluster:
     # ---- changes that are asked for; `done` is told when they are in force, or why they never will be
 
     def creation(
-        self,
-        name: str,
-        check: Callable[[], tuple[int, Mapping[str, str]]],
-        done: Callable[[Outcome], None],
+        self, name: str, check: Callable[[], tuple[int, Mapping[str, str]]], done: Callable[[Outcome], None]
     ) -> Wanted:
         """Build the creation of a topic; `check` returns its number of partitions (-1: default) and configs."""
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as f
+
+from kohort import pipelines
 from kohort.assign.assignors import BALANCING
 from kohort.cli.report.gather import Gathered
-from kohort.ids import JOURNAL_TOPIC
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
 
 #: Lines of a table on the page.
 LINES: Final = 30
@@ -41,8 +42,6 @@ def tables_of(
 
     `assignors`: those that are asked for the partitions they would have moved; without any there is no `what_if`.
     """
-    from kohort import pipelines
-
     tables: dict[str, DataFrame] = {}
     if gathered.has_history:
         rows = pipelines.read_journal(spark, list(gathered.paths))
@@ -61,10 +60,6 @@ def tables_from(
     rows: DataFrame, gathered: Gathered, *, since_ms: int | None, assignors: Sequence[str] = BALANCING
 ) -> dict[str, DataFrame]:
     """Build the tables from rows that are a frame already, without lag."""
-    from pyspark.sql import functions as f
-
-    from kohort import pipelines
-
     if gathered.groups:
         rows = rows.where(f.col("group_id").isin(list(gathered.groups)))
     facts = pipelines.facts(rows, assignors=assignors, partitions=gathered.partitions).persist()
@@ -103,8 +98,6 @@ def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered) -> dict[str, 
 
 
 def _history_lines(tables: Mapping[str, DataFrame]) -> dict[str, Any]:
-    from pyspark.sql import functions as f
-
     rebalances = tables["rebalances"]
     unread = tables["unread"].where("not is_empty")
     (total,) = _lines(
@@ -138,8 +131,6 @@ def _groups(rebalances: DataFrame) -> list[str]:
 
 
 def _causes(rebalances: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     by_cause = rebalances.groupBy("why").agg(
         f.count("*").alias("rebalances"),
         # The exact one would hold every value that there is.
@@ -153,8 +144,6 @@ def _causes(rebalances: DataFrame) -> DataFrame:
 
 
 def _owners(unread: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     by_partition = unread.groupBy("group_id", "topic", "partition").agg(
         f.count("*").alias("times"),
         f.sum("seconds").alias("seconds"),
@@ -166,14 +155,10 @@ def _owners(unread: DataFrame) -> DataFrame:
 
 
 def _flapping(flapping: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     return _rounded(flapping.where("is_flapping").orderBy(f.desc("ends")).limit(LINES)).drop("is_flapping")
 
 
 def _latest_skew(skew: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     columns = ("epoch", "members", "partitions", "fewest", "most", "ratio")
     latest = (
         skew.where("members > 0")
@@ -184,8 +169,6 @@ def _latest_skew(skew: DataFrame) -> DataFrame:
 
 
 def _refusals(refusals: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     told = (
         refusals.where(~f.col("error").isin(*_ROUTINE))
         .groupBy("group_id", "api", "error")
@@ -196,8 +179,6 @@ def _refusals(refusals: DataFrame) -> DataFrame:
 
 def _moved(moved: DataFrame, rebalances: DataFrame) -> DataFrame:
     """Return the actual moves of each group beside those that each assignor would have made."""
-    from pyspark.sql import functions as f
-
     was = (
         rebalances.where("protocol = 'consumer'")
         .groupBy("group_id")
@@ -208,11 +189,6 @@ def _moved(moved: DataFrame, rebalances: DataFrame) -> DataFrame:
 
 
 def _lag(spark: SparkSession, gathered: Gathered, *, since_ms: int | None) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    from kohort import pipelines
-    from kohort.pipelines.lags import OFFSETS_TOPIC
-
     now_ms = int(time.time() * 1000)
     source = _source(spark, str(gathered.bootstrap), gathered.settings)
     groups = sorted({group for group, _, _ in gathered.ends})
@@ -254,8 +230,6 @@ def _source(spark: SparkSession, bootstrap: str, settings: Mapping[str, str]) ->
 
 
 def _lag_lines(lag: DataFrame) -> dict[str, Lines]:
-    from pyspark.sql import functions as f
-
     by_group = lag.groupBy("group_id", "time").agg(f.sum("lag").alias("lag"), f.max("lag").alias("worst")).persist()
     latest = by_group.groupBy("group_id").agg(
         f.max_by("lag", "time").alias("lag_now"), f.max("lag").alias("most"), f.avg("lag").alias("mean")
@@ -269,8 +243,6 @@ def _lag_lines(lag: DataFrame) -> dict[str, Lines]:
 
 
 def _rounded(table: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     return table.select(*(f.round(name, 3).alias(name) if kind == "double" else name for name, kind in table.dtypes))
 
 

@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING, Final
 from kohort.cli.bootstrap import connection
 from kohort.cli.folders import take_tables_folder
 from kohort.cli.output import complain, plain
-from kohort.cli.report.aggregates import SHORTEST_WAIT_S, aggregate
 from kohort.cli.report.gather import Gathered
 from kohort.cli.report.page import write_page
 from kohort.errors import KohortError
-from kohort.pipelines.tables import flapping_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -126,6 +124,8 @@ def start_query(
 ) -> StreamingQuery:
     """Start the query that keeps the tables below `place` and the page `out`; `group` `None`: all."""
     from kohort import pipelines
+    from kohort.cli.report.aggregates import SHORTEST_WAIT_S, aggregate
+    from kohort.pipelines.tables import flapping_of
 
     for name in _KEPT:
         finish(place / name)

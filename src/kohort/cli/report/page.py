@@ -232,13 +232,7 @@ def _draw(draw: Callable[[Axes], None], *, name: str) -> str:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.figure import Figure
 
-    ink: Any = {
-        "text.color": _INK,
-        "axes.labelcolor": _INK,
-        "axes.edgecolor": _INK,
-        "xtick.color": _INK,
-        "ytick.color": _INK,
-    }
+    ink: Any = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK)
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "axes.axisbelow": True, **ink}):
         figure = Figure(figsize=(9, 3.2), constrained_layout=True)
         figure.patch.set_visible(False)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common, add_execute
-from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
+from kohort.cli.output import print_json, show, show_plan
 from kohort.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _RESOURCES: Final = {
     "delegation_token": "delegation_token",
     "user_principal": "user",
 }
+_COLUMNS: Final = ("RESOURCE", "NAME", "PATTERN", "PERMISSION", "PRINCIPAL", "OPERATION", "HOST")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -99,11 +100,7 @@ def run_list(options: argparse.Namespace) -> int:
     """Print the entries by resource and principal."""
     with open_admin(options) as admin:
         found = _found(admin, list(_filters(options)))
-    if options.json:
-        print_json(found)
-    else:
-        _print(found, empty="no such entries")
-    return 0
+    return show(options, found, _COLUMNS, _rows(found), empty="no such entries")
 
 
 def run_add(options: argparse.Namespace) -> int:
@@ -150,13 +147,8 @@ def run_remove(options: argparse.Namespace) -> int:
             found = in_order({acl for each in admin.delete_acls(filters) for acl in each})
         else:
             found = _found(admin, filters)
-    if options.json:
-        print_json({"executed": options.execute, "acls": found})
-        return 0
-    _print(found, empty="no such entries")
-    if found and not options.execute:
-        complain(NOTHING_CHANGED)
-    return 0
+    shown = {"executed": options.execute, "acls": found}
+    return show_plan(options, shown, _COLUMNS, _rows(found), empty="no such entries")
 
 
 def _found(admin: Any, filters: Sequence[AclFilter]) -> list[Acl]:
@@ -194,12 +186,11 @@ def _resources(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
         yield "cluster", "kafka-cluster"
 
 
-def _print(acls: Sequence[Acl], *, empty: str) -> None:
-    rows = [
+def _rows(acls: Sequence[Acl]) -> list[tuple[object, ...]]:
+    return [
         (acl.resource_type, acl.name, acl.pattern_type, acl.permission, acl.principal, acl.operation, acl.host)
         for acl in acls
     ]
-    print_table(("RESOURCE", "NAME", "PATTERN", "PERMISSION", "PRINCIPAL", "OPERATION", "HOST"), rows, empty=empty)
 
 
 def _principal(text: str) -> str:

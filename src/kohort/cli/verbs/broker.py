@@ -10,7 +10,7 @@ from typing import Any
 
 from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common
-from kohort.cli.output import print_json, print_table
+from kohort.cli.output import show
 
 
 def add_parser(subparsers: Any) -> None:
@@ -27,8 +27,5 @@ def run_status(options: argparse.Namespace) -> int:
     """Print the broker's description of itself."""
     with open_admin(options) as admin:
         facts = admin.describe_broker()
-    if options.json:
-        print_json(facts)
-    else:
-        print_table(("FACT", "VALUE"), [(name, value or "-") for name, value in facts.items()], empty="it says nothing")
-    return 0
+    rows = [(name, value or "-") for name, value in facts.items()]
+    return show(options, facts, ("FACT", "VALUE"), rows, empty="it says nothing")

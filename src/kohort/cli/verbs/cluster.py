@@ -16,7 +16,7 @@ from kohort.base.jsontext import parse_json
 from kohort.cli.arguments import input_name, parse_pairs, read_input
 from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common, add_execute
-from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
+from kohort.cli.output import print_json, print_table, show, show_plan
 from kohort.cli.verbs.why import read_partition
 from kohort.errors import ConfigError, PartlyDoneError
 from kohort.ids import TopicPartition
@@ -38,7 +38,6 @@ def add_parser(subparsers: Any) -> None:
         "cluster", help="brokers, features, quorum and log directories of a cluster; copies and leaders of partitions"
     )
     actions = cluster.add_subparsers(dest="action", metavar="ACTION", required=True)
-
     add_common(*_add_looks(actions), *_add_changes(actions))
 
 
@@ -122,19 +121,15 @@ def run_features(options: argparse.Namespace) -> int:
         if changes:
             admin.update_features(changes, downgrade=options.downgrade, validate_only=not options.execute)
         found = admin.describe_features()
-    if options.json:
-        print_json({"executed": bool(changes) and options.execute, "levels": changes, **_fields(found)})
-        return 0
+    is_done = bool(changes) and options.execute
+    shown = {"executed": is_done, "levels": changes, "epoch": found.epoch, "features": found.features}
     rows = [
         (row.name, f"{row.min_version}-{row.max_version}", row.version_level, changes.get(row.name, ""))
         for row in found.features
     ]
-    if changes and not options.execute:
-        print_table(("FEATURE", "SUPPORTED", "LEVEL", "NEW"), rows, empty="no features")
-        complain(NOTHING_CHANGED)
-    else:
-        print_table(("FEATURE", "SUPPORTED", "LEVEL"), [row[:3] for row in rows], empty="no features")
-    return 0
+    if changes and not is_done:
+        return show_plan(options, shown, ("FEATURE", "SUPPORTED", "LEVEL", "NEW"), rows, empty="no features")
+    return show(options, shown, ("FEATURE", "SUPPORTED", "LEVEL"), [row[:3] for row in rows], empty="no features")
 
 
 def run_quorum(options: argparse.Namespace) -> int:
@@ -157,11 +152,10 @@ def run_quorum(options: argparse.Namespace) -> int:
 def run_log_dirs(options: argparse.Namespace) -> int:
     """Print a directory a row, or with a topic a log a row."""
     with open_admin(options) as admin:
-        partitions = None if options.topic is None else _partitions_of(admin, options.topic)
+        topics = () if options.topic is None else admin.describe_topics([options.topic])
+        partitions = [TopicPartition(topic.name, row.partition) for topic in topics for row in topic.partitions] or None
         found = admin.describe_log_dirs(options.brokers or None, partitions=partitions)
-    if options.json:
-        print_json(found)
-    elif options.topic is None:
+    if options.topic is None:
         rows: list[Sequence[object]] = [
             (
                 row.broker_id,
@@ -173,15 +167,14 @@ def run_log_dirs(options: argparse.Namespace) -> int:
             )
             for row in found
         ]
-        print_table(("BROKER", "DIRECTORY", "LOGS", "BYTES", "FREE", "STATE"), rows, empty="no directories")
-    else:
-        rows = [
-            (row.broker_id, log.partition, log.size_bytes, log.offset_lag, row.path + " (future)" * log.is_future)
-            for row in found
-            for log in row.logs
-        ]
-        print_table(("BROKER", "PARTITION", "BYTES", "LAG", "DIRECTORY"), rows, empty="no logs")
-    return 0
+        columns = ("BROKER", "DIRECTORY", "LOGS", "BYTES", "FREE", "STATE")
+        return show(options, found, columns, rows, empty="no directories")
+    rows = [
+        (row.broker_id, log.partition, log.size_bytes, log.offset_lag, row.path + " (future)" * log.is_future)
+        for row in found
+        for log in row.logs
+    ]
+    return show(options, found, ("BROKER", "PARTITION", "BYTES", "LAG", "DIRECTORY"), rows, empty="no logs")
 
 
 def run_reassign(options: argparse.Namespace) -> int:
@@ -195,15 +188,11 @@ def run_reassign(options: argparse.Namespace) -> int:
     with open_admin(options) as admin:
         if not wanted:
             ongoing = admin.list_partition_reassignments()
-            if options.json:
-                print_json(ongoing)
-                return 0
             rows = [
                 (row.topic, row.partition, _ids(row.replicas), _ids(row.adding), _ids(row.removing)) for row in ongoing
             ]
             columns = ("TOPIC", "PARTITION", "BROKERS", "COMING", "GOING")
-            print_table(columns, rows, empty="nothing is on its way")
-            return 0
+            return show(options, ongoing, columns, rows, empty="nothing is on its way")
         now = _described(admin, wanted)
         if options.execute:
             admin.alter_partition_reassignments(wanted)
@@ -211,17 +200,12 @@ def run_reassign(options: argparse.Namespace) -> int:
         {"topic": each.topic, "partition": each.partition, "replicas": list(now[each].replicas), "new": wanted[each]}
         for each in sorted(wanted)
     ]
-    if options.json:
-        print_json({"executed": options.execute, "partitions": plan})
-        return 0
     shown = [
-        (row["topic"], row["partition"], _ids(now[each].replicas), _ids(wanted[each] or ()) or "as before")
-        for each, row in zip(sorted(wanted), plan, strict=True)
+        (each.topic, each.partition, _ids(now[each].replicas), _ids(wanted[each] or ()) or "as before")
+        for each in sorted(wanted)
     ]
-    print_table(("TOPIC", "PARTITION", "BROKERS", "NEW"), shown, empty="")
-    if not options.execute:
-        complain(NOTHING_CHANGED)
-    return 0
+    value = {"executed": options.execute, "partitions": plan}
+    return show_plan(options, value, ("TOPIC", "PARTITION", "BROKERS", "NEW"), shown, empty="")
 
 
 def run_elect(options: argparse.Namespace) -> int:
@@ -247,20 +231,11 @@ def run_elect(options: argparse.Namespace) -> int:
                 admin.elect_leaders(due, unclean=options.unclean)
             except PartlyDoneError as why:
                 failed = why
-    if options.json:
-        rows = [
-            {"topic": each.topic, "partition": each.partition, "leader": row.leader, "preferred": row.replicas[0]}
-            for each, row in sorted(due.items())
-        ]
-        print_json({"executed": options.execute, "partitions": rows})
-    else:
-        shown = [
-            (each.topic, each.partition, row.leader if row.leader >= 0 else None, row.replicas[0])
-            for each, row in sorted(due.items())
-        ]
-        print_table(("TOPIC", "PARTITION", "LEADER", "PREFERRED"), shown, empty="all are led as they should be")
-        if due and not options.execute:
-            complain(NOTHING_CHANGED)
+    rows = [(each.topic, each.partition, row.leader, row.replicas[0]) for each, row in sorted(due.items())]
+    names = ("topic", "partition", "leader", "preferred")
+    value = {"executed": options.execute, "partitions": [dict(zip(names, row, strict=True)) for row in rows]}
+    shown = [(*row[:2], row[2] if row[2] >= 0 else None, row[3]) for row in rows]
+    show_plan(options, value, [name.upper() for name in names], shown, empty="all are led as they should be")
     if failed is not None:
         raise failed
     return 0
@@ -297,14 +272,6 @@ def _described(admin: Admin, wanted: Iterable[TopicPartition]) -> dict[TopicPart
         if each.partition >= len(there[each.topic]):
             raise UnknownTopicError(each.topic, each.partition, len(there[each.topic]))
     return {each: there[each.topic][each.partition] for each in chosen}
-
-
-def _partitions_of(admin: Admin, topic: str) -> list[TopicPartition]:
-    return [TopicPartition(topic, row.partition) for row in admin.describe_topics([topic])[0].partitions]
-
-
-def _fields(found: Any) -> dict[str, Any]:
-    return {"epoch": found.epoch, "features": found.features}
 
 
 def _move(text: str) -> tuple[TopicPartition, list[int]]:

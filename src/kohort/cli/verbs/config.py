@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.cli.arguments import parse_pairs
 from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common
-from kohort.cli.output import print_json, print_table
+from kohort.cli.output import print_json, show
 from kohort.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -66,13 +66,9 @@ def run_describe(options: argparse.Namespace) -> int:
     with open_admin(options) as admin:
         ((_, found),) = admin.describe_configs(_resource(options), options.only).items()
     rows = [row for row in found if options.all or options.only or not row.is_default]
-    if options.json:
-        print_json(rows)
-        return 0
     table = [(row.name, _value(row), row.default, row.source, _remarks(row)) for row in rows]
     columns = ("NAME", "VALUE", "DEFAULT", "SOURCE", "REMARKS")
-    print_table(columns, table, empty="nothing was set; --all shows what is in force")
-    return 0
+    return show(options, rows, columns, table, empty="nothing was set; --all shows what is in force")
 
 
 def run_alter(options: argparse.Namespace) -> int:
@@ -81,10 +77,8 @@ def run_alter(options: argparse.Namespace) -> int:
 
     given = parse_pairs(options.changes, option="config")
     changes = {name: value or None for name, value in given.items()}
-    append, subtract = (
-        parse_pairs(pairs, option=option)
-        for pairs, option in ((options.append, "--append"), (options.subtract, "--subtract"))
-    )
+    append = parse_pairs(options.append, option="--append")
+    subtract = parse_pairs(options.subtract, option="--subtract")
     names = [*changes, *options.delete, *append, *subtract]
     if not names:
         raise ConfigError("there is nothing to change: give CONFIG=VALUE, --delete, --append or --subtract")

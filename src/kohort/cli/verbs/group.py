@@ -11,18 +11,10 @@ import argparse
 import csv
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.cli.arguments import (
-    input_name,
-    parse_datetime,
-    parse_duration,
-    parse_offset,
-    parse_pairs,
-    parse_topic,
-    read_input,
-)
+from kohort.cli import arguments
 from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common, add_execute
-from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table, text
+from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table, show, show_plan, text
 from kohort.cli.verbs.grouphistory import add_history
 from kohort.cli.verbs.groupmove import add_move
 from kohort.cli.verbs.why import add_why
@@ -83,16 +75,12 @@ def run_list(options: argparse.Namespace) -> int:
     """List groups by name."""
     with open_admin(options) as admin:
         groups: list[Any] = [*(admin.list_groups() if options.brief else admin.summarize_groups())]
-    if options.json:
-        print_json(groups)
-        return 0
     columns = ("GROUP", "TYPE", "STATE", *(() if options.brief else ("MEMBERS", "LAG")))
     rows = [
         (group.group_id, group.group_type, group.state, *(() if options.brief else (group.members, group.lag)))
         for group in groups
     ]
-    print_table(columns, rows, empty="no groups yet")
-    return 0
+    return show(options, groups, columns, rows, empty="no groups yet")
 
 
 def run_describe(options: argparse.Namespace) -> int:
@@ -135,19 +123,15 @@ def _members(group: GroupDescription) -> tuple[tuple[str, ...], list[tuple[objec
 
     A static group shows names and offline members. Metadata is shown where a member publishes some.
     """
-    own: list[tuple[object, ...]] = [(row.member_id, row.client_id, row.client_host) for row in group.members]
-    names: list[tuple[object, ...]] = [
-        (row.instance_id, "-" if row.offline_since_ms is None else show_clock(row.offline_since_ms))
-        for row in group.members
-    ]
-    held: list[tuple[object, ...]] = [(row.member_epoch, show_partitions(row.assignment)) for row in group.members]
-    said: list[tuple[object, ...]] = [(_show_metadata(row),) for row in group.members]
     publishes = any(row.metadata_size >= 0 for row in group.members)
     columns = ("MEMBER", "CLIENT", "HOST", *(("NAME", "OFFLINE SINCE") if group.is_static else ()))
-    rows = [
-        (*a, *(b if group.is_static else ()), *c, *(d if publishes else ()))
-        for a, b, c, d in zip(own, names, held, said, strict=True)
-    ]
+    rows: list[tuple[object, ...]] = []
+    for row in group.members:
+        offline_since = "-" if row.offline_since_ms is None else show_clock(row.offline_since_ms)
+        names = (row.instance_id, offline_since) if group.is_static else ()
+        said = (_show_metadata(row),) if publishes else ()
+        held = (row.member_epoch, show_partitions(row.assignment))
+        rows.append((row.member_id, row.client_id, row.client_host, *names, *held, *said))
     return (*columns, "EPOCH", "PARTITIONS", *(("PUBLISHES",) if publishes else ())), rows
 
 
@@ -163,28 +147,29 @@ def _show_metadata(member: MemberDescription) -> str | None:
 
 def run_config(options: argparse.Namespace) -> int:
     """Change configs if some are given, then show them all."""
-    changes = parse_pairs(options.changes, option="config")
+    changes = arguments.parse_pairs(options.changes, option="config")
     with open_admin(options) as admin:
         if changes:
             admin.alter_group_configs(options.group, {name: value or None for name, value in changes.items()})
         configs = admin.describe_group_configs(options.group)
-    if options.json:
-        print_json(configs)
-    else:
-        rows = [(row.name, row.value, "group" if row.is_own else "broker", row.doc) for row in configs]
-        print_table(("NAME", "VALUE", "SET BY", "MEANING"), rows, empty="no configs")
-    return 0
+    rows = [(row.name, row.value, "group" if row.is_own else "broker", row.doc) for row in configs]
+    return show(options, configs, ("NAME", "VALUE", "SET BY", "MEANING"), rows, empty="no configs")
 
 
 def run_delete(options: argparse.Namespace) -> int:
     """Delete groups."""
     with open_admin(options) as admin:
         admin.delete_groups(options.groups)
-    if options.json:
-        print_json({"deleted": options.groups})
-    else:
-        print(f"deleted {', '.join(options.groups)}")
+    _tell(options, {"deleted": options.groups}, f"deleted {', '.join(options.groups)}")
     return 0
+
+
+def _tell(options: argparse.Namespace, value: object, sentence: str) -> None:
+    """Print what was done: as JSON if that is asked for, else as a sentence."""
+    if options.json:
+        print_json(value)
+    else:
+        print(sentence)
 
 
 _REGISTRATION = "group.registration.timeout.ms"
@@ -205,13 +190,13 @@ def add_membership(actions: Any) -> tuple[Any, ...]:
     static.add_argument(
         "--registration-timeout",
         metavar="SPAN",
-        type=parse_duration,
+        type=arguments.parse_duration,
         help="keep what an offline member has for so long: 15m, 2h (by default as it is set, 30 minutes at first)",
     )
     static.add_argument(
         "--expansion-timeout",
         metavar="SPAN",
-        type=parse_duration,
+        type=arguments.parse_duration,
         help="gather new members for so long: 30s, 5m (by default as it is set, 5 minutes at first)",
     )
 
@@ -239,15 +224,14 @@ def run_static(options: argparse.Namespace) -> int:
     """Make the group static, then print its timeouts."""
     with open_admin(options) as admin:
         admin.enable_static_membership(options.group, options.registration_timeout, options.expansion_timeout)
-        registration_ms, expansion_ms = _timeouts(admin, options.group)
-    if options.json:
-        timeouts = {"registration_timeout_ms": registration_ms, "expansion_timeout_ms": expansion_ms}
-        print_json({"group": options.group, "is_static": True, **timeouts})
-    else:
-        print(
-            f"{options.group} is static: offline members keep what they have for {show_duration(registration_ms)}, "
-            f"new ones are gathered for {show_duration(expansion_ms)}"
-        )
+        configs = {config.name: config.value for config in admin.describe_group_configs(options.group)}
+    registration_ms, expansion_ms = (int(configs[name] or -1) for name in (_REGISTRATION, _EXPANSION))
+    timeouts = {"registration_timeout_ms": registration_ms, "expansion_timeout_ms": expansion_ms}
+    sentence = (
+        f"{options.group} is static: offline members keep what they have for {show_duration(registration_ms)}, "
+        f"new ones are gathered for {show_duration(expansion_ms)}"
+    )
+    _tell(options, {"group": options.group, "is_static": True, **timeouts}, sentence)
     return 0
 
 
@@ -255,10 +239,8 @@ def run_dynamic(options: argparse.Namespace) -> int:
     """Make the group dynamic."""
     with open_admin(options) as admin:
         admin.enable_dynamic_membership(options.group)
-    if options.json:
-        print_json({"group": options.group, "is_static": False})
-    else:
-        print(f"{options.group} is dynamic: its members live by their sessions")
+    sentence = f"{options.group} is dynamic: its members live by their sessions"
+    _tell(options, {"group": options.group, "is_static": False}, sentence)
     return 0
 
 
@@ -266,17 +248,9 @@ def run_rebalance(options: argparse.Namespace) -> int:
     """Force a rebalance."""
     with open_admin(options) as admin:
         admin.force_rebalance(options.group)
-    if options.json:
-        print_json({"group": options.group, "is_forced": True})
-    else:
-        print(f"{options.group} rebalances now; kohort group why {options.group} tells what moves")
+    sentence = f"{options.group} rebalances now; kohort group why {options.group} tells what moves"
+    _tell(options, {"group": options.group, "is_forced": True}, sentence)
     return 0
-
-
-def _timeouts(admin: Admin, group: str) -> tuple[int, int]:
-    configs = {config.name: config.value for config in admin.describe_group_configs(group)}
-    registration, expansion = (int(configs[name] or -1) for name in (_REGISTRATION, _EXPANSION))
-    return registration, expansion
 
 
 _MOST_BYTES: Final = 8 * 1024 * 1024
@@ -296,18 +270,26 @@ def add_reset(actions: Any) -> Any:
     to = reset.add_mutually_exclusive_group(required=True)
     for word in ("earliest", "latest", "current"):
         to.add_argument(f"--to-{word}", dest="to", action="store_const", const=word, help=_HELP[word])
-    to.add_argument("--to-offset", dest="to", type=parse_offset, metavar="N", help="the offset N in every partition")
+    to.add_argument(
+        "--to-offset", dest="to", type=arguments.parse_offset, metavar="N", help="the offset N in every partition"
+    )
     to.add_argument("--shift-by", type=int, metavar="N", help="N records on; back with a minus")
     to.add_argument(
-        "--to-datetime", dest="to", type=parse_datetime, metavar="TIME", help="the first record since 2026-01-31T12:00Z"
+        "--to-datetime",
+        dest="to",
+        type=arguments.parse_datetime,
+        metavar="TIME",
+        help="the first record since 2026-01-31T12:00Z",
     )
-    to.add_argument("--by-duration", dest="to", type=parse_duration, metavar="SPAN", help="so long ago: 2h, 7d, PT30M")
+    to.add_argument(
+        "--by-duration", dest="to", type=arguments.parse_duration, metavar="SPAN", help="so long ago: 2h, 7d, PT30M"
+    )
     to.add_argument("--from-file", metavar="FILE", help="lines of topic,partition,offset; -: stdin")
     reset.add_argument(
         "--topic",
         dest="topics",
         action="append",
-        type=parse_topic,
+        type=arguments.parse_topic,
         metavar="TOPIC[:N,N]",
         help="only this; may be repeated",
     )
@@ -335,7 +317,7 @@ def add_delete_offsets(actions: Any) -> Any:
         dest="topics",
         action="append",
         required=True,
-        type=parse_topic,
+        type=arguments.parse_topic,
         metavar="TOPIC[:N,N]",
         help="may be repeated",
     )
@@ -372,7 +354,11 @@ def run_reset(options: argparse.Namespace) -> int:
         to = read_offsets(options.from_file)
     with open_admin(options) as admin:
         rows = admin.reset_offsets(
-            options.group, to, shift_by=options.shift_by, of=_chosen(options.topics), execute=options.execute
+            options.group,
+            to,
+            shift_by=options.shift_by,
+            of=None if options.topics is None else arguments.flat_topics(options.topics),
+            execute=options.execute,
         )
         if options.json:
             print_json({"group": options.group, "executed": options.execute, "offsets": rows})
@@ -384,7 +370,8 @@ def run_reset(options: argparse.Namespace) -> int:
         print_table(("TOPIC", "PARTITION", "COMMITTED", "NEW", "WANTED"), shown, empty="nothing to reset")
         if not options.execute:
             complain(NOTHING_CHANGED)
-            members = admin.describe_group(options.group).members if _is_there(admin, options.group) else ()
+            is_there = any(row.group_id == options.group for row in admin.list_groups())
+            members = admin.describe_group(options.group).members if is_there else ()
             if members:
                 names = [member.client_id or member.member_id for member in members]
                 complain(f"and not before its members are gone: {GroupNotEmptyError(options.group, names)}")
@@ -395,22 +382,19 @@ def run_delete_offsets(options: argparse.Namespace) -> int:
     """Show the committed offsets to be deleted, and delete them with `--execute`."""
     with open_admin(options) as admin:
         there = {TopicPartition(row.topic, row.partition): row.committed for row in admin.group_offsets(options.group)}
+        named = set(arguments.flat_topics(options.topics))
         chosen = {
             each: offset
             for each, offset in there.items()
-            if offset is not None and any(_covers(topic, numbers, each) for topic, numbers in options.topics)
+            if offset is not None and not named.isdisjoint({each, each.topic})
         }
         if options.execute and chosen:
             admin.delete_group_offsets(options.group, chosen)
-    if options.json:
-        rows = [{"topic": each.topic, "partition": each.partition, "committed": at} for each, at in chosen.items()]
-        print_json({"group": options.group, "executed": options.execute, "offsets": rows})
-        return 0
-    table = [(each.topic, each.partition, offset) for each, offset in chosen.items()]
-    print_table(("TOPIC", "PARTITION", "COMMITTED"), table, empty="the group has committed nothing of that")
-    if chosen and not options.execute:
-        complain(NOTHING_CHANGED)
-    return 0
+    rows = [(each.topic, each.partition, offset) for each, offset in chosen.items()]
+    offsets = [dict(zip(("topic", "partition", "committed"), row, strict=True)) for row in rows]
+    value = {"group": options.group, "executed": options.execute, "offsets": offsets}
+    columns = ("TOPIC", "PARTITION", "COMMITTED")
+    return show_plan(options, value, columns, rows, empty="the group has committed nothing of that")
 
 
 def run_remove_members(options: argparse.Namespace) -> int:
@@ -423,19 +407,11 @@ def run_remove_members(options: argparse.Namespace) -> int:
         chosen = [each for each in there if options.all or named & {each.member_id, each.instance_id}]
         if options.execute:
             admin.remove_members(options.group, None if options.all else options.members, reason=options.reason)
-        elif named - {name for each in chosen for name in (each.member_id, each.instance_id)}:
-            missing = min(named - {name for each in chosen for name in (each.member_id, each.instance_id) if name})
-            raise ConfigError(f"group {options.group} has no member {missing}; kohort group describe shows them")
-    if options.json:
-        print_json(
-            {"group": options.group, "executed": options.execute, "members": [each.member_id for each in chosen]}
-        )
-        return 0
+        elif missing := named - {name for each in chosen for name in (each.member_id, each.instance_id)}:
+            raise ConfigError(f"group {options.group} has no member {min(missing)}; kohort group describe shows them")
+    value = {"group": options.group, "executed": options.execute, "members": [each.member_id for each in chosen]}
     rows = [(each.member_id, each.instance_id, each.client_id, each.client_host) for each in chosen]
-    print_table(("MEMBER", "INSTANCE", "CLIENT", "HOST"), rows, empty="no members")
-    if chosen and not options.execute:
-        complain(NOTHING_CHANGED)
-    return 0
+    return show_plan(options, value, ("MEMBER", "INSTANCE", "CLIENT", "HOST"), rows, empty="no members")
 
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:
@@ -445,7 +421,7 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
         ConfigError: what is wrong, and in which line.
         OSError: it cannot be opened.
     """
-    name, data = input_name(path), read_input(path, _MOST_BYTES)
+    name, data = arguments.input_name(path), arguments.read_input(path, _MOST_BYTES)
     found: dict[TopicPartition, int] = {}
     for number, row in enumerate(csv.reader(data.decode("utf-8-sig", errors="replace").splitlines()), 1):
         words = [word.strip() for word in row]
@@ -460,20 +436,3 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
     if not found:
         raise ConfigError(f"{name} has no line of topic,partition,offset")
     return found
-
-
-def _is_there(admin: Any, group: str) -> bool:
-    return any(row.group_id == group for row in admin.list_groups())
-
-
-def _covers(topic: str, numbers: tuple[int, ...], partition: TopicPartition) -> bool:
-    return topic == partition.topic and (not numbers or partition.partition in numbers)
-
-
-def _chosen(topics: list[tuple[str, tuple[int, ...]]] | None) -> list[str | TopicPartition] | None:
-    if topics is None:
-        return None
-    chosen: list[str | TopicPartition] = []
-    for topic, numbers in topics:
-        chosen += [TopicPartition(topic, number) for number in numbers] if numbers else [topic]
-    return chosen

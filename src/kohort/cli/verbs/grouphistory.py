@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -136,6 +137,8 @@ def _cause(event: HistoryEvent) -> str:
 # `coordinator/events/` writes the rows. A row of a kind that has no sentence here is told whole, in its own words.
 Details = Mapping[str, str]
 
+#: Details that name partitions.
+_OF_PARTITIONS: Final = ("partitions", "released", "held")
 #: The coordinator's answer to a classic heartbeat while its group rebalances.
 REBALANCING: Final = "REBALANCE_IN_PROGRESS"
 #: Classic requests whose rows are told with what came of them, as these rows of the same input say it.
@@ -173,7 +176,10 @@ def sentence(event: HistoryEvent, names: MemberNames) -> str:
         name: names.within(text) if name in ("why", "reason", "from") else text for name, text in event.details.items()
     }
     tell = _SENTENCES.get(event.event)
-    if tell is not None:
+    if isinstance(tell, str):
+        shown = {name: _partitions(text) if name in _OF_PARTITIONS else text for name, text in details.items()}
+        said = tell.format_map(defaultdict(str, shown, who=who))
+    elif tell is not None:
         said = tell(who, details)
     elif event.kind == "stimulus":
         said = f"{who or 'a client'} asked: {_words(event.event)}{_rest(details)}"
@@ -201,6 +207,10 @@ def _why(details: Details, name: str = "why") -> str:
     return f": {details[name]}" if details.get(name) else ""
 
 
+def _span(details: Details, name: str) -> str:
+    return show_duration(int(details[name]))
+
+
 def _partitions(text: str) -> str:
     """Shorten `orders-0 orders-1 and 3 more` to `orders:0-1 and 3 more`."""
     named, more = read_partitions(text)
@@ -210,7 +220,7 @@ def _partitions(text: str) -> str:
 def _heartbeat(who: str, details: Details) -> str:
     epoch = details.get("member_epoch", "")
     if details.get("answer") == "held":
-        held = f" after {show_duration(int(details['held_ms']))}" if "held_ms" in details else ""
+        held = f" after {_span(details, 'held_ms')}" if "held_ms" in details else ""
         return f"the held heartbeat of {who} is answered{held}, epoch {epoch}"
     leaving = {"-1": "says that it leaves", "-2": "says that it leaves for a while", "0": "asks to join"}
     return f"{who} {leaving.get(epoch, f'sends a heartbeat at epoch {epoch}')}"
@@ -260,14 +270,6 @@ def _away(who: str, details: Details) -> str:
     return f"{who} is away for a while{held}{released}"
 
 
-def _offline(who: str, details: Details) -> str:
-    return f"{who} is offline, last heard of {show_duration(int(details['silent_ms']))} ago"
-
-
-def _back(who: str, details: Details) -> str:
-    return f"{who} is back after {show_duration(int(details['away_ms']))}"
-
-
 def _refused(who: str, details: Details) -> str:
     asker = f" of {who}" if who else ""
     if details.get("error") == REBALANCING and details.get("api") == "Heartbeat":
@@ -290,7 +292,7 @@ def _target(_: str, details: Details) -> str:
 
 
 def _at_rest(_: str, details: Details) -> str:
-    took = f", after {show_duration(int(details['took_ms']))}" if "took_ms" in details else ""
+    took = f", after {_span(details, 'took_ms')}" if "took_ms" in details else ""
     if "epoch" in details:
         return f"at rest: every member has its assignment of epoch {details['epoch']}{took}"
     state, generation = details.get("state", ""), details.get("generation", "")
@@ -310,10 +312,6 @@ def _waiting(_: str, details: Details) -> str:
     return f"{_partitions(details.get('partitions', ''))} stay where they are until their turn comes{pace}"
 
 
-def _moved(who: str, details: Details) -> str:
-    return f"{_partitions(details.get('partitions', ''))} moved to {who} from {details.get('from', '')}"
-
-
 def _read(who: str, details: Details) -> str:
     most = "at most " if details.get("at_most") else ""
     unread = show_duration(int(details.get("unread_ms", 0)))
@@ -324,23 +322,21 @@ def _read(who: str, details: Details) -> str:
 
 
 def _removed(who: str, details: Details) -> str:
-    said = f"{who} is no member any more{_why(details, 'reason')}"
-    if "silent_ms" in details:
-        said += f", {show_duration(int(details['silent_ms']))} after the last sign of it"
-    if "disconnected_ms" in details:
-        said += f", {show_duration(int(details['disconnected_ms']))} after the end of its connection"
-    return said
+    since = {"silent_ms": "the last sign of it", "disconnected_ms": "the end of its connection"}
+    spans = [f", {_span(details, name)} after {what}" for name, what in since.items() if name in details]
+    return f"{who} is no member any more{_why(details, 'reason')}{''.join(spans)}"
 
 
-#: Event -> its sentence, from the member's name and the details.
-_SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
+#: Event -> its sentence: text with the member's name (`who`) and the details, or a function of both. A detail that a
+#: row does not have is empty in a text, and partitions are shortened.
+_SENTENCES: Final[dict[str, str | Callable[[str, Details], str]]] = {
     "ConsumerGroupHeartbeat": _heartbeat,
-    "Heartbeat": lambda who, _: f"{who} sends a heartbeat",
+    "Heartbeat": "{who} sends a heartbeat",
     "JoinGroup": lambda who, details: f"{who or 'a new member'} asks to join{_why(details, 'reason')}",
-    "SyncGroup": lambda who, _: f"{who} asks for its part",
+    "SyncGroup": "{who} asks for its part",
     "LeaveGroup": _leave,
     "MemberDisconnected": lambda who, _: f"{who or 'a member'}'s connection broke",
-    "TopicsChanged": lambda *_: "topics changed",
+    "TopicsChanged": "topics changed",
     "TargetComputed": lambda _, details: f"the assignor {details.get('outcome', 'answered')}",
     "deadline_passed": _deadline,
     "refused": _refused,
@@ -351,22 +347,22 @@ _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
     "moves_begun": lambda _, details: (
         f"{_partitions(details.get('partitions', ''))} may move now, {details.get('left', '0')} still wait"
     ),
-    "partitions_moved": _moved,
+    "partitions_moved": "{partitions} moved to {who} from {from}",
     "partitions_read": _read,
-    "meanwhile": lambda who, details: f"{who} is waited for, and goes on with {details.get('did', '')}",
+    "meanwhile": "{who} is waited for, and goes on with {did}",
     "assignor_asked": lambda who, details: f"{who or 'an assignor'} is asked to compute: {_pairs(details)}",
     "assignor_failed": lambda who, details: (
         f"assignor {details.get('assignor', '')} of {who}{_why(details)}"
         if who
         else f"assignor {details.get('assignor', '')} failed, {details.get('failures', '1')} in a row{_why(details)}"
     ),
-    "PrepareAssignment": lambda who, _: f"{who} asks what to compute",
-    "InstallAssignment": lambda who, _: f"{who} has computed the assignment",
+    "PrepareAssignment": "{who} asks what to compute",
+    "InstallAssignment": "{who} has computed the assignment",
     "rebalance_began": lambda _, details: f"a rebalance begins{_why(details, 'trigger')}{_why(details)}",
     "generation_began": lambda who, details: (
         f"generation {details.get('generation', '')} begins, led by {who}, assignor {details.get('protocol', '-')}"
     ),
-    "member_id_required": lambda who, _: f"{who} is given its member id and has to come again with it",
+    "member_id_required": "{who} is given its member id and has to come again with it",
     "member_joined": _joined("joined"),
     "member_rejoined": _joined("rejoined"),
     "member_kept": _joined("stays a member"),
@@ -374,32 +370,28 @@ _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
     "subscription_changed": lambda who, details: f"{who} subscribed anew{_wishes(details)}",
     "member_removed": _removed,
     "member_away": _away,
-    "member_offline": _offline,
-    "member_back": _back,
-    "member_replaced": lambda who, _: f"{who} is another process now, under the same instance id",
+    "member_offline": lambda who, details: f"{who} is offline, last heard of {_span(details, 'silent_ms')} ago",
+    "member_back": lambda who, details: f"{who} is back after {_span(details, 'away_ms')}",
+    "member_replaced": "{who} is another process now, under the same instance id",
     "assignment_changed": _assignment,
-    "assignment_released": lambda who, details: f"{who} gave up {_partitions(details.get('released', ''))}",
+    "assignment_released": "{who} gave up {released}",
     "group_at_rest": _at_rest,
-    "member_found": lambda who, details: (
-        f"found after the crash: {who}, epoch {details.get('epoch', '')}, with {_partitions(details.get('held', ''))}"
-    ),
-    "group_found": lambda _, details: (
-        f"found after the crash: epoch {details.get('epoch', '')}, members: {details.get('members', '')}"
-    ),
+    "member_found": "found after the crash: {who}, epoch {epoch}, with {held}",
+    "group_found": "found after the crash: epoch {epoch}, members: {members}",
     "share_short": lambda who, details: (
         f"{who} gets no more than {details.get('has', '0')}: {details.get('because', '')}"
     ),
     "window_opened": lambda _, details: (
         f"new members of the static group wait until {show_clock(int(details.get('ends_ms', 0)))}"
     ),
-    "window_closed": lambda *_: "new members of the static group wait no longer",
+    "window_closed": "new members of the static group wait no longer",
     "broker_started": _started,
-    "broker_stopped": lambda *_: "the broker stopped",
-    "journal_gap": lambda _, details: f"{details.get('rows', '')} rows could not be written and are not here",
-    "group_forgotten": lambda *_: "the group is gone",
-    "group_converted": lambda _, details: f"the group speaks the {details.get('to', '')} protocol from now on",
-    "connection_lost": lambda who, _: f"{who} lost its connection",
-    "connection_back": lambda who, _: f"{who} is connected again",
-    "configs_changed": lambda _, details: f"configs changed: {', '.join(f'{k}={v}' for k, v in details.items())}",
+    "broker_stopped": "the broker stopped",
+    "journal_gap": "{rows} rows could not be written and are not here",
+    "group_forgotten": "the group is gone",
+    "group_converted": "the group speaks the {to} protocol from now on",
+    "connection_lost": "{who} lost its connection",
+    "connection_back": "{who} is connected again",
+    "configs_changed": lambda _, details: f"configs changed: {', '.join(map('='.join, details.items()))}",
     "offsets_forgotten": lambda _, details: f"offsets of {details.get('partitions', '')} partitions forgotten",
 }

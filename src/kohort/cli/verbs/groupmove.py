@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.bootstrap import open_admin
-from kohort.cli.output import print_json, print_table
+from kohort.cli.output import print_json, print_table, show
 from kohort.cli.verbs.why import read_partition
 from kohort.errors import ConfigError, KohortError
 from kohort.ids import TopicPartition
@@ -81,7 +81,11 @@ def add_move(actions: Any) -> Any:
 def run_move(options: argparse.Namespace) -> int:
     """Look at everything, then set configs, submit moves and wait for them."""
     _check_together(options)
-    asked = _asked_for(options)
+    asked = dict.fromkeys(options.partitions, options.to)
+    if options.schedule is not None:
+        from kohort.cli.verbs.schedules import read_schedule
+
+        asked = read_schedule(options.schedule)
     configs = {CONFIGS[name]: value for name in CONFIGS if (value := getattr(options, name)) is not None}
     with open_admin(options) as admin:
         group = _described(admin, options.group)
@@ -170,14 +174,6 @@ def _check_together(options: argparse.Namespace) -> None:
         raise ConfigError("nothing was asked for: name partitions and --to, a --schedule, --list or a --pace")
 
 
-def _asked_for(options: argparse.Namespace) -> Mapping[TopicPartition, str]:
-    if options.schedule is not None:
-        from kohort.cli.verbs.schedules import read_schedule
-
-        return read_schedule(options.schedule)
-    return dict.fromkeys(options.partitions, options.to)
-
-
 def _described(admin: Admin, name: str) -> GroupDescription:
     group = admin.describe_group(name)
     if group.group_type != "consumer":
@@ -209,14 +205,9 @@ def _show(
     owners = {partition: member.member_id for member in group.members for partition in member.assignment}
     ids = {TopicPartition(move.topic, move.partition): move.move_id for move in taken}
     if options.json:
+        names = ("topic", "partition", "from_member_id", "to_member_id", "move_id")
         rows = [
-            {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "from_member_id": owners.get(partition),
-                "to_member_id": to,
-                "move_id": ids.get(partition) or None,
-            }
+            dict(zip(names, (*partition, owners.get(partition), to, ids.get(partition) or None), strict=True))
             for partition, to in planned.items()
         ]
         done = {"is_dry_run": options.dry_run, "is_confirmed": options.wait, "configs": configs, "moves": rows}
@@ -234,9 +225,6 @@ def _show(
 
 
 def _show_list(options: argparse.Namespace, moves: Sequence[GroupMove]) -> None:
-    if options.json:
-        print_json(moves)
-        return
     ended = [move for move in moves if not move.is_open]
     rows = [
         (
@@ -253,7 +241,7 @@ def _show_list(options: argparse.Namespace, moves: Sequence[GroupMove]) -> None:
         for move in (*(move for move in moves if move.is_open), *ended[:_ENDED])
     ]
     columns = ("PARTITION", "FROM", "TO", "PHASE", "SUBMITTED", "TOOK", "CAUSE")
-    print_table(columns, rows, empty="no partition is on its way, and none was")
+    show(options, moves, columns, rows, empty="no partition is on its way, and none was")
 
 
 def _seconds(text: str) -> float:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.arguments import parse_offset
 from kohort.cli.main import add_execute, add_json
-from kohort.cli.output import NOTHING_CHANGED, complain, plain, print_json, print_table, text
+from kohort.cli.output import NOTHING_CHANGED, complain, plain, print_json, print_table, show, text
 from kohort.errors import ConfigError, CorruptRecordError, StorageError
 from kohort.ids import OFFSETS_TOPIC, format_topic_id
 
@@ -58,21 +58,15 @@ def run_check(options: argparse.Namespace) -> int:
 
     _, found = read_directory(DiskFileSystem(reads_only=True), options.directory)
     damages = [damage for each in found for damage in each.damages]
-    if options.json:
-        print_json({"partitions": found, "is_damaged": any(each.is_damaged for each in found)})
-        return 1 if damages else 0
-    numbers = attrgetter("topic", "partition", "files", "bytes", "batches", "records", "begin", "end")
-    columns = ("TOPIC", "PARTITION", "FILES", "BYTES", "BATCHES", "RECORDS", "BEGIN", "END", "DAMAGED")
-    print_table(columns, [(*numbers(each), _told(each)) for each in found], empty="no partitions")
-    for damage in damages:
+    value = {"partitions": found, "is_damaged": any(each.is_damaged for each in found)}
+    names = ("topic", "partition", "files", "bytes", "batches", "records", "begin", "end")
+    rows = [
+        (*attrgetter(*names)(each), "yes" if each.is_damaged else "indexes" if each.damages else "no") for each in found
+    ]
+    show(options, value, [*map(str.upper, names), "DAMAGED"], rows, empty="no partitions")
+    for damage in () if options.json else damages:
         complain(damage)
     return 1 if damages else 0
-
-
-def _told(content: PartitionContent) -> str:
-    if content.is_damaged:
-        return "yes"
-    return "indexes" if content.damages else "no"
 
 
 def read_directory(fs: FileSystem, name: str) -> tuple[str, list[PartitionContent]]:
@@ -89,16 +83,18 @@ def read_directory(fs: FileSystem, name: str) -> tuple[str, list[PartitionConten
 
 def _with_progress(partitions: Iterator[PartitionContent]) -> Iterator[PartitionContent]:
     """Pass partitions on, and show the progress on a terminal."""
-    is_told = sys.stderr.isatty()
-    count = size_bytes = 0
-    for each in partitions:
-        count += 1
+    size_bytes = 0
+    for count, each in enumerate(partitions, 1):
         size_bytes += each.bytes
-        if is_told:
-            sys.stderr.write(f"\r{count} partitions, {size_bytes / 1_000_000:,.0f} MB read")
+        _show_progress(f"{count} partitions, {size_bytes / 1_000_000:,.0f} MB read")
         yield each
-    if is_told and count:
-        sys.stderr.write("\r\x1b[K")
+    _show_progress()
+
+
+def _show_progress(words: str = "") -> None:
+    """Show words on a terminal in place of the last ones; without any clear them."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{words}" if words else "\r\x1b[K")
 
 
 _ID_BYTES: Final = 16
@@ -123,35 +119,33 @@ def add_dump(actions: Any) -> Any:
 
 def run_dump(options: argparse.Namespace) -> int:
     """Print a line or a JSON document for each batch, in order."""
+    from kohort.storage.data_directory import broker_on
     from kohort.storage.files.fs import DiskFileSystem
     from kohort.storage.tools.inspection import Damage
 
     fs = DiskFileSystem(reads_only=True)
     path = options.path.rstrip("/") or "/"
     folder = path.rpartition("/")[0] or "." if path.endswith(".log") else path
-    _refuse_while_held(fs, folder)
+    directory = folder.rpartition("/")[0] or "."
+    holder = broker_on(fs, directory)
+    if holder is not None:
+        raise StorageError(f"a broker{holder} works on {directory}; stop it first, or read with kohort tail")
     decode_groups = not options.raw and (folder.rpartition("/")[2]).startswith(f"{OFFSETS_TOPIC}-")
     left = options.count or -1
     is_damaged = False
     for each in _batches(fs, path):
         if isinstance(each, Damage):
             is_damaged = True
-            _tell_damage(each, as_json=options.json)
+            if options.json:
+                print_json({"damage": each})
+            else:
+                print(f"DAMAGED {each}")
         elif each.header.last_offset >= options.start:
             _tell_batch(each, options, decode_groups=decode_groups)
             left -= 1
             if left == 0:
                 break
     return 1 if is_damaged else 0
-
-
-def _refuse_while_held(fs: FileSystem, folder: str) -> None:
-    from kohort.storage.data_directory import broker_on
-
-    directory = folder.rpartition("/")[0] or "."
-    holder = broker_on(fs, directory)
-    if holder is not None:
-        raise StorageError(f"a broker{holder} works on {directory}; stop it first, or read with kohort tail")
 
 
 def _batches(fs: FileSystem, path: str) -> Iterator[FoundBatch | Damage]:
@@ -168,13 +162,6 @@ def _batches(fs: FileSystem, path: str) -> Iterator[FoundBatch | Damage]:
     for each in names:
         # Compaction leaves gaps, and what a file says is shown whatever it is: only damage is noticed.
         yield from walk_segment(fs, f"{folder or '.'}/{each}", segment_base(each) or 0)
-
-
-def _tell_damage(damage: Damage, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"damage": damage})
-    else:
-        print(f"DAMAGED {damage}")
 
 
 def _tell_batch(batch: FoundBatch, options: argparse.Namespace, *, decode_groups: bool) -> None:
@@ -281,7 +268,6 @@ def add_repair(actions: Any) -> Any:
 
 def run_repair(options: argparse.Namespace) -> int:
     """Print a row for each damage; return 1 if only a backup or another disk helps."""
-
     from kohort.storage.files.fs import DiskFileSystem
     from kohort.storage.tools.repair import Remedy, plan_repair, repair
 
@@ -307,10 +293,9 @@ def run_repair(options: argparse.Namespace) -> int:
         ]
         print_json({"executed": is_done or bool(made), "catalog": made, "steps": rows})
     else:
-        cells = [
-            (each.topic, each.partition, each.damage.offset, each.damage.bytes, each.remedy.value) for each in steps
-        ]
-        print_table(("TOPIC", "PARTITION", "OFFSET", "BYTES", "REMEDY"), cells, empty="nothing is damaged")
+        values = attrgetter("topic", "partition", "damage.offset", "damage.bytes", "remedy.value")
+        columns = ("TOPIC", "PARTITION", "OFFSET", "BYTES", "REMEDY")
+        print_table(columns, map(values, steps), empty="nothing is damaged")
         for each in steps if is_hopeless else ():
             if each.remedy is Remedy.RESTORE:
                 complain(each.damage)
@@ -340,7 +325,13 @@ def _make_catalog(options: argparse.Namespace) -> list[dict[str, object]]:
     topics = sorted(catalog.topics.values(), key=lambda entry: entry.name)
     if not options.json:
         cells = [
-            (each.name, each.partition_count, format_topic_id(each.topic_id), _shown(each.configs)) for each in topics
+            (
+                each.name,
+                each.partition_count,
+                format_topic_id(each.topic_id),
+                " ".join(map("=".join, each.configs.items())),
+            )
+            for each in topics
         ]
         print_table(("TOPIC", "PARTITIONS", "ID", "CONFIGS"), cells, empty="no topics")
         complain(f"{directory}/{CATALOG_NAME} {'was' if options.execute else 'is'} missing: {_CONFIGS_LOST}")
@@ -353,10 +344,6 @@ def _make_catalog(options: argparse.Namespace) -> list[dict[str, object]]:
         }
         for entry in topics
     ]
-
-
-def _shown(configs: Mapping[str, str]) -> str:
-    return " ".join(f"{name}={value}" for name, value in configs.items())
 
 
 #: Of partitions with transactions, and of groups in one of them, so many are named in a line.
@@ -409,10 +396,17 @@ def run_import(options: argparse.Namespace) -> int:
     endings = list(_endings(reader, survey))
     if endings and not options.end_transactions:
         raise StorageError(_refusal(endings))
-    progress = _Progress(sum(topic.bytes for topic in survey.topics.values()))
+    total_bytes = sum(topic.bytes for topic in survey.topics.values())
+    copied_bytes = 0
+
+    def on_copied(count_bytes: int) -> None:
+        nonlocal copied_bytes
+        copied_bytes += count_bytes
+        _show_progress(f"{copied_bytes / 1_000_000:,.0f} of {total_bytes / 1_000_000:,.0f} MB copied")
+
     directory = options.into.rstrip("/") or "/"
-    take_over(fs, survey, directory, source_fs=reader, configs=configs, on_copied=progress.add)
-    progress.end()
+    take_over(fs, survey, directory, source_fs=reader, configs=configs, on_copied=on_copied)
+    _show_progress()
     _check(fs, directory)
     _tell(options, survey, endings)
     return 0
@@ -518,15 +512,12 @@ def _check(fs: FileSystem, directory: str) -> None:
 
 def _tell(options: argparse.Namespace, survey: Survey, endings: Sequence[Ending]) -> None:
     topics = sorted(survey.topics.values(), key=lambda topic: topic.name)
-    if options.json:
-        names = ("name", "bytes", "records", "damages")
-        rows: list[dict[str, Any]] = [{name: getattr(topic, name) for name in names} for topic in topics]
-        for row, topic in zip(rows, topics, strict=True):
-            row["partitions"] = len(topic.folders)
-        print_json({"topics": rows, "left": survey.left, "transactions": endings})
-    else:
-        cells = [(topic.name, len(topic.folders), topic.bytes, topic.records) for topic in topics]
-        print_table(("TOPIC", "PARTITIONS", "BYTES", "RECORDS"), cells, empty="no topics")
+    names = ("name", "bytes", "records", "damages")
+    rows = [{**{name: getattr(topic, name) for name in names}, "partitions": len(topic.folders)} for topic in topics]
+    cells = [(topic.name, len(topic.folders), topic.bytes, topic.records) for topic in topics]
+    value = {"topics": rows, "left": survey.left, "transactions": endings}
+    show(options, value, ("TOPIC", "PARTITIONS", "BYTES", "RECORDS"), cells, empty="no topics")
+    if not options.json:
         if survey.left:
             complain(f"left where they are: {', '.join(sorted(survey.left))}")
         for each in endings:
@@ -539,24 +530,3 @@ def _outcome(ending: Ending) -> str:
     committed = ending.committed_transactions
     but = f", but for {_counted(committed, 'open one')} that the coordinator had decided to commit" if committed else ""
     return f"{ending}: {word}{but}"
-
-
-class _Progress:
-    """The progress of a copy, shown on a terminal."""
-
-    def __init__(self, total_bytes: int) -> None:
-        self._total_bytes = total_bytes
-        self._copied_bytes = 0
-        self._is_told = sys.stderr.isatty()
-
-    def add(self, count_bytes: int) -> None:
-        """Add copied bytes to the progress."""
-        self._copied_bytes += count_bytes
-        if self._is_told:
-            done, total = self._copied_bytes / 1_000_000, self._total_bytes / 1_000_000
-            sys.stderr.write(f"\r{done:,.0f} of {total:,.0f} MB copied")
-
-    def end(self) -> None:
-        """Clear the line of the progress."""
-        if self._is_told:
-            sys.stderr.write("\r\x1b[K")

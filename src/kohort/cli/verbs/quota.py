@@ -11,7 +11,7 @@ from typing import Any, Final
 from kohort.cli.arguments import parse_pairs
 from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common
-from kohort.cli.output import print_json, print_table
+from kohort.cli.output import print_json, show
 from kohort.errors import ConfigError
 
 _KINDS: Final = ("user", "client-id", "ip")
@@ -61,12 +61,8 @@ def run_list(options: argparse.Namespace) -> int:
 
     with open_admin(options) as admin:
         found = admin.describe_client_quotas(_entity(options))
-    if options.json:
-        print_json(found)
-        return 0
     rows = [(show_entity(row.entity), key, _show(limit)) for row in found for key, limit in row.values.items()]
-    print_table(("OF", "LIMIT", "VALUE"), rows, empty="no limits")
-    return 0
+    return show(options, found, ("OF", "LIMIT", "VALUE"), rows, empty="no limits")
 
 
 def run_set(options: argparse.Namespace) -> int:

@@ -137,15 +137,8 @@ class Lines:
     def _send(self, line: bytes) -> None:
         key, value = (self._key, line) if self._separator is None else split_line(line, self._separator)
         is_null = self._options.tombstone and not value
-        self._pending.append(
-            self._producer.send(
-                self._options.topic,
-                None if is_null else value,
-                key,
-                partition=self._options.partition,
-                headers=self._options.header,
-            )
-        )
+        where = {"partition": self._options.partition, "headers": self._options.header}
+        self._pending.append(self._producer.send(self._options.topic, None if is_null else value, key, **where))
 
     def _settle(self, *, down_to: int = 0) -> None:
         """Wait for answers, the oldest first, until so many are missing; the error of a record is that of all."""

@@ -7,22 +7,15 @@ Source: kafka-topics, kafka-get-offsets (`--time`), kafka-delete-records.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.cli.arguments import (
-    parse_brokers,
-    parse_datetime,
-    parse_duration,
-    parse_offset,
-    parse_pairs,
-    parse_time,
-    parse_topic,
-)
+from kohort.cli import arguments
 from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common, add_execute
-from kohort.cli.output import complain, print_json, print_table
+from kohort.cli.output import complain, print_json, print_table, show
 from kohort.errors import PartlyDoneError
 from kohort.ids import TopicPartition
 
@@ -73,7 +66,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_assign(parser: Any, text: str) -> None:
-    parser.add_argument("--assign", type=parse_brokers, metavar="BROKERS", help=text)
+    parser.add_argument("--assign", type=arguments.parse_brokers, metavar="BROKERS", help=text)
     parser.add_argument("--validate-only", action="store_true", help="only say whether it could be done")
 
 
@@ -81,7 +74,7 @@ def run_create(options: argparse.Namespace) -> int:
     """Create topics; those created are printed also if others could not be."""
     from kohort import NewTopic
 
-    configs = parse_pairs(options.config, option="--config")
+    configs = arguments.parse_pairs(options.config, option="--config")
     wanted = [
         NewTopic(name, options.partitions, options.replication_factor, options.assign, configs)
         for name in options.topics
@@ -112,14 +105,9 @@ def run_list(options: argparse.Namespace) -> int:
     with open_admin(options) as admin:
         topics = [topic for topic in admin.list_topics() if options.internal or not topic.is_internal]
     topics.sort(key=lambda topic: topic.name)
-    if options.json:
-        print_json(topics)
-    else:
-        rows = [(topic.name, topic.partition_count, topic.topic_id) for topic in topics]
-        print_table(
-            ("TOPIC", "PARTITIONS", "ID"), rows, empty="no topics yet; create one with: kohort topic create NAME"
-        )
-    return 0
+    rows = [(topic.name, topic.partition_count, topic.topic_id) for topic in topics]
+    empty = "no topics yet; create one with: kohort topic create NAME"
+    return show(options, topics, ("TOPIC", "PARTITIONS", "ID"), rows, empty=empty)
 
 
 def run_describe(options: argparse.Namespace) -> int:
@@ -137,17 +125,8 @@ def run_describe(options: argparse.Namespace) -> int:
         print(f"{topic.name}  id {topic.topic_id}" + (f"  {configs}" if configs else ""))
         if topic.loss_window is not None:
             print(topic.loss_window.told(topic.copies))
-        rows = [
-            (
-                row.partition,
-                row.leader,
-                row.leader_epoch,
-                row.begin_offset,
-                row.end_offset,
-                row.end_offset - row.begin_offset,
-            )
-            for row in topic.partitions
-        ]
+        numbers = attrgetter("partition", "leader", "leader_epoch", "begin_offset", "end_offset")
+        rows = [(*numbers(row), row.end_offset - row.begin_offset) for row in topic.partitions]
         print_table(("PARTITION", "LEADER", "EPOCH", "BEGIN", "END", "RECORDS"), rows, empty="no partitions")
     return 0
 
@@ -209,7 +188,7 @@ _HINT: Final = "nothing is deleted yet: --execute does it, and it cannot be undo
 def add_offsets(actions: Any) -> Any:
     """Add `offsets` to the actions of `kohort topic`; its parser."""
     offsets = actions.add_parser("offsets", help="offsets of topics at a time or at either end", run=run_offsets)
-    offsets.add_argument("topics", metavar="TOPIC", nargs="+", type=parse_topic, help="orders, or orders:0,2")
+    offsets.add_argument("topics", metavar="TOPIC", nargs="+", type=arguments.parse_topic, help="orders, or orders:0,2")
     offsets.add_argument(
         "--at",
         type=_at,
@@ -230,14 +209,22 @@ def add_delete_records(actions: Any) -> Any:
         "offset that a partition does not have becomes the nearest that it has.",
         run=run_delete_records,
     )
-    delete.add_argument("topics", metavar="TOPIC", nargs="+", type=parse_topic, help="orders, or orders:0,2")
+    delete.add_argument("topics", metavar="TOPIC", nargs="+", type=arguments.parse_topic, help="orders, or orders:0,2")
     before = delete.add_mutually_exclusive_group(required=True)
-    before.add_argument("--before-offset", type=parse_offset, metavar="N", help="records below the offset N")
+    before.add_argument("--before-offset", type=arguments.parse_offset, metavar="N", help="records below the offset N")
     before.add_argument(
-        "--before-datetime", dest="before", type=parse_datetime, metavar="TIME", help="older than 2026-01-31T12:00Z"
+        "--before-datetime",
+        dest="before",
+        type=arguments.parse_datetime,
+        metavar="TIME",
+        help="older than 2026-01-31T12:00Z",
     )
     before.add_argument(
-        "--older-than", dest="before", type=parse_duration, metavar="SPAN", help="older than so long: 2h, 7d, PT30M"
+        "--older-than",
+        dest="before",
+        type=arguments.parse_duration,
+        metavar="SPAN",
+        help="older than so long: 2h, 7d, PT30M",
     )
     before.add_argument("--all", dest="before", action="store_const", const="latest", help="all that are there")
     add_execute(delete, done="deleted")
@@ -248,21 +235,17 @@ def add_delete_records(actions: Any) -> Any:
 def run_offsets(options: argparse.Namespace) -> int:
     """Print a row for each partition."""
     with open_admin(options) as admin:
-        found = admin.list_offsets(_places(options.topics), options.at)
+        found = admin.list_offsets(arguments.flat_topics(options.topics), options.at)
     rows = [(each.topic, each.partition, row.offset, row.timestamp) for each, row in sorted(found.items())]
-    if options.json:
-        names = ("topic", "partition", "offset", "timestamp")
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
-        return 0
+    value = [dict(zip(("topic", "partition", "offset", "timestamp"), row, strict=True)) for row in rows]
     table = [(*row[:3], None if row[3] is None else _shown(row[3])) for row in rows]
-    print_table(("TOPIC", "PARTITION", "OFFSET", "TIME"), table, empty="no partitions")
-    return 0
+    return show(options, value, ("TOPIC", "PARTITION", "OFFSET", "TIME"), table, empty="no partitions")
 
 
 def run_delete_records(options: argparse.Namespace) -> int:
     """Show the records to be deleted, and delete them with `--execute`."""
     with open_admin(options) as admin:
-        places = _places(options.topics)
+        places = arguments.flat_topics(options.topics)
         begins = {each: row.offset or 0 for each, row in admin.list_offsets(places, "earliest").items()}
         ends = {each: row.offset or 0 for each, row in admin.list_offsets([*begins]).items()}
         wanted: dict[TopicPartition, int | None] = dict.fromkeys(begins, options.before_offset)
@@ -275,36 +258,16 @@ def run_delete_records(options: argparse.Namespace) -> int:
             cuts[each] = end if cut is None else min(max(cut, begins[each]), end)
         if options.execute:
             admin.delete_records({each: cut for each, cut in cuts.items() if cut > begins[each]})
-        _tell_cuts(options, begins, cuts, ends)
-        if not options.execute and not options.json:
-            complain(_HINT)
-    return 0
-
-
-def _tell_cuts(
-    options: argparse.Namespace,
-    begins: dict[TopicPartition, int],
-    cuts: dict[TopicPartition, int],
-    ends: dict[TopicPartition, int],
-) -> None:
     rows = [
         (each.topic, each.partition, begins[each], cut, ends[each], cut - begins[each])
         for each, cut in sorted(cuts.items())
     ]
-    if options.json:
-        names = ("topic", "partition", "begin", "new_begin", "end", "records")
-        partitions = [dict(zip(names, row, strict=True)) for row in rows]
-        print_json({"executed": options.execute, "partitions": partitions})
-    else:
-        print_table(("TOPIC", "PARTITION", "BEGIN", "NEW", "END", "RECORDS"), rows, empty="no partitions")
-
-
-def _places(topics: Sequence[tuple[str, tuple[int, ...]]]) -> list[str | TopicPartition]:
-    return [
-        each
-        for topic, numbers in topics
-        for each in ([TopicPartition(topic, number) for number in numbers] if numbers else [topic])
-    ]
+    names = ("topic", "partition", "begin", "new_begin", "end", "records")
+    value = {"executed": options.execute, "partitions": [dict(zip(names, row, strict=True)) for row in rows]}
+    show(options, value, ("TOPIC", "PARTITION", "BEGIN", "NEW", "END", "RECORDS"), rows, empty="no partitions")
+    if not options.execute and not options.json:
+        complain(_HINT)
+    return 0
 
 
 def _at(text: str) -> OffsetAt:
@@ -314,8 +277,8 @@ def _at(text: str) -> OffsetAt:
         if word == text:
             return word
     if text.isdecimal():
-        return parse_offset(text)
-    if (time := parse_time(text)) is not None:
+        return arguments.parse_offset(text)
+    if (time := arguments.parse_time(text)) is not None:
         return time
     raise argparse.ArgumentTypeError(f"{text!r} is no time: {', '.join(WORDS)}, 2h and 2026-01-31T12:00Z are")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common, add_execute
-from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
+from kohort.cli.output import show, show_plan
 from kohort.cli.verbs.why import read_partition
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
@@ -20,6 +20,9 @@ from kohort.journal.words import show_partitions
 
 if TYPE_CHECKING:
     from kohort.client.admin.results.transactions import ProducerDescription
+
+_COLUMNS: Final = ("ID", "STATE", "PRODUCER", "EPOCH", "PARTITIONS")
+_PRODUCER_COLUMNS: Final = ("TOPIC", "PARTITION", "PRODUCER", "EPOCH", "BEGINS AT")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -58,20 +61,15 @@ def run_list(options: argparse.Namespace) -> int:
     """Print the transactions by transactional id."""
     with open_admin(options) as admin:
         found = admin.list_transactions(options.state, running_longer_than_ms=options.longer_than)
-    if options.json:
-        print_json(found)
-    else:
-        rows = [(row.transactional_id, row.producer_id, row.state) for row in found]
-        print_table(("ID", "PRODUCER", "STATE"), rows, empty="no transactions")
-    return 0
+    rows = [(row.transactional_id, row.producer_id, row.state) for row in found]
+    return show(options, found, ("ID", "PRODUCER", "STATE"), rows, empty="no transactions")
 
 
 def run_describe(options: argparse.Namespace) -> int:
     """Print the transactions in the order asked."""
     with open_admin(options) as admin:
         found = admin.describe_transactions(options.ids)
-    _show(options, found)
-    return 0
+    return show(options, found, _COLUMNS, _rows(found), empty="no transactions")
 
 
 def run_fence(options: argparse.Namespace) -> int:
@@ -80,21 +78,14 @@ def run_fence(options: argparse.Namespace) -> int:
         found = admin.describe_transactions(options.ids)
         if options.execute:
             admin.fence_producers(options.ids)
-    _show(options, found)
-    if not options.execute and not options.json:
-        complain(NOTHING_CHANGED)
-    return 0
+    return show_plan(options, found, _COLUMNS, _rows(found), empty="no transactions")
 
 
-def _show(options: argparse.Namespace, found: list[Any]) -> None:
-    if options.json:
-        print_json(found)
-        return
-    rows = [
+def _rows(found: list[Any]) -> list[tuple[object, ...]]:
+    return [
         (row.transactional_id, row.state, row.producer_id, row.producer_epoch, show_partitions(row.partitions))
         for row in found
     ]
-    print_table(("ID", "STATE", "PRODUCER", "EPOCH", "PARTITIONS"), rows, empty="no transactions")
 
 
 def run_hanging(options: argparse.Namespace) -> int:
@@ -103,11 +94,7 @@ def run_hanging(options: argparse.Namespace) -> int:
         (topic,) = admin.describe_topics([options.topic])
         partitions = [TopicPartition(topic.name, row.partition) for row in topic.partitions]
         found = admin.find_hanging_transactions(partitions, older_than_ms=options.older_than)
-    if options.json:
-        print_json(found)
-        return 0
-    _print_producers(found, empty="nothing hangs")
-    return 0
+    return show(options, found, _PRODUCER_COLUMNS, _producer_rows(found), empty="nothing hangs")
 
 
 def run_abort(options: argparse.Namespace) -> int:
@@ -122,17 +109,11 @@ def run_abort(options: argparse.Namespace) -> int:
             raise ConfigError(f"no transaction of {options.partition} begins at {options.start_offset}: {begins}")
         if options.execute:
             admin.abort_transaction(options.partition, options.start_offset)
-    if options.json:
-        print_json({"executed": options.execute, "producers": chosen})
-        return 0
-    _print_producers(chosen, empty="")
-    if not options.execute:
-        complain(NOTHING_CHANGED)
-    return 0
+    shown = {"executed": options.execute, "producers": chosen}
+    return show_plan(options, shown, _PRODUCER_COLUMNS, _producer_rows(chosen), empty="")
 
 
-def _print_producers(found: Sequence[ProducerDescription], *, empty: str) -> None:
-    rows = [
+def _producer_rows(found: Sequence[ProducerDescription]) -> list[tuple[object, ...]]:
+    return [
         (row.topic, row.partition, row.producer_id, row.producer_epoch, row.transaction_start_offset) for row in found
     ]
-    print_table(("TOPIC", "PARTITION", "PRODUCER", "EPOCH", "BEGINS AT"), rows, empty=empty)

@@ -16,11 +16,12 @@ from typing import Any, Final
 from kohort.cli.arguments import input_name
 from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common, add_execute
-from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
+from kohort.cli.output import print_json, show, show_plan
 from kohort.errors import ConfigError
 
 _MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _MOST_BYTES: Final = 64 * 1024
+_COLUMNS: Final = ("USER", "MECHANISM", "ITERATIONS")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -68,11 +69,7 @@ def run_list(options: argparse.Namespace) -> int:
     """Print the users by name."""
     with open_admin(options) as admin:
         found = admin.describe_user_scram_credentials(options.users or None)
-    if options.json:
-        print_json(found)
-    else:
-        _print(found, empty="no users that log in by SCRAM")
-    return 0
+    return show(options, found, _COLUMNS, _rows(found), empty="no users that log in by SCRAM")
 
 
 def run_set_password(options: argparse.Namespace) -> int:
@@ -104,18 +101,12 @@ def run_remove(options: argparse.Namespace) -> int:
         chosen = [each for each in there if not options.mechanisms or each.mechanism in options.mechanisms]
         if options.execute:
             admin.alter_user_scram_credentials(deletions=chosen)
-    if options.json:
-        print_json({"executed": options.execute, "credentials": chosen})
-        return 0
-    _print(chosen, empty="no such passwords")
-    if chosen and not options.execute:
-        complain(NOTHING_CHANGED)
-    return 0
+    shown = {"executed": options.execute, "credentials": chosen}
+    return show_plan(options, shown, _COLUMNS, _rows(chosen), empty="no such passwords")
 
 
-def _print(rows: Any, *, empty: str) -> None:
-    table = [(each.user, each.mechanism, each.iterations) for each in rows]
-    print_table(("USER", "MECHANISM", "ITERATIONS"), table, empty=empty)
+def _rows(credentials: Any) -> list[tuple[object, ...]]:
+    return [(each.user, each.mechanism, each.iterations) for each in credentials]
 
 
 def _password(options: argparse.Namespace) -> str:

@@ -57,12 +57,14 @@ def run_why(options: argparse.Namespace) -> int:
         owners = found.partition(*options.partition)
         _say(options, owners, [_told(row) for row in owners])
     elif options.member is not None:
-        standing = found.member(options.member)
-        _say(options, standing, [standing.sentence])
+        member = found.member(options.member)
+        _say(options, member, [member.sentence])
     elif options.now:
         _say(options, found.now, [found.summary])
     elif options.last or options.rebalance is not None:
-        rebalance = _last(found) if options.last else found.rebalance(options.rebalance)
+        if options.last and found.last is None:
+            raise KohortError(f"the history of group {found.group_id} has no rebalance: {found.summary}")
+        rebalance = found.last if options.last and found.last is not None else found.rebalance(options.rebalance)
         _say(options, rebalance, [_told(rebalance)])
     else:
         latest = [] if found.last is None else [_told(found.last)]
@@ -83,12 +85,6 @@ def _explain(admin: Admin, options: argparse.Namespace) -> GroupExplanation:
             return found
         is_there = False
     return found if is_there or not found.has_older else admin.explain_group(options.group, whole=True)
-
-
-def _last(found: GroupExplanation) -> GroupRebalance:
-    if found.last is None:
-        raise KohortError(f"the history of group {found.group_id} has no rebalance: {found.summary}")
-    return found.last
 
 
 def _told(row: GroupRebalance | Ownership) -> str:

@@ -44,12 +44,7 @@ class Admin(AdminDoor, by=awaited):
     def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[AdminOptions]) -> None:
         """Create an admin client; nothing is connected before the first call, and no loop is needed yet.
 
-        Args:
-            config: options by Kafka's dotted names; may be mixed with keywords.
-            options: options as keywords.
-
-        Raises:
-            ConfigError: an option is unknown, has an impossible value, or is given twice.
+        Arguments and errors are those of `kohort.Admin`.
         """
         self._set_up(config, options, InLoop)
 

@@ -31,9 +31,6 @@ class Coordinators:
     """The known coordinators of groups, each until a call finds that it is one no more.
 
     Args:
-        requests: the machine's outbox.
-        cluster: the brokers.
-        retry: pauses between two look-ups.
         on_found: called with the group, its coordinator or the error without one, and the time.
     """
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Protocol, Self, TypeVar
 
 from kohort.client.admin.admin_machine import AdminEvent, Coordinator, MovedError, Question, RequestAsked, may_pass
 from kohort.client.admin.results import cluster as cluster_results
 from kohort.client.admin.results import topics as topic_results
 from kohort.client.admin.results.groups import check_group_id
+from kohort.client.core.actions import Endpoint
 from kohort.client.core.host import Host
 from kohort.client.core.refusals import refused
 from kohort.client.steps import Pause
@@ -40,10 +41,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 #: Answers of kohort's own brokers.
 _Own = TypeVar(
-    "_Own",
-    group_history.GroupHistoryResponse,
-    submit_moves.SubmitMovesResponse,
-    describe_moves.DescribeMovesResponse,
+    "_Own", group_history.GroupHistoryResponse, submit_moves.SubmitMovesResponse, describe_moves.DescribeMovesResponse
 )
 
 #: Pause between two looks at the leaders, and between two rounds of a call about several things, seconds.
@@ -217,6 +215,18 @@ class Questions:
             wanted, ask, during=during, within_s=self.timeout_s, per_request=per_request, is_passing=is_passing
         )
         return outcome.settle()
+
+    async def ask_brokers(self, question: Question[R]) -> list[R]:
+        """Send a request to every broker at once; raise what the code of a whole response means."""
+
+        async def look(known: MetadataResponse) -> list[R]:
+            questions = [replace(question, target=Endpoint(row.host, row.port)) for row in known.brokers]
+            return await self.ask_each(questions)
+
+        responses = await self.of_brokers(look, await self.metadata(()))
+        for response in responses:
+            check(response, question.during)  # type: ignore[arg-type]  # it has a code
+        return responses
 
     async def of_brokers(self, look: Callable[[MetadataResponse], Awaitable[T]], known: MetadataResponse) -> T:
         """Ask brokers at certain addresses; look their topics up again, and ask again, while one of them has moved."""

@@ -18,7 +18,7 @@ from kohort.client.core.in_loop import InLoop, Rounds
 from kohort.client.foreign_names import PRODUCERS, answering
 from kohort.client.producer.buffer_pool import AnyBufferPool
 from kohort.client.producer.bulk_send import ManyFuture, TablesFuture
-from kohort.client.producer.context import GRACE_S, Deliveries, HeadersArgument, ProducerSide
+from kohort.client.producer.context import GRACE_S, Deliveries, HeadersArgument, ProducerDoor
 from kohort.client.producer.core.producer_events import ProducerCloseAsked
 from kohort.client.producer.record_future import DeliveryCall, RecordFuture
 from kohort.client.records import RecordMetadata
@@ -86,7 +86,7 @@ class AsyncBufferPool(AnyBufferPool):
 
 
 @answering(PRODUCERS)
-class Producer(ProducerSide):
+class Producer(ProducerDoor):
     """A client that sends records on the running loop; options are those of `kohort.Producer`.
 
     >>> import asyncio, kohort, kohort.aio
@@ -102,14 +102,7 @@ class Producer(ProducerSide):
     def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[ProducerOptions]) -> None:
         """Create a producer; nothing is connected before the first `send` or `connect`.
 
-        No loop is needed yet.
-
-        Args:
-            config: options by Kafka's dotted names; may be mixed with keywords.
-            options: options as keywords.
-
-        Raises:
-            ConfigError: an option is unknown, has an impossible value, is given twice, or contradicts another.
+        No loop is needed yet. Arguments and errors are those of `kohort.Producer`.
         """
         self._rounds = Rounds()
         self._set_up(config, options, AsyncBufferPool, InLoop, _told_at_once)
@@ -155,13 +148,7 @@ class Producer(ProducerSide):
         Arguments and errors are those of `kohort.Producer.send`; `on_delivery` is called on the loop.
         """
         record = self._encoder.record(
-            topic,
-            value,
-            key,
-            partition=partition,
-            timestamp_ms=timestamp_ms,
-            headers=headers,
-            on_delivery=on_delivery,
+            topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers, on_delivery=on_delivery
         )
         if not self._pool.try_reserve(record.size_bytes):
             await self._pool.reserve(record.size_bytes, self._wake)

@@ -67,7 +67,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_shut_pools)
 
 
-class ProducerSide:
+class ProducerDoor:
     """The application's side of a producer: its parts, and its end."""
 
     __reduce__ = refuse_copies

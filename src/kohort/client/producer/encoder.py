@@ -64,14 +64,7 @@ class RecordEncoder:
         return record
 
     def rows(
-        self,
-        topic: str,
-        values: object,
-        *,
-        keys: object,
-        partition: int | None,
-        timestamps: object,
-        headers: _Headers,
+        self, topic: str, values: object, *, keys: object, partition: int | None, timestamps: object, headers: _Headers
     ) -> list[Bulk]:
         """Build pieces of many records, in order; arguments and errors are those of `Producer.send_many`."""
         check_topic(topic)

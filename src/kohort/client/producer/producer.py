@@ -14,7 +14,7 @@ from kohort.client.arguments import to_seconds
 from kohort.client.core.thread import IoThread
 from kohort.client.foreign_names import PRODUCERS, answering
 from kohort.client.producer.buffer_pool import BufferPool
-from kohort.client.producer.context import FOREVER_S, GRACE_S, HeadersArgument, ProducerSide
+from kohort.client.producer.context import FOREVER_S, GRACE_S, HeadersArgument, ProducerDoor
 from kohort.client.producer.core.producer_events import ProducerCloseAsked
 from kohort.client.producer.record_future import DeliveryCall
 from kohort.client.records import RecordMetadata, SentMany
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @answering(PRODUCERS)
-class Producer(ProducerSide):
+class Producer(ProducerDoor):
     """A client that sends records; idempotent by default, so that a retry never doubles or reorders them.
 
     Options are Kafka's producer configs in snake_case, e.g. `acks`, `linger_ms`, `batch_size`, `compression_type`,

@@ -84,15 +84,7 @@ def awaited(future: Future[T]) -> Generator[Any, None, T]:
 
 
 class RecordFuture(Future[RecordMetadata]):
-    """A record, and the future of its place.
-
-    Args:
-        topic: of the record.
-        key: encoded.
-        value: encoded.
-        timestamp_ms: milliseconds since 1970.
-        size_bytes: its part of `buffer.memory`.
-    """
+    """A record with encoded key and value, and the future of its place; `size_bytes`: its part of `buffer.memory`."""
 
     #: Attributes of every record. The others are rare, and cost nothing where they keep their default.
     __slots__ = ("end", "index", "key", "size_bytes", "timestamp_ms", "topic", "value")

@@ -4,7 +4,7 @@ A run is: brokers and applications start; for a while things go wrong; then ever
 to be read, by every group, within bounded time; then records have to arrive at once, whatever else is paused or idle;
 then everybody closes, and nothing may be left open.
 
-Laws, beside those of `ledger`, `reader`, `writer`, `holding` and `final_checks`:
+Laws, beside those of `progress`, `reader`, `writer` and `invariants`:
 - `BufferWithinLimit`: what is fetched ahead stays within fetch.buffer.bytes, but for one batch a fetch; and when all of
   it has been handed out nothing is counted any more.
 - `NothingIsLeft`: after its close a client has no connection and no task.
@@ -23,11 +23,11 @@ from kohort.coordinator.records.types import OffsetCommitted
 from kohort.ids import TopicId, TopicPartition
 from kohort.records.columns import gather_columns
 from kohort.records.scan import scan_batches
-from kohort.simulation.clients.invariants import Aftermath, Members
-from kohort.simulation.clients.ledger import GroupLedger, ReadingTimes
+from kohort.simulation.clients.invariants import FinalChecks, Members
 from kohort.simulation.clients.network import PROGRAM
 from kohort.simulation.clients.plan import FLEETING, HOLD_SHARES, QUALITIES, Plan, draw_plan
 from kohort.simulation.clients.program_world import ProgramWorld, Report
+from kohort.simulation.clients.progress import GroupProgress, ReadingTimes
 from kohort.simulation.clients.reader import Reader
 from kohort.simulation.clients.writer import MOST_BATCH_BYTES, Writer, is_checked
 from kohort.simulation.trace import LawBroken
@@ -50,20 +50,20 @@ class ClientWorld(ProgramWorld):
             drawn = replace(draw_plan(random), hold_share=share)
             plan = replace(drawn, fetches_tell=seed % 4 != 1, members_compute=seed % 5 == 2)
         super().__init__(seed, random=random, plan=plan)
-        self.groups: Final = {each.group_id: GroupLedger(each.group_id) for each in self.plan.parties}
+        self.groups: Final = {each.group_id: GroupProgress(each.group_id) for each in self.plan.parties}
         self.readers: Final[list[Reader]] = []
         self.writers: Final[list[Writer]] = []
         self.times: Final = ReadingTimes()
         #: (reader, partition, offset) that is awaited -> done.
         self._awaited: Final[dict[tuple[str, TopicPartition, int], asyncio.Event]] = {}
         self._members: Final = Members(self, self.readers, self.groups.keys())
-        self._aftermath: Final = Aftermath(
+        self._final_checks: Final = FinalChecks(
             self, groups=self.groups, readers=self.readers, writers=self.writers, awaited=self._awaited
         )
         #: (topic id, partition) -> values of its log, of each topic that had the name of the one that is made again.
         self._fleeting: Final[dict[tuple[TopicId, int], list[bytes]]] = {}
 
-    # -- what applications and mishaps use ---------------------------------------------------------------------------
+    # -- what applications and faults use ---------------------------------------------------------------------------
 
     def draw_topics(self, random: Random) -> tuple[str, ...]:
         """Draw the topics that a reader subscribes to: mostly all of them."""
@@ -121,7 +121,7 @@ class ClientWorld(ProgramWorld):
     async def _play(self) -> Report:
         loop = self.loop
         self._members.watch(self.brokers.runtime)
-        loop.internet.quality = self.plan.quality
+        loop.network.quality = self.plan.quality
         for party in self.plan.parties:
             for _ in range(party.readers):
                 self.add_reader(party.group_id)
@@ -130,12 +130,12 @@ class ClientWorld(ProgramWorld):
         programs: list[Reader | Writer] = [*self.readers, *self.writers]
         for program in programs:
             loop.call_later(self.random.random() * 2, program.start)
-        mishaps = Mishaps(self)
+        faults = ClientFaults(self)
         while loop.time() < self.plan.perturbed_s:
             await self.pass_time(self.plan.every_s)
-            await mishaps.happen()
-        await self._come_to_rest(mishaps)
-        await self._aftermath.follow()
+            await faults.happen()
+        await self._come_to_rest(faults)
+        await self._final_checks.follow()
         await self._end()
         self._check_logs()
         self._check_told()
@@ -155,8 +155,8 @@ class ClientWorld(ProgramWorld):
             group.check_fleeting(self._stored(group.group_id).get(FLEETING, {}).values())
         for reader in self.readers:
             self._check_buffer(reader)
-        if self._aftermath.is_at_peace:
-            self._members.check_beats()
+        if self._final_checks.is_at_peace:
+            self._members.check_heartbeats()
 
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """Return a group's committed offsets from the coordinator's state."""
@@ -180,8 +180,8 @@ class ClientWorld(ProgramWorld):
             why = f"{reader.name} holds {held} bytes; its limit is {self.plan.fetch_buffer_bytes}"
             raise LawBroken("BufferWithinLimit", why)
 
-    async def _come_to_rest(self, mishaps: Mishaps) -> None:
-        await mishaps.heal()
+    async def _come_to_rest(self, faults: ClientFaults) -> None:
+        await faults.heal()
         self.is_healed = True
         self.tell("world", "everything is healed")
         for reader in self.readers:
@@ -235,7 +235,7 @@ def _values(log: PartitionLog, *, start: int = 0) -> list[bytes]:
 # Faults around the clients, drawn from the seed.
 
 
-class Mishaps:
+class ClientFaults:
     """All faults of the clients' world; their names are those of `plan.WEIGHTS`."""
 
     def __init__(self, world: ClientWorld) -> None:
@@ -251,12 +251,12 @@ class Mishaps:
     async def heal(self) -> None:
         """End every fault."""
         world = self._world
-        world.loop.internet.heal()
+        world.loop.network.heal()
         for node_id in world.brokers.nodes:
             if node_id not in world.brokers.leaders.running:
                 await world.start_broker(node_id)
         for reader in world.readers:
-            world.loop.internet.restore(reader.name)
+            world.loop.network.restore(reader.name)
 
     def _running(self) -> list[int]:
         return sorted(self._world.brokers.leaders.running)
@@ -309,13 +309,13 @@ class Mishaps:
     async def stall_broker(self) -> None:
         node_id, seconds = self._random.choice(sorted(self._world.brokers.nodes)), self._random.choice((0.5, 2.0, 5.0))
         self._world.tell("world", f"broker {node_id} stands still for {seconds:g} s")
-        self._world.loop.internet.stall(f"broker-{node_id}", seconds)
+        self._world.loop.network.stall(f"broker-{node_id}", seconds)
 
     async def change_network(self) -> None:
-        self._world.loop.internet.quality = self._random.choice(QUALITIES)
+        self._world.loop.network.quality = self._random.choice(QUALITIES)
 
     async def break_connection(self) -> None:
-        wires = [wire for wire in self._world.loop.internet.wires if wire.is_whole]
+        wires = [wire for wire in self._world.loop.network.wires if wire.is_whole]
         if wires:
             wire = self._random.choice(wires)
             self._world.tell("world", f"a connection of {wire.ends[0].name} to {wire.ends[1].name} breaks")
@@ -325,15 +325,15 @@ class Mishaps:
         world = self._world
         reader, seconds = self._random.choice(world.readers), self._random.choice((0.5, 2.0, 6.0))
         world.tell("world", f"{reader.name} reaches nobody for {seconds:g} s")
-        world.loop.internet.cut_off(reader.name)
-        world.loop.call_later(seconds, world.loop.internet.restore, reader.name)
+        world.loop.network.cut_off(reader.name)
+        world.loop.call_later(seconds, world.loop.network.restore, reader.name)
 
     async def lose_coordinator(self) -> None:
         world = self._world
         reader, seconds = self._random.choice(world.readers), self._random.choice((1.0, 3.5, 8.0))
         world.tell("world", f"no word of membership of {reader.name} arrives for {seconds:g} s")
-        world.loop.internet.unheard.add(reader.name)
-        world.loop.call_later(seconds, world.loop.internet.unheard.discard, reader.name)
+        world.loop.network.unheard.add(reader.name)
+        world.loop.call_later(seconds, world.loop.network.unheard.discard, reader.name)
 
     async def grow_topic(self) -> None:
         world = self._world

@@ -25,7 +25,7 @@ from kohort.simulation.clients.reader import Reader
 from kohort.simulation.trace import LawBroken
 
 if TYPE_CHECKING:
-    from kohort.simulation.clients.ledger import GroupLedger
+    from kohort.simulation.clients.progress import GroupProgress
     from kohort.simulation.clients.writer import Writer
 
 
@@ -39,14 +39,14 @@ PEACE_S: Final = 5.0
 AMPLE_BYTES: Final = 1 << 20
 
 
-class Aftermath:
+class FinalChecks:
     """The final phase of a world, without faults."""
 
     def __init__(
         self,
         world: ProgramWorld,
         *,
-        groups: Mapping[str, GroupLedger],
+        groups: Mapping[str, GroupProgress],
         readers: Sequence[Reader],
         writers: Sequence[Writer],
         awaited: dict[tuple[str, TopicPartition, int], asyncio.Event],
@@ -226,7 +226,7 @@ class Aftermath:
 # Brokers that delay heartbeats for a share of the interval, and the members' duties then.
 #
 # Laws held here, by name, of members of the consumer protocol where nothing goes wrong around them:
-# - `BeatsInTime`: a member is heard of within its interval, however its heartbeats are held.
+# - `HeartbeatsInTime`: a member is heard of within its interval, however its heartbeats are held.
 # - `HeardAtOnce`: what it subscribes to is known to the coordinator at once, though a heartbeat of it is held.
 # - `OneOwner`: what an application is told to be its own no other one of its group holds.
 
@@ -268,8 +268,8 @@ class Members:
                     return reader
         return None
 
-    def check_beats(self) -> None:
-        """Check `BeatsInTime` for every present member."""
+    def check_heartbeats(self) -> None:
+        """Check `HeartbeatsInTime` for every present member."""
         runtime = self._world.brokers.runtime
         now_ms = runtime._clock.now_ms()
         for group_id in self._group_ids:
@@ -281,7 +281,7 @@ class Members:
                 assert ends_ms is not None, "a member has a session"
                 silent_ms = now_ms + settings.group_consumer_session_timeout_ms - ends_ms
                 if silent_ms > settings.group_consumer_heartbeat_interval_ms + _GRACE_MS:
-                    raise LawBroken("BeatsInTime", f"{member.client_id} has been silent for {silent_ms} ms")
+                    raise LawBroken("HeartbeatsInTime", f"{member.client_id} has been silent for {silent_ms} ms")
 
     def check_subscription(self, reader: Reader) -> None:
         """Check `HeardAtOnce` a moment from now, if the reader is a member now and then."""

@@ -45,8 +45,8 @@ Address = tuple[str, int]
 class Listening:
     """Stands for a listening socket."""
 
-    def __init__(self, internet: Internet, address: Address, name: str) -> None:
-        self._internet = internet
+    def __init__(self, network: Network, address: Address, name: str) -> None:
+        self._network = network
         self._address = address
         #: Of the program that listens.
         self.name = name
@@ -59,8 +59,8 @@ class Listening:
 
     def close(self) -> None:
         """Accept nothing any more."""
-        if self._internet.listening.get(self._address) is self:
-            del self._internet.listening[self._address]
+        if self._network.listening.get(self._address) is self:
+            del self._network.listening[self._address]
 
 
 class _Socket:
@@ -70,16 +70,16 @@ class _Socket:
         """Do nothing: a simulated socket has no options."""
 
 
-class End(asyncio.Transport):
+class Endpoint(asyncio.Transport):
     """One end of a connection."""
 
-    def __init__(self, wire: Wire, name: str, context: Context, here: Address, there: Address) -> None:
+    def __init__(self, wire: Connection, name: str, context: Context, here: Address, there: Address) -> None:
         super().__init__({"socket": _Socket(), "sockname": here, "peername": there})
         self.wire: Final = wire
         #: The program at this end.
         self.name: Final = name
         self.context: Final = context
-        self.other: End
+        self.other: Endpoint
         self.protocol: Any = None
         #: Bytes that have arrived while reading is paused.
         self._arrived: deque[bytes | None] = deque()
@@ -133,7 +133,7 @@ class End(asyncio.Transport):
 
     def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the context of this end's program."""
-        self.wire.internet.loop.call_soon(function, *arguments, context=self.context)
+        self.wire.network.loop.call_soon(function, *arguments, context=self.context)
 
     def arrive(self, data: bytes | None) -> None:
         """Take bytes that arrive, or the end of the stream."""
@@ -165,40 +165,40 @@ class End(asyncio.Transport):
                     return
 
 
-class Wire:
+class Connection:
     """A connection between two programs."""
 
-    def __init__(self, internet: Internet) -> None:
-        self.internet: Final = internet
+    def __init__(self, network: Network) -> None:
+        self.network: Final = network
         self.is_whole = True
         #: It swallows everything, and neither end knows.
         self.is_silent = False
-        self.ends: tuple[End, End]
+        self.ends: tuple[Endpoint, Endpoint]
 
-    def carry(self, sender: End, data: bytes | None) -> None:
+    def carry(self, sender: Endpoint, data: bytes | None) -> None:
         """Let bytes, or the end of the stream, arrive at the other end."""
-        internet = self.internet
+        network = self.network
         if not self.is_whole or self.is_silent:
             return
-        if loss := internet.quality.draw_loss(internet.random):
+        if loss := network.quality.draw_loss(network.random):
             if loss == "silent":
                 self.is_silent = True
             else:
                 self.cut()
             return
-        if data is not None and sender.name in internet.unheard:
+        if data is not None and sender.name in network.unheard:
             data = without_membership(data)
             if not data:
                 return
-        loop = internet.loop
+        loop = network.loop
         # Later than what was sent before: the loop's heap does not keep the order of one instant.
-        arrival_s = max(loop.time() + internet.draw_delay_s(), sender.last_s + TICK_S)
-        for end in self.ends if internet.stalled else ():
-            arrival_s = max(arrival_s, internet.stalled.get(end.name, 0.0))
+        arrival_s = max(loop.time() + network.draw_delay_s(), sender.last_s + TICK_S)
+        for end in self.ends if network.stalled else ():
+            arrival_s = max(arrival_s, network.stalled.get(end.name, 0.0))
         sender.last_s = arrival_s
         loop.call_at(arrival_s, self._arrive, sender.other, data, context=sender.other.context)
 
-    def _arrive(self, receiver: End, data: bytes | None) -> None:
+    def _arrive(self, receiver: Endpoint, data: bytes | None) -> None:
         if self.is_whole and not self.is_silent:
             receiver.arrive(data)
 
@@ -207,10 +207,10 @@ class Wire:
         if self.is_whole:
             self.is_whole = False
             for end in self.ends:
-                self.internet.loop.call_later(self.internet.random.randint(0, 200) / 1000, end.break_off)
+                self.network.loop.call_later(self.network.random.randint(0, 200) / 1000, end.break_off)
 
 
-class Internet:
+class Network:
     """The network of a world: all its connections."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, random: Random) -> None:
@@ -218,7 +218,7 @@ class Internet:
         self.random: Final = random
         self.quality: NetworkQuality = GOOD
         self.listening: Final[dict[Address, Listening]] = {}
-        self.wires: list[Wire] = []
+        self.wires: list[Connection] = []
         #: Programs of which no word of membership arrives anywhere, though all else does: half of a split network.
         self.unheard: Final[set[str]] = set()
         #: Programs that are cut off.
@@ -242,7 +242,7 @@ class Internet:
         listening.factory, listening.context = factory, copy_context()
         return listening
 
-    async def connect(self, factory: Callable[[], Any], host: str, port: int) -> tuple[End, Any]:
+    async def connect(self, factory: Callable[[], Any], host: str, port: int) -> tuple[Endpoint, Any]:
         """Open a connection from the present program."""
         name, context = PROGRAM.get(), copy_context()
         await asyncio.sleep(self.draw_delay_s() * 2)
@@ -253,9 +253,9 @@ class Internet:
             raise ConnectionRefusedError(111, "Connection refused")
         self._last_port += 1
         here = ("127.0.0.1", self._last_port)
-        wire = Wire(self)
-        near = End(wire, name, context, here, (host, port))
-        far = End(wire, there.name, there.context.copy(), (host, port), here)
+        wire = Connection(self)
+        near = Endpoint(wire, name, context, here, (host, port))
+        far = Endpoint(wire, there.name, there.context.copy(), (host, port), here)
         near.other, far.other = far, near
         wire.ends = near, far
         self.wires = [each for each in self.wires if each.is_whole]
@@ -266,7 +266,7 @@ class Internet:
         near.protocol.connection_made(near)
         return near, near.protocol
 
-    def of(self, name: str) -> list[Wire]:
+    def of(self, name: str) -> list[Connection]:
         """Return the open connections of a program."""
         return [wire for wire in self.wires if wire.is_whole and name in (wire.ends[0].name, wire.ends[1].name)]
 
@@ -378,7 +378,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(_Jump())
         #: (when, timer): pairs are compared without a call of Python, and where two are equal in no other way.
         self._scheduled: list[tuple[float, _Timer]] = []
-        self.internet: Final = Internet(self, random)
+        self.network: Final = Network(self, random)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
@@ -436,11 +436,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         """Connect over the simulated network."""
-        return await self.internet.connect(protocol_factory, host, port)
+        return await self.network.connect(protocol_factory, host, port)
 
     async def create_server(self, protocol_factory: Any, *_: Any, sock: Any = None, **__: Any) -> Any:
         """Listen on the simulated network."""
-        return self.internet.listen(protocol_factory, sock)
+        return self.network.listen(protocol_factory, sock)
 
     def _write_to_self(self) -> None:
         """Do nothing: no other thread wakes this loop."""

@@ -16,7 +16,7 @@ Protocol = Literal["consumer", "classic"]
 
 #: The topic that is deleted and made again.
 FLEETING: Final = "w"
-#: Faults of the surroundings, by weight; the names are methods of `Mishaps`.
+#: Faults of the surroundings, by weight; the names are methods of `ClientFaults`.
 WEIGHTS: Final = {
     "move_leader": 4,
     "move_coordinator": 2,
@@ -76,7 +76,7 @@ class Party:
 class Plan:
     """A world before it begins.
 
-    `fetch_buffer_bytes`, `max_wait_ms`: of every consumer. `idempotent`: of every producer. `callback_mishaps`: chance
+    `fetch_buffer_bytes`, `max_wait_ms`: of every consumer. `idempotent`: of every producer. `callback_faults`: chance
     that a rebalance callback is slow or raises. `hold_share`: part of its interval for which brokers hold a heartbeat.
     `window_ms`: changes of a group within it lead to one assignment. `fetches_tell`: members hear by fetches, too.
     `members_compute`: those of the consumer protocol have assignors of their own, most of the time.
@@ -93,7 +93,7 @@ class Plan:
     quality: NetworkQuality = GOOD
     weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
     habits: Mapping[str, int] = field(default_factory=lambda: HABITS)
-    callback_mishaps: float = 0.1
+    callback_faults: float = 0.1
     perturbed_s: float = 12.0
     every_s: float = 1.0
     hold_share: float = 0.8
@@ -138,7 +138,7 @@ def draw_plan(random: Random) -> Plan:
         fetch_buffer_bytes=random.choice((6_000, 20_000, 60_000, 1 << 20)),
         max_wait_ms=random.choice((500, 3_000)),
         quality=random.choice(QUALITIES),
-        callback_mishaps=random.choice((0.0, 0.1, 0.3)),
+        callback_faults=random.choice((0.0, 0.1, 0.3)),
         perturbed_s=random.choice((5.0, 10.0, 15.0)),
         every_s=random.choice((0.5, 1.0, 3.0)),
     )

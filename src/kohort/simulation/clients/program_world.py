@@ -158,7 +158,7 @@ class ProgramWorld(ABC):
 
         def look() -> None:
             if self.opened[name] == opened and self._failure is None:
-                left = [wire for wire in loop.internet.of(name) if not any(end.is_closing() for end in wire.ends)]
+                left = [wire for wire in loop.network.of(name) if not any(end.is_closing() for end in wire.ends)]
                 if left:
                     self._failure = LawBroken("NothingIsLeft", f"{name} is closed and has {len(left)} connections")
 
@@ -193,10 +193,10 @@ class ProgramWorld(ABC):
         ]
         server = Server(settings[0])
         shared = server.open()
-        internet = self.loop.internet
+        network = self.loop.network
 
         def listen(each: BrokerSettings) -> Any:
-            return internet.bind(each.host, each.port, f"broker-{each.node_id}")
+            return network.bind(each.host, each.port, f"broker-{each.node_id}")
 
         self.brokers = Brokers(shared, server.runtime, settings, listen=listen)
         for node in self.brokers.nodes.values():

@@ -20,15 +20,15 @@ from kohort.aio import Consumer
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
 from kohort.simulation.assignors import FaultyAssignor
-from kohort.simulation.clients.ledger import Ownership
 from kohort.simulation.clients.network import PROGRAM
 from kohort.simulation.clients.plan import FLEETING, Party
+from kohort.simulation.clients.progress import Ownership
 from kohort.simulation.network import GOOD
 from kohort.simulation.trace import LawBroken
 
 if TYPE_CHECKING:
-    from kohort.simulation.clients.ledger import GroupLedger
     from kohort.simulation.clients.program_world import ProgramWorld
+    from kohort.simulation.clients.progress import GroupProgress
 
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ GRACE_S: Final = 2.0
 MAX_POLL_INTERVAL_S: Final = 4.0
 
 
-class Mishap(Exception):
+class CallbackFailed(Exception):
     """An exception raised by a callback of the application."""
 
 
@@ -63,7 +63,7 @@ class ReaderWatch(Protocol):
 class Reader:
     """A reader of a group; after a crash or a leave it starts again with another consumer."""
 
-    def __init__(self, world: ProgramWorld, name: str, party: Party, group: GroupLedger, watch: ReaderWatch) -> None:
+    def __init__(self, world: ProgramWorld, name: str, party: Party, group: GroupProgress, watch: ReaderWatch) -> None:
         self.world: Final = world
         self.name: Final = name
         self.party: Final = party
@@ -127,7 +127,7 @@ class Reader:
     async def _act(self, habit: str) -> None:
         try:
             await getattr(self, habit)()
-        except Mishap:
+        except CallbackFailed:
             self.world.tell(self.name, "its callback raised")
         except (KohortError, OverflowError) as error:
             if self._task is not asyncio.current_task():
@@ -192,10 +192,10 @@ class Reader:
             choose(consumer)(partitions)
             if what == "assigned" and self.world.plan.is_calm:
                 self._watch.on_taken(self, partitions)
-            if self.world.is_healed or self.random.random() >= self.world.plan.callback_mishaps:
+            if self.world.is_healed or self.random.random() >= self.world.plan.callback_faults:
                 return
             if self.random.random() < 0.3:
-                raise Mishap
+                raise CallbackFailed
             seconds = self.random.choice((0.1, 1.0))
             self._callback_s += seconds
             await asyncio.sleep(seconds)
@@ -337,6 +337,6 @@ class Reader:
         if consumer is not None:
             self.world.tell(self.name, "closes")
             self._come_back()
-            with suppress(Mishap):
+            with suppress(CallbackFailed):
                 await self._in_time("close", consumer.close(5.0), 5.0)
             self.world.check_closed(self.name, opened)

@@ -19,12 +19,12 @@ from kohort.coordinator.shard import Shard
 from kohort.simulation.members.classic import ClassicMember
 from kohort.simulation.members.consumer import ConsumerMember
 from kohort.simulation.members.process import MemberProcess, Owned
-from kohort.simulation.topics import TopicShelf, name_of
+from kohort.simulation.topics import SimulatedTopics, name_of
 from kohort.simulation.trace import LawBroken
 
 
 def why_not_at_rest(
-    groups: GroupsState, group_id: str, processes: Sequence[MemberProcess], topics: TopicShelf
+    groups: GroupsState, group_id: str, processes: Sequence[MemberProcess], topics: SimulatedTopics
 ) -> str | None:
     """Explain why a group is not at rest; `None` if it is.
 
@@ -58,7 +58,7 @@ def progress_of(groups: GroupsState, group_id: str) -> int:
 
 
 def _why_member_is_not(
-    process: MemberProcess, consumer: ConsumerGroup | None, classic: ClassicGroup | None, topics: TopicShelf
+    process: MemberProcess, consumer: ConsumerGroup | None, classic: ClassicGroup | None, topics: SimulatedTopics
 ) -> str | None:
     """Compare the coordinator's state of one member with the member's own; `None` if they agree."""
     if consumer is None:
@@ -84,7 +84,7 @@ def _why_member_is_not(
     return None
 
 
-def _why_not_shared_out(processes: Sequence[MemberProcess], topics: TopicShelf) -> str | None:
+def _why_not_shared_out(processes: Sequence[MemberProcess], topics: SimulatedTopics) -> str | None:
     owners: dict[Owned, list[str]] = {}
     for process in processes:
         for label, number in process.owned:

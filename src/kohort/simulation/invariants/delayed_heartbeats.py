@@ -5,6 +5,7 @@ Source: requirement H1; `kohort.coordinator.delayed_heartbeats`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from kohort.coordinator import commands
@@ -90,21 +91,21 @@ def _is_quiet(command: commands.AnyHeartbeat, body: ReplyBody) -> bool:
 
 def _check_is_of_now(shard: Shard, command: commands.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
     """AnswerIsOfNow: check an answer before the release is applied."""
-    told = [
-        effect.body
-        for plain in _plain(shard, command)
-        for effect in shard.handle(plain, now_ms=now_ms).effects
-        if isinstance(effect, Reply)
-    ]
-    if body not in told:
+    told = []
+    for plain in _plain(shard, command):
+        told += [each.body for each in shard.handle(plain, now_ms=now_ms).effects if isinstance(each, Reply)]
+        if body in told:
+            break
+    else:
         why = f"{command.member_id} is told {body}, and a heartbeat of now {told[0]}"
         raise LawBroken("AnswerIsOfNow", why, group_id=command.group_id)
 
 
-def _plain(shard: Shard, command: commands.AnyHeartbeat) -> tuple[commands.AnyHeartbeat, ...]:
-    """Return the heartbeat as one sent now with no changes."""
+def _plain(shard: Shard, command: commands.AnyHeartbeat) -> Iterator[commands.AnyHeartbeat]:
+    """Yield the heartbeat as one sent now with no changes, and the same with a shorter interval."""
     if isinstance(command, commands.Heartbeat):
-        return (replace(command, hold_ms=0),)
+        yield replace(command, hold_ms=0)
+        return
     group = shard.groups.consumer.get(command.group_id)
     member = None if group is None else group.members.get(command.member_id)
     # One that is gone is told so, and does not join by that.
@@ -122,8 +123,9 @@ def _plain(shard: Shard, command: commands.AnyHeartbeat) -> tuple[commands.AnyHe
         client_assignors=None,
         topic_partitions={} if command.member_epoch == JOIN_EPOCH else None,
     )
+    yield plain
     # A member that ended the hold itself is told a shorter interval.
-    return plain, replace(plain, since_cut_ms=0)
+    yield replace(plain, since_cut_ms=0)
 
 
 # Laws of updates sent beside heartbeats, and of the heartbeats that follow them.
@@ -136,7 +138,7 @@ def _plain(shard: Shard, command: commands.AnyHeartbeat) -> tuple[commands.AnyHe
 # Source: requirement H10; `kohort.coordinator.membership_updates`.
 
 
-class WordLaws:
+class UpdateLaws:
     """Checks of the updates and heartbeat answers of one shard."""
 
     def __init__(self) -> None:

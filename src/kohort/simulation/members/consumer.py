@@ -28,22 +28,22 @@ from kohort.simulation.trace import LawBroken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class HeartbeatOptions:
     """The optional settings of a member's heartbeats.
 
     `pattern`: of topics, by RE2. `server_assignor`: its vote. `proposed_interval_ms`: how often it would like to
     heartbeat, which kohort's own client can say; -1 says nothing, as stock clients do. `runs_assignors`: whether it has
-    assignors of its own. `says_words`: whether it says what it knows beside its heartbeats.
+    assignors of its own. `watches_updates`: whether it says what it knows beside its heartbeats.
     """
 
     pattern: str | None = None
     server_assignor: str | None = None
     proposed_interval_ms: int = -1
     runs_assignors: bool = False
-    says_words: bool = False
+    watches_updates: bool = False
 
 
-NO_WISHES = Wishes()
+NO_OPTIONS = HeartbeatOptions()
 
 
 class ConsumerMember(MemberProcess):
@@ -58,17 +58,17 @@ class ConsumerMember(MemberProcess):
         topics: tuple[str, ...],
         settings: MemberSettings,
         instance_id: str | None = None,
-        wishes: Wishes = NO_WISHES,
+        options: HeartbeatOptions = NO_OPTIONS,
         wire: Wire | None = None,
     ) -> None:
         super().__init__(world, name, group_id, topics=topics, settings=settings, instance_id=instance_id, wire=wire)
         self.member_id = name
-        self.wishes = wishes
+        self.options = options
         #: The part that runs its own assignors, `None` if it has none.
-        self.computation = Computation(self, lambda: self.member_epoch) if wishes.runs_assignors else None
+        self.computation = Computation(self, lambda: self.member_epoch) if options.runs_assignors else None
         self._has_new_assignors = False
         #: The pattern that it subscribes to besides names.
-        self.pattern = wishes.pattern
+        self.pattern = options.pattern
         self._said_pattern: str | None = None
         #: 0 before the first answer; what the coordinator said last.
         self.member_epoch = 0
@@ -83,7 +83,7 @@ class ConsumerMember(MemberProcess):
         #: Number of the plan to heartbeat; older plans are void.
         self._plan = 0
         self.publisher = Publisher(world.publishing, name)
-        self.words = Words(self, world.words) if wishes.says_words else None
+        self.updates = MembershipUpdates(self, world.updates) if options.watches_updates else None
         #: A list of what it owns is on its way.
         self._is_listing = False
 
@@ -92,8 +92,8 @@ class ConsumerMember(MemberProcess):
         super().start()
         if self.publisher.publishes:
             self.later(self.publisher.draw_delay_ms(), self._publish)
-        if self.words is not None:
-            self.words.say()
+        if self.updates is not None:
+            self.updates.say()
 
     def start_again(self) -> None:
         """Start a new process with a member id of its own."""
@@ -104,8 +104,8 @@ class ConsumerMember(MemberProcess):
     def end(self) -> None:
         """End the process and its connection for updates."""
         super().end()
-        if self.words is not None:
-            self.words.forget()
+        if self.updates is not None:
+            self.updates.forget()
 
     def _publish(self) -> None:
         if self.world.is_at_peace or self.is_leaving:
@@ -125,8 +125,8 @@ class ConsumerMember(MemberProcess):
         self._said_pattern = None
         if self.computation is not None:
             self.computation.forget()
-        if self.words is not None:
-            self.words.forget()
+        if self.updates is not None:
+            self.updates.forget()
         self._heartbeat()
 
     def leave(self) -> None:
@@ -253,8 +253,8 @@ class ConsumerMember(MemberProcess):
             rebalance_timeout_ms=self.settings.rebalance_timeout_ms if is_full else -1,
             subscribed_topic_names=self.topics if says_topics else None,
             subscribed_topic_regex=pattern,
-            server_assignor=self.wishes.server_assignor if is_full else None,
-            proposed_heartbeat_interval_ms=self.wishes.proposed_interval_ms,
+            server_assignor=self.options.server_assignor if is_full else None,
+            proposed_heartbeat_interval_ms=self.options.proposed_interval_ms,
             topic_partitions=self.by_id(self.owned) if says_owned else None,
             client_assignors=assignors,
             metadata=metadata,
@@ -277,11 +277,11 @@ class ConsumerMember(MemberProcess):
             return
         self._says_everything = True
         self._told_interval_ms = None
-        if self.words is not None:
-            self.words.forget()
+        if self.updates is not None:
+            self.updates.forget()
         self._heartbeat()
 
-    # Beside heartbeats: see `Words`.
+    # Beside heartbeats: see `MembershipUpdates`.
 
     @property
     def is_sure(self) -> bool:
@@ -314,8 +314,8 @@ class ConsumerMember(MemberProcess):
             self._on_refused(body.code)
             return
         assert isinstance(body, NumberedReply), body
-        words = self.words
-        is_overtaken = words is not None and body.number <= words.number
+        updates = self.updates
+        is_overtaken = updates is not None and body.number <= updates.number
         if body.member_epoch < self.member_epoch and not is_overtaken:
             why = f"{self.name} is told epoch {body.member_epoch} after epoch {self.member_epoch}"
             raise LawBroken("ClientSideMemberEpochIsMonotonic", why, group_id=self.group_id)
@@ -326,12 +326,12 @@ class ConsumerMember(MemberProcess):
         if body.should_compute:
             assert self.computation is not None, "nobody else is asked"
             self.computation.begin()
-        if body.assignment is not None and (words is None or words.takes(body.number)):
+        if body.assignment is not None and (updates is None or updates.takes(body.number)):
             self.take_news(body)
         else:
             self._reconcile()
-        if words is not None:
-            words.on_said()
+        if updates is not None:
+            updates.on_said()
         if self._is_asking:
             return
         if self._has_new_assignors or self._has_to_acknowledge or self._has_new_topics:
@@ -412,7 +412,7 @@ _LOOKS: Final = 0.4
 _LOST: Final = 0.25
 
 
-class Words:
+class MembershipUpdates:
     """The updates of one member.
 
     Args:

@@ -25,7 +25,7 @@ from kohort.simulation.trace import LawBroken
 if TYPE_CHECKING:
     from kohort.simulation.broker import SimulatedBroker
     from kohort.simulation.scenario import MemberSettings, Scenario
-    from kohort.simulation.topics import TopicShelf
+    from kohort.simulation.topics import SimulatedTopics
     from kohort.simulation.trace import Story
     from kohort.testing.clock import VirtualClock
 
@@ -36,7 +36,7 @@ NO_CAUSE = CauseId(0)
 NO_REQUEST = RequestToken(CauseId(0))
 #: How often a request whose connection broke is sent again as it was.
 RESEND_CHANCE = 0.3
-#: A partition as its owner calls it: by the topic's name or label (`TopicShelf`), and number.
+#: A partition as its owner calls it: by the topic's name or label (`SimulatedTopics`), and number.
 Owned = tuple[str, int]
 
 
@@ -47,11 +47,11 @@ class MemberWorld(Protocol):
     #: What members publish and when, beside everything else that is drawn.
     publishing: Random
     #: What members say beside their heartbeats and when, in the same way.
-    words: Random
+    updates: Random
     scenario: Scenario
     clock: VirtualClock
     story: Story
-    topics: TopicShelf
+    topics: SimulatedTopics
     network: SimulatedNetwork
     broker: SimulatedBroker
     #: Nothing goes wrong any more, and what did has had its effects.

@@ -157,7 +157,7 @@ class QueryWorld(ProgramWorld):
     async def _come_to_rest_with(self, writer: Writer) -> None:
         self.is_healed = True
         self.tell("world", "everything is healed")
-        self.loop.internet.heal()
+        self.loop.network.heal()
         if not self.brokers.leaders.running:
             await self.start_broker(1)
         await writer.settle()
@@ -338,7 +338,7 @@ class QueryWorld(ProgramWorld):
         seconds = self.random.choice((0.5, 2.0))
         self.tell("world", f"the broker stands still for {seconds:g} s")
         self._disturbed_s = self.loop.time() + seconds
-        self.loop.internet.stall("broker-1", seconds)
+        self.loop.network.stall("broker-1", seconds)
 
     async def lose_coordinator(self) -> None:
         """Lose every membership request of one reader for a while; all its other requests arrive."""
@@ -347,8 +347,8 @@ class QueryWorld(ProgramWorld):
             return
         program, seconds = query.reader.program, self.random.choice((1.0, 4.0, 6.0))
         self.tell("world", f"no word of membership of {program} arrives for {seconds:g} s")
-        self.loop.internet.unheard.add(program)
-        self.loop.call_later(seconds, self.loop.internet.unheard.discard, program)
+        self.loop.network.unheard.add(program)
+        self.loop.call_later(seconds, self.loop.network.unheard.discard, program)
 
     async def grow_topic(self) -> None:
         topic = self.brokers.shared.cluster.topic("t")

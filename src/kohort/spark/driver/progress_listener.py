@@ -291,26 +291,19 @@ class Follower(StreamingQueryListener):
 
 def check_groups(group_id: object) -> Callable[[str | None], str | None]:
     """Return the group of each query by its name; `None` for a query that is not followed."""
-    if isinstance(group_id, str):
-        check_group(group_id)
-        everything = group_id
-        return lambda _: everything
-    if not isinstance(group_id, Mapping):
+    if not isinstance(group_id, (str, Mapping)):
         raise TypeError(f"group_id cannot be {group_id!r}: a name, or {{query name: group}}, is expected")
-    if not group_id:
+    groups: dict[str, str] = {"": group_id} if isinstance(group_id, str) else dict(group_id)
+    if not groups:
         raise ConfigError("group_id names no group: {query name: group} is expected")
-    for query, group in group_id.items():
+    for query, group in groups.items():
         if not isinstance(query, str) or not isinstance(group, str):
             raise TypeError(f"group_id cannot have {query!r}: {group!r}: {{query name: group}} is expected")
-        check_group(group)
-    groups = dict(group_id)
+        if not group:
+            raise ConfigError("group_id is empty: the name of a group is expected")
+    if isinstance(group_id, str):
+        return lambda _: group_id
     return lambda name: groups.get(name) if name is not None else None
-
-
-def check_group(group: str) -> None:
-    """Raise `ConfigError` for a name that no group may have."""
-    if not group:
-        raise ConfigError("group_id is empty: the name of a group is expected")
 
 
 def _members(group: str) -> StateError:

@@ -42,7 +42,7 @@ def worker_python() -> str:
         return sys.executable
     try:
         packages = [_folder_of("pyspark"), _folder_of("py4j")]
-        if _is_home(packages[0]):
+        if _is_spark_home(packages[0]):
             return str(build_python(Path(sys.prefix, "kohort-python"), packages))
     except OSError:
         pass
@@ -134,7 +134,7 @@ def _folder_of(package: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _is_home(pyspark: Path) -> bool:
+def _is_spark_home(pyspark: Path) -> bool:
     """Whether this process starts the Spark of the installed package, whose archive is the same PySpark."""
     if not Path(pyspark, "bin", "spark-submit").is_file():
         return False

@@ -104,10 +104,7 @@ def register(spark: SparkSession) -> None:
 
 
 def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
-    """Check settings and return them with Spark's names and texts.
-
-    `ConfigError`: a name is no setting of Spark's.
-    """
+    """Check settings and return them with Spark's names and texts."""
     checked: dict[str, str] = {}
     for name, value in settings.items():
         full = _WORDS.get(name, name)

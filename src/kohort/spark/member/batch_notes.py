@@ -34,9 +34,6 @@ def to_offsets(
     """Convert ledgers to the offsets and metadata to commit, each with the id of its topic.
 
     A commit that a broker refuses because the topic is gone may be tried again until there is one of the same name.
-
-    Args:
-        topic_ids: of the topics that the ledgers are about, by their names.
     """
     return {
         each: OffsetAndMetadata(
@@ -61,13 +58,7 @@ def from_offsets(
 def leave_notes(
     client: Mapping[str, str], group: str, ledgers: Mapping[TopicPartition, Ledger], topic_ids: Mapping[str, str]
 ) -> None:
-    """Commit notes about the positions of these partitions.
-
-    Args:
-        client: settings of the connection.
-        group: from `group_of_notes`.
-        topic_ids: as for `to_offsets`.
-    """
+    """Commit notes about the positions of these partitions to a group of `group_of_notes`."""
     with _open(client, group) as consumer:
         consumer.commit(to_offsets(ledgers, topic_ids))
 

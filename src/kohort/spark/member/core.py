@@ -21,21 +21,8 @@ from typing import Final
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicPartition
 from kohort.spark.checkpoint import BatchState
+from kohort.spark.member import requests
 from kohort.spark.member.lineage import Holder, Known, Ledger, Place, build_claims, find_place, is_last_holder, trim
-from kohort.spark.member.requests import (
-    Choose,
-    Commit,
-    Existing,
-    Fetch,
-    LeaveNotes,
-    Names,
-    NoAssignment,
-    Places,
-    Plan,
-    ReadNotes,
-    Steps,
-    Wait,
-)
 from kohort.spark.offsets import QueryOffset, Span
 
 #: How long the first plan waits for more than an empty assignment, which may be the group's first word, milliseconds.
@@ -157,7 +144,7 @@ class Membership:
 
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
-    def plan(self, start: QueryOffset, now_ms: int, *, renewed: Collection[str] = ()) -> Steps[Plan]:
+    def plan(self, start: QueryOffset, now_ms: int, *, renewed: Collection[str] = ()) -> requests.Steps[requests.Plan]:
         """Tell the group the position at `start`, and pick the next batch.
 
         `renewed`: topics that were recreated since `start`.
@@ -182,11 +169,11 @@ class Membership:
                 self._picking = set()
             if plan is not None:
                 return plan
-            now_ms = yield Wait()
+            now_ms = yield requests.Wait()
 
     def resume(
         self, start: QueryOffset, end: QueryOffset, now_ms: int, *, renewed: Collection[str] = ()
-    ) -> Steps[dict[TopicPartition, Span]]:
+    ) -> requests.Steps[dict[TopicPartition, Span]]:
         """Return the spans still to be read of a batch that an earlier run has planned.
 
         The batch is read whether or not the group assigns its partitions to this query: their owner waits for it
@@ -200,7 +187,7 @@ class Membership:
         taken = {each: Holder(self.name, since, end.orders.get(each, 0)) for each, since in end.since.items()}
         self._open({each: span for each, span in spans.items() if span.size and each.topic not in renewed}, taken)
         yield from self._wait_for_assignment(now_ms, now_ms + self._join_patience_ms, is_enough=True)
-        found: dict[TopicPartition, Ledger] = yield Fetch(tuple(sorted(self.flight)))
+        found: dict[TopicPartition, Ledger] = yield requests.Fetch(tuple(sorted(self.flight)))
         left = {each: trim(span, found.get(each), taken.get(each)) for each, span in self.flight.items()}
         for each, span in self.flight.items():
             ledger = found.get(each)
@@ -218,7 +205,7 @@ class Membership:
         gone = {each: span if each.topic in renewed else Span(span.start, span.start) for each, span in spans.items()}
         return {**gone, **left}
 
-    def finish_open(self) -> Steps[bool]:
+    def finish_open(self) -> requests.Steps[bool]:
         """Finish the open batch without Spark's next call; return whether the group has taken it."""
         if self.state is State.IN_DOUBT:
             return False
@@ -229,16 +216,15 @@ class Membership:
         self._close_batch()
         return (yield from self._settle(self._due | self._unsettled))
 
-    def take_back(self) -> Steps[bool]:
+    def take_back(self) -> requests.Steps[bool]:
         """Drop a planned batch that Spark has not written into its log, so that none of it is in doubt."""
         self._close_batch()
         return (yield from self._settle(self._due | self._unsettled))
 
-    def part(self, batch: BatchState) -> Steps[bool]:
+    def part(self, batch: BatchState) -> requests.Steps[bool]:
         """Tell the group the position everywhere as the query ends; return whether to leave for good.
 
-        Args:
-            batch: how far Spark is with the open batch, as far as that can be found out.
+        `batch`: how far Spark is with the open batch, as far as that can be found out.
         """
         if self.is_open and batch is BatchState.FINISHED:
             yield from self.finish_open()
@@ -286,12 +272,12 @@ class Membership:
             if not self.wanted_back.isdisjoint(flight):
                 self._move(Step.WANTED_BACK)
 
-    def _settle(self, partitions: Iterable[TopicPartition]) -> Steps[bool]:
+    def _settle(self, partitions: Iterable[TopicPartition]) -> requests.Steps[bool]:
         """Commit the position, without a plan, of partitions that this query was the last to hold."""
         asked = tuple(sorted(each for each in partitions if each not in self.flight))
         if not asked or not self.is_joined:
             return not asked
-        found: dict[TopicPartition, Ledger] = yield Fetch(asked)
+        found: dict[TopicPartition, Ledger] = yield requests.Fetch(asked)
         news: dict[TopicPartition, Ledger] = {}
         for partition, ledger in self._heed(found).items():
             known = self._known.get(partition)
@@ -307,11 +293,11 @@ class Membership:
             self._unsettled.difference_update(asked)
         return is_taken
 
-    def _tell(self, ledgers: dict[TopicPartition, Ledger]) -> Steps[bool]:
+    def _tell(self, ledgers: dict[TopicPartition, Ledger]) -> requests.Steps[bool]:
         ours = {partition: ledger for partition, ledger in ledgers.items() if partition in self.owned}
         theirs = {partition: ledger for partition, ledger in ledgers.items() if partition not in ours}
         are_taken = True
-        for request, said in ((Commit(ours), ours), (LeaveNotes(theirs), theirs)):
+        for request, said in ((requests.Commit(ours), ours), (requests.LeaveNotes(theirs), theirs)):
             if not said:
                 continue
             is_taken: bool = yield request
@@ -340,25 +326,21 @@ class Membership:
 
     # -- a batch begins -----------------------------------------------------------------------------------------------
 
-    def _wait_for_assignment(self, now_ms: int, deadline_ms: int, *, is_enough: bool = False) -> Steps[int]:
-        """Return when the assignment is known; a bounded run waits until that is more than nothing.
-
-        Args:
-            is_enough: an assignment will do, be it empty.
-        """
+    def _wait_for_assignment(self, now_ms: int, deadline_ms: int, *, is_enough: bool = False) -> requests.Steps[int]:
+        """Return when the assignment is known; a bounded run waits for a partition unless an empty one `is_enough`."""
         began_ms = now_ms
         while not self._is_settled(now_ms - began_ms, is_enough=is_enough):
             if now_ms >= deadline_ms:
                 break
-            now_ms = yield Wait()
+            now_ms = yield requests.Wait()
             # Partitions that the group wants back meanwhile are given up.
             yield from self._settle(self._due & self.wanted_back)
         if not self.is_joined:
-            raise NoAssignment(is_joined=False)
+            raise requests.NoAssignment(is_joined=False)
         if not is_enough:
             self._has_waited = not self.owned - self.wanted_back
             if self.is_bounded and not self._has_ever_owned:
-                raise NoAssignment(is_joined=True)
+                raise requests.NoAssignment(is_joined=True)
         return now_ms
 
     def _is_settled(self, waited_ms: int, *, is_enough: bool) -> bool:
@@ -368,10 +350,10 @@ class Membership:
             return True
         return not self.is_bounded and (self._has_ever_owned or waited_ms >= _FIRST_WORD_MS)
 
-    def _look_at_everything(self) -> Steps[None]:
+    def _look_at_everything(self) -> requests.Steps[None]:
         """Fetch once the state that an earlier run of this query left in the group, for all partitions."""
-        everything: list[TopicPartition] = yield Existing()
-        found: dict[TopicPartition, Ledger] = yield Fetch(tuple(everything))
+        everything: list[TopicPartition] = yield requests.Existing()
+        found: dict[TopicPartition, Ledger] = yield requests.Fetch(tuple(everything))
         mine = {each for each, ledger in found.items() if any(holder.name == self.name for holder in ledger.chain)}
         # Where this query was the last holder, another one may be about to take over; what was lost shows then.
         self._lost = {
@@ -388,15 +370,17 @@ class Membership:
         outdated = None if ledger is not None and ledger.chain else self._outdated.get(partition)
         return self._known.get(partition, outdated)
 
-    def _pick(self, readable: set[TopicPartition], now_ms: int, *, is_last: bool) -> Steps[Plan | None]:
+    def _pick(
+        self, readable: set[TopicPartition], now_ms: int, *, is_last: bool
+    ) -> requests.Steps[requests.Plan | None]:
         """Try once to pick spans; `None` if the group has changed meanwhile, or has to be waited for."""
         wanted = sorted((readable | self._lost) - self._ledgers.keys())
-        fetched: dict[TopicPartition, Ledger] = (yield Fetch(tuple(wanted))) if wanted else {}
+        fetched: dict[TopicPartition, Ledger] = (yield requests.Fetch(tuple(wanted))) if wanted else {}
         found = self._heed({**self._ledgers, **fetched})
         held = yield from self._uncertain.find_held(found, readable & found.keys(), now_ms)
         if held and held == readable and self.is_bounded and not is_last:
             return None
-        places: Places = {
+        places: requests.Places = {
             each: find_place(
                 found.get(each),
                 self.name,
@@ -412,7 +396,7 @@ class Membership:
                 places[each] = place
             elif each not in found or found[each].holder != self.name:
                 self._lost.discard(each)
-        spans: dict[TopicPartition, Span] = yield Choose(places)
+        spans: dict[TopicPartition, Span] = yield requests.Choose(places)
         claims, taken = build_claims(self.name, places, spans, found)
         if not readable <= self.owned:
             return None
@@ -429,9 +413,11 @@ class Membership:
             for each, known in left.items()
             if known.since is not None
         }
-        return Plan(spans=spans, others=others, taken={**kept, **taken}, external=external)
+        return requests.Plan(spans=spans, others=others, taken={**kept, **taken}, external=external)
 
-    def _tell_orders(self, found: Mapping[TopicPartition, Ledger], places: Places) -> dict[TopicPartition, Span]:
+    def _tell_orders(
+        self, found: Mapping[TopicPartition, Ledger], places: requests.Places
+    ) -> dict[TopicPartition, Span]:
         """Note the offsets set from outside, and return the span by which each moves the query."""
         moved: dict[TopicPartition, Span] = {}
         for partition, place in places.items():
@@ -531,12 +517,10 @@ TRANSITIONS: Final[dict[tuple[State, Step], State]] = {
 # A planned batch is left to its query while that is in the group, or away for a while (KIP-345: it keeps its name until
 # its session ends), and for a bounded time. A query that takes it then logs which offsets may be read twice.
 class UncertainBatches:
-    """The open batches of other queries for which one query waits.
+    """The open batches of other queries for which the query of that name waits.
 
     Args:
-        name: of the query.
         told: where sentences for the log go.
-        waits: whether it waits at all.
         patience_ms: how long it waits for a query that is still a member.
     """
 
@@ -550,7 +534,7 @@ class UncertainBatches:
 
     def find_held(
         self, found: dict[TopicPartition, Ledger], readable: set[TopicPartition], now_ms: int
-    ) -> Steps[set[TopicPartition]]:
+    ) -> requests.Steps[set[TopicPartition]]:
         """Find the partitions in which another query has an open batch that it may still finish.
 
         The notes that the other query has left meanwhile go into `found`.
@@ -558,12 +542,12 @@ class UncertainBatches:
         doubted = {each for each in readable if found[each].doubt is not None and found[each].holder != self._name}
         for name in sorted({found[each].holder or "" for each in doubted}):
             asked = tuple(sorted(each for each in doubted if found[each].holder == name))
-            notes: dict[TopicPartition, Ledger] = yield ReadNotes(name, asked)
+            notes: dict[TopicPartition, Ledger] = yield requests.ReadNotes(name, asked)
             for partition, note in notes.items():
                 if (note.chain, note.count) == (found[partition].chain, found[partition].count):
                     found[partition] = note
                     doubted.discard(partition)
-        names: Collection[str] = (yield Names()) if doubted and self._waits else ()
+        names: Collection[str] = (yield requests.Names()) if doubted and self._waits else ()
         held: set[TopicPartition] = set()
         for partition in sorted(doubted):
             holder, doubt = found[partition].holder, found[partition].doubt

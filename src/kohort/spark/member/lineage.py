@@ -122,7 +122,8 @@ def format_ledger(ledger: Ledger) -> str:
     """
     chain = ledger.chain[-MOST_HOLDERS:]
     while True:
-        said: dict[str, object] = {"kohort": _VERSION, "by": [_format_holder(each) for each in chain]}
+        by = [list(each if each.orders else each[:2]) for each in chain]
+        said: dict[str, object] = {"kohort": _VERSION, "by": by}
         if ledger.planned is not None:
             said["to"] = ledger.planned
         if ledger.count:
@@ -194,16 +195,12 @@ def build_claims(
     spans: Mapping[TopicPartition, Span],
     found: Mapping[TopicPartition, Ledger],
 ) -> tuple[dict[TopicPartition, Ledger], dict[TopicPartition, Holder]]:
-    """Build the ledgers to commit before these spans are read.
+    """Build the ledgers to commit before the query of that name reads these spans.
 
-    Args:
-        name: of the query that reads them.
-        places: where it goes on; `None` in a partition that no query has begun.
-        spans: the offsets that it reads there, perhaps none.
-        found: the group's ledgers.
+    `places`: where it goes on; `None` in a partition that no query has begun.
 
     Returns:
-        The changed ledgers, to be committed, and the holder as which the query has taken each partition.
+        The ledgers that change, and the holder as which the query has taken each partition.
     """
     claims: dict[TopicPartition, Ledger] = {}
     taken: dict[TopicPartition, Holder] = {}
@@ -215,9 +212,8 @@ def build_claims(
         taken[partition] = Holder(name, place.since, place.orders)
         before = found.get(partition)
         count = 0 if before is None else before.count
-        claim = Ledger(
-            offset=span.start, chain=place.chain, count=count, topic_id="" if before is None else before.topic_id
-        )
+        topic_id = "" if before is None else before.topic_id
+        claim = Ledger(offset=span.start, chain=place.chain, count=count, topic_id=topic_id)
         if span.size > 0:
             claim = replace(claim, planned=span.end, count=count + 1)
         if place.stop is None and claim != before:
@@ -237,10 +233,6 @@ def _find_first_place(ledger: Ledger | None, name: str, known: Known | None, *, 
         orders += is_order
     since = known.since if (start, orders) == (known.end, known.orders) and known.since is not None else start
     return Place(start, None, (Holder(name, since, orders),), since, orders)
-
-
-def _format_holder(holder: Holder) -> list[object]:
-    return list(holder if holder.orders else holder[:2])
 
 
 def _find_lost(ledger: Ledger, name: str, known: Known | None) -> Iterator[tuple[int, int, Holder]]:

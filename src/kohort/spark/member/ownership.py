@@ -34,9 +34,7 @@ class Ownership(Protocol):
     has_drained: bool
 
     def plan(self, start: QueryOffset, existing: Existing, choose: Choose, *, renewed: Collection[str] = ()) -> Plan:
-        """Plan a batch: `choose` picks among the existing partitions that may be read now.
-
-        Everything up to `start` is finished.
+        """Plan a batch: everything up to `start` is finished, and `choose` picks among what may be read now.
 
         `renewed`: topics that were made anew since `start`.
         """

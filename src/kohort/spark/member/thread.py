@@ -22,15 +22,7 @@ from typing import Any, Final, TypeVar
 from kohort.client.consumer.consumer import Consumer
 from kohort.errors import ErrorCode, FencedError, KohortError, KohortTimeoutError, PartlyDoneError, StateError
 from kohort.ids import TopicPartition
-from kohort.spark.checkpoint import (
-    REMOTE,
-    TELL_THE_END,
-    BatchState,
-    CheckpointDiscovery,
-    check_logged,
-    is_temporary,
-    read_batch_state,
-)
+from kohort.spark import checkpoint
 from kohort.spark.driver_channel import BatchDone, Drain, DriverChannel, announce, fingerprint
 from kohort.spark.member import requests
 from kohort.spark.member.batch_notes import from_offsets, group_of_notes, leave_notes, read_notes, to_offsets
@@ -79,7 +71,7 @@ class GroupMember:
         #: topic -> its id, then.
         self._topic_ids: dict[str, str] = {}
         # The reader's process is a child of the JVM.
-        self._discovery = CheckpointDiscovery(os.getppid())
+        self._discovery = checkpoint.CheckpointDiscovery(os.getppid())
         #: The driver has told that a batch is finished.
         self._has_listener = False
         #: It was said that no checkpoint, or none that lasts, was found.
@@ -128,7 +120,7 @@ class GroupMember:
             BatchNotLoggedError: Spark's checkpoint does not have the batch that it calls finished.
         """
         if self._planned is not None and from_json(self._planned) == start:
-            check_logged(self._look())
+            checkpoint.check_logged(self._look())
         self._note(existing)
         return self._carry_out(lambda: self._core.plan(start, _now_ms(), renewed=renewed), choose=choose)
 
@@ -282,8 +274,15 @@ class GroupMember:
             self._hold_partitions()
         except BaseException as why:
             _log.error("the member of group %s has ended: %s", self._group_id, why)
+            is_taken = isinstance(why, FencedError) and why.code in (
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                ErrorCode.FENCED_INSTANCE_ID,
+            )
             with self._changed:
-                self._failure = self._explain(why)
+                self._failure = why
+                if is_taken:
+                    self._failure = NameTakenError(self._core.name, self._group_id)
+                    self._failure.__cause__ = why
                 self._changed.notify_all()
         finally:
             try:
@@ -293,16 +292,6 @@ class GroupMember:
                 if self._must_exit:
                     # The main thread may be anywhere, and the JVM waits neither for it nor for us.
                     os._exit(0)
-
-    def _explain(self, why: BaseException) -> BaseException:
-        if isinstance(why, FencedError) and why.code in (
-            ErrorCode.UNRELEASED_INSTANCE_ID,
-            ErrorCode.FENCED_INSTANCE_ID,
-        ):
-            taken = NameTakenError(self._core.name, self._group_id)
-            taken.__cause__ = why
-            return taken
-        return why
 
     def _hold_partitions(self) -> None:
         self.consumer.subscribe(
@@ -372,7 +361,7 @@ class GroupMember:
         location = self._discovery.location
         if self._has_told or self._options.checkpoint_location is not None:
             return
-        if location is not None and is_temporary(location):
+        if location is not None and checkpoint.is_temporary(location):
             _log.warning(
                 "the query has no checkpointLocation: %s goes with it, and when it is started again it is another "
                 "member of group %s, which begins where the group stands; give writeStream a checkpointLocation",
@@ -380,7 +369,9 @@ class GroupMember:
                 self._group_id,
             )
         elif self._discovery.has_given_up and not self._has_listener:
-            _log.warning("the query's checkpoint was not found, it is perhaps %s; %s", REMOTE, TELL_THE_END)
+            _log.warning(
+                "the query's checkpoint was not found, it is perhaps %s; %s", checkpoint.REMOTE, checkpoint.TELL_THE_END
+            )
         else:
             return
         self._has_told = True
@@ -388,7 +379,7 @@ class GroupMember:
     def _check_location(self) -> None:
         """Warn once that the `checkpointLocation` of the source lacks the batch Spark has just written."""
         location = self._options.checkpoint_location
-        if location is None or self._has_told or self._look() is not BatchState.UNKNOWN:
+        if location is None or self._has_told or self._look() is not checkpoint.BatchState.UNKNOWN:
             return
         self._has_told = True
         _log.warning(
@@ -404,7 +395,9 @@ class GroupMember:
             return
         try:
             planned = self._planned if self._core.is_open else None
-            if planned and (fingerprint(planned) == said or (said is None and self._look() is BatchState.FINISHED)):
+            if planned and (
+                fingerprint(planned) == said or (said is None and self._look() is checkpoint.BatchState.FINISHED)
+            ):
                 self._drive(self._core.finish_open(), None, _LAST_WORDS_S)
         except KohortError as why:
             _log.warning("the group could not be told how far this query is: %s", why)
@@ -448,9 +441,9 @@ class GroupMember:
         finally:
             self._turn.release()
 
-    def _look(self) -> BatchState:
+    def _look(self) -> checkpoint.BatchState:
         """Return the state of the open batch in Spark's checkpoint."""
-        return read_batch_state(self._options.checkpoint_location or self._discovery.location, self._planned)
+        return checkpoint.read_batch_state(self._options.checkpoint_location or self._discovery.location, self._planned)
 
 
 def _now_ms() -> int:

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (key 23), KIP-101: the end offset of a leader epoch, to detect truncation.
 
 Version 2, the oldest since Kafka 4.0: open to consumers, with the reader's own idea of the leader epoch and the
-throttle time (KIP-320). Version 3: who asks (KIP-392). Version 4: flexible (KIP-482).
+throttle time (KIP-320). Version 3: the asking replica (KIP-392). Version 4: flexible (KIP-482).
 """
 
 from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message

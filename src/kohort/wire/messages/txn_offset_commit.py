@@ -1,7 +1,7 @@
 """TxnOffsetCommit (key 28), KIP-98: store a group's offsets with the outcome of a transaction.
 
 Version 1: throttled after the answer (KIP-219). Version 2: leader epoch of the committed record (KIP-320). Version 3:
-flexible, and the consumer says who it is, so that it can be fenced (KIP-447). Versions 4 and 5 change what the answer
+flexible, and the consumer names itself, so that it can be fenced (KIP-447). Versions 4 and 5 change what the answer
 may say and what the request implies, not the fields (KIP-890).
 """
 

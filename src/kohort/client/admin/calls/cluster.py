@@ -7,11 +7,12 @@ describeReplicaLogDirs, alterReplicaLogDirs, electLeaders, alterPartitionReassig
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Literal
+from dataclasses import replace
+from typing import Final, Literal, TypeVar
 
 from kohort.base import VERSION
 from kohort.client.admin.admin_machine import MovedError, Question
-from kohort.client.admin.questions import Calls, Outcome, check, error_of
+from kohort.client.admin.questions import Calls, Outcome, check, error_of, gone
 from kohort.client.admin.results import cluster as results
 from kohort.client.admin.results.cluster import TopicPartitionReplica
 from kohort.client.arguments import to_partitions
@@ -31,7 +32,9 @@ from kohort.wire.messages import (
     update_features,
 )
 from kohort.wire.private import SOFTWARE_NAME
+from kohort.wire.schema import Message
 
+R = TypeVar("R", bound=Message)
 #: How long a broker may take for one request, milliseconds.
 _TIMEOUT_MS: Final = 30_000
 #: Part of a request that a partition takes: Apache Kafka's controller takes 10,000 records at once at most.
@@ -185,20 +188,13 @@ class ClusterCalls(Calls):
     async def _log_dirs_of(
         self, broker: int, there: Mapping[int, Endpoint], partitions: Sequence[TopicPartition] | None
     ) -> list[results.LogDirDescription] | KohortError:
-        if broker not in there:
-            return _absent(broker, there)
         during = f"describing the log directories of broker {broker}"
-        try:
-            response = await self._ask(
-                Question(
-                    results.log_dirs_request(partitions),
-                    describe_log_dirs.DescribeLogDirsResponse,
-                    target=there[broker],
-                    during=during,
-                )
-            )
-        except KohortError as why:
-            return _of_broker(why, during)
+        question = Question(
+            results.log_dirs_request(partitions), describe_log_dirs.DescribeLogDirsResponse, during=during
+        )
+        response = await self._ask_broker(broker, there, question)
+        if isinstance(response, KohortError):
+            return response
         return error_of(response, during) or results.log_dirs(broker, response)
 
     async def describe_replica_log_dirs(
@@ -246,20 +242,13 @@ class ClusterCalls(Calls):
     async def _move_at(
         self, broker: int, there: Mapping[int, Endpoint], wanted: Mapping[TopicPartitionReplica, str]
     ) -> dict[TopicPartitionReplica, KohortError | None]:
-        if broker not in there:
-            return dict.fromkeys(wanted, _absent(broker, there))
         during = f"moving copies to other directories of broker {broker}"
-        try:
-            response = await self._ask(
-                Question(
-                    results.move_request(wanted),
-                    alter_replica_log_dirs.AlterReplicaLogDirsResponse,
-                    target=there[broker],
-                    during=during,
-                )
-            )
-        except KohortError as why:
-            return dict.fromkeys(wanted, _of_broker(why, during))
+        question = Question(
+            results.move_request(wanted), alter_replica_log_dirs.AlterReplicaLogDirsResponse, during=during
+        )
+        response = await self._ask_broker(broker, there, question)
+        if isinstance(response, KohortError):
+            return dict.fromkeys(wanted, response)
         return {
             each: error_of(row, during, text=f"{each}: {wanted[each]}")
             for topic in response.results
@@ -267,25 +256,25 @@ class ClusterCalls(Calls):
             if (each := TopicPartitionReplica(topic.topic_name, row.partition_index, broker)) in wanted
         }
 
+    async def _ask_broker(self, broker: int, there: Mapping[int, Endpoint], question: Question[R]) -> R | KohortError:
+        """Ask one broker; return its error, but raise one that says that no broker can be asked so."""
+        if broker not in there:
+            text = f"the brokers now are {', '.join(map(str, sorted(there)))}"
+            return BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, text, during=f"looking for broker {broker}")
+        try:
+            return await self._ask(replace(question, target=there[broker]))
+        except UnsupportedFeatureError:
+            raise
+        except MovedError as moved:
+            # A broker that is not at its address any more is looked up again.
+            return gone(moved, question.during)
+        except KohortError as why:
+            return why
+
     async def _addresses(self) -> dict[int, Endpoint]:
         """Look up the addresses of the brokers that are there now."""
         metadata = await self._questions.metadata(())
         return {row.node_id: Endpoint(row.host, row.port) for row in metadata.brokers}
-
-
-def _absent(broker: int, there: Iterable[int]) -> BrokerError:
-    known = ", ".join(map(str, sorted(there)))
-    return BrokerError(
-        ErrorCode.BROKER_NOT_AVAILABLE, f"the brokers now are {known}", during=f"looking for broker {broker}"
-    )
-
-
-def _of_broker(why: KohortError, during: str) -> KohortError:
-    """Return the error of one broker; raise one that says that it can never be asked so."""
-    if isinstance(why, UnsupportedFeatureError):
-        raise why
-    # A broker that is not at its address any more is looked up again.
-    return BrokerError(ErrorCode.NETWORK_EXCEPTION, str(why.why), during=during) if isinstance(why, MovedError) else why
 
 
 def _ids(brokers: object) -> set[int]:
@@ -360,10 +349,7 @@ class ReplicaCalls(Calls):
         return found
 
     async def alter_partition_reassignments(
-        self,
-        replicas: Mapping[TopicPartition, Sequence[int] | None],
-        *,
-        allow_replication_factor_change: bool = True,
+        self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool = True
     ) -> None:
         """Give partitions to other brokers; `list_partition_reassignments` lists those on their way.
 

@@ -30,7 +30,6 @@ from kohort.ids import TopicPartition
 from kohort.wire.messages import consumer_group_describe, delete_groups, describe_groups, offset_fetch
 from kohort.wire.messages.group_history import GroupHistoryRequest, GroupHistoryResponse
 from kohort.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from kohort.wire.messages.metadata import MetadataResponse
 from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -41,6 +40,10 @@ T = TypeVar("T")
 
 #: Groups in one request: a coordinator answers the first while it reads the next.
 _AT_A_TIME: Final = 100
+_TEXTS: Final = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no group {}",
+    ErrorCode.NON_EMPTY_GROUP: "it still has members; stop them first",
+}
 #: Pause before the groups are asked for again whose coordinator has moved or is not ready, seconds.
 _PAUSE_S: Final = 0.1
 
@@ -193,11 +196,7 @@ def to_groups(groups: object) -> list[str]:
 
 
 def _note_rows(
-    answers: _Answers[T],
-    inquiry: Inquiry[R, T],
-    endpoint: Endpoint,
-    groups: list[str],
-    rows: Mapping[str, Row[T]],
+    answers: _Answers[T], inquiry: Inquiry[R, T], endpoint: Endpoint, groups: list[str], rows: Mapping[str, Row[T]]
 ) -> None:
     for group in groups:
         row = rows.get(group)
@@ -211,20 +210,13 @@ def _note_rows(
         if code is ErrorCode.NONE or (is_away and code is ErrorCode.GROUP_ID_NOT_FOUND):
             answers.put(group, row.value)
             continue
-        error = BrokerError(code, _texts(group).get(code, row.message), during=during)
+        error = BrokerError(code, _TEXTS[code].format(group) if code in _TEXTS else row.message, during=during)
         if not may_pass(code):
             answers.put(group, error)
             continue
         answers.left[group] = error
         if code in MOVED:
             answers.lost[group] = endpoint
-
-
-def _texts(group: str) -> dict[ErrorCode, str]:
-    return {
-        ErrorCode.GROUP_ID_NOT_FOUND: f"there is no group {group}",
-        ErrorCode.NON_EMPTY_GROUP: "it still has members; stop them first",
-    }
 
 
 _OFFSETS: Final = Inquiry(
@@ -262,23 +254,9 @@ class GroupCalls(Calls):
     ) -> list[results.GroupListing]:
         """List the groups by name; `states` and `types` ("classic", "consumer") narrow that down."""
         request = ListGroupsRequest(states_filter=list(states or ()), types_filter=list(types or ()))
-        found = await self._questions.of_brokers(
-            lambda metadata: self._groups_of_all(metadata, request), await self._questions.metadata(())
-        )
+        responses = await self._questions.ask_brokers(Question(request, ListGroupsResponse, during="listing groups"))
+        found = {row.group_id: results.GroupListing.of(row) for response in responses for row in response.groups}
         return [found[name] for name in sorted(found)]
-
-    async def _groups_of_all(
-        self, metadata: MetadataResponse, request: ListGroupsRequest
-    ) -> dict[str, results.GroupListing]:
-        questions = [
-            Question(request, ListGroupsResponse, target=Endpoint(row.host, row.port), during="listing groups")
-            for row in metadata.brokers
-        ]
-        found: dict[str, results.GroupListing] = {}
-        for response in await self._questions.ask_each(questions):
-            check(response, "listing groups")
-            found.update((row.group_id, results.GroupListing.of(row)) for row in response.groups)
-        return found
 
     async def summarize_groups(self) -> list[results.GroupSummary]:
         """Count members and lag of every group, by name; a few requests to each broker for any number of groups.
@@ -332,12 +310,25 @@ class GroupCalls(Calls):
             TypeError: `groups` is one text, or no ids.
         """
         names = to_groups(groups)
-        new, former = _describing(include_authorized_operations)
-        found = await self._coordinators.ask_about(names, new)
-        classic = await self._coordinators.ask_about(
-            [name for name, each in found.items() if _is_classic(each)], former
+        with_operations = {"include_authorized_operations": include_authorized_operations}
+        consumer = Inquiry(
+            doing="describing",
+            build=lambda groups: consumer_group_describe.ConsumerGroupDescribeRequest(
+                group_ids=groups, **with_operations
+            ),
+            expected=consumer_group_describe.ConsumerGroupDescribeResponse,
+            read=results.read_consumer_groups,
         )
-        return {**found, **classic}
+        classic = Inquiry(
+            doing="describing",
+            build=lambda groups: describe_groups.DescribeGroupsRequest(groups=groups, **with_operations),
+            expected=describe_groups.DescribeGroupsResponse,
+            read=results.read_classic_groups,
+        )
+        found = await self._coordinators.ask_about(names, consumer)
+        left = [name for name, each in found.items() if _is_classic(each)]
+        former = await self._coordinators.ask_about(left, classic)
+        return {**found, **former}
 
     async def group_offsets(self, group: str) -> list[results.GroupOffset]:
         """Look up a group's offset and lag in every partition that it has committed or owns, by topic and partition."""
@@ -464,11 +455,7 @@ class GroupCalls(Calls):
 
 
 async def _read_history(
-    ask: Callable[[GroupHistoryRequest], Awaitable[GroupHistoryResponse]],
-    group: str,
-    *,
-    after: int | None,
-    whole: bool,
+    ask: Callable[[GroupHistoryRequest], Awaitable[GroupHistoryResponse]], group: str, *, after: int | None, whole: bool
 ) -> GroupHistory:
     """Read all pages of a group's history as one: those in the broker's memory, and older ones of `__group_journal`.
 
@@ -512,29 +499,3 @@ def _is_gone(found: object) -> bool:
 def _is_classic(found: object) -> bool:
     """Return whether it may be a classic group, or the broker knows no others."""
     return _is_gone(found) or (isinstance(found, BrokerError) and found.code is ErrorCode.UNSUPPORTED_VERSION)
-
-
-def _describing(
-    include_authorized_operations: bool,
-) -> tuple[
-    Inquiry[consumer_group_describe.ConsumerGroupDescribeResponse, GroupDescription],
-    Inquiry[describe_groups.DescribeGroupsResponse, GroupDescription],
-]:
-    """Build the questions that describe groups of the consumer protocol, and classic ones."""
-    with_operations = {"include_authorized_operations": include_authorized_operations}
-    return (
-        Inquiry(
-            doing="describing",
-            build=lambda groups: consumer_group_describe.ConsumerGroupDescribeRequest(
-                group_ids=groups, **with_operations
-            ),
-            expected=consumer_group_describe.ConsumerGroupDescribeResponse,
-            read=results.read_consumer_groups,
-        ),
-        Inquiry(
-            doing="describing",
-            build=lambda groups: describe_groups.DescribeGroupsRequest(groups=groups, **with_operations),
-            expected=describe_groups.DescribeGroupsResponse,
-            read=results.read_classic_groups,
-        ),
-    )

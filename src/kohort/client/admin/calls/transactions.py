@@ -11,17 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from kohort.base.values import from_row
+from kohort.client import arguments
 from kohort.client.admin.admin_machine import MovedError, Question
 from kohort.client.admin.questions import Calls, check, error_of, gone
 from kohort.client.admin.results import cluster as cluster_results
 from kohort.client.admin.results import transactions as results
-from kohort.client.admin.results.transactions import (
-    FencedProducer,
-    ProducerDescription,
-    TransactionDescription,
-    TransactionListing,
-)
-from kohort.client.arguments import INT64_MAX, to_names, to_offset, to_partition, to_partitions, whole_number
 from kohort.client.core.actions import Endpoint
 from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortError
 from kohort.ids import TopicPartition
@@ -33,7 +27,6 @@ from kohort.wire.messages import (
     write_txn_markers,
 )
 from kohort.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from kohort.wire.messages.metadata import MetadataResponse
 from kohort.wire.schema import Message
 
 R = TypeVar("R", bound=Message)
@@ -56,7 +49,7 @@ class TransactionCalls(Calls):
         producer_ids: Iterable[int] | None = None,
         running_longer_than_ms: int | None = None,
         pattern: str | None = None,
-    ) -> list[TransactionListing]:
+    ) -> list[results.TransactionListing]:
         """List the transactions that the cluster's brokers coordinate, by transactional id.
 
         Args:
@@ -72,43 +65,28 @@ class TransactionCalls(Calls):
         if not isinstance(pattern, str | None):
             raise TypeError(f"pattern must be text, not {type(pattern).__name__}: 'orders-.*'")
         request = ListTransactionsRequest(
-            state_filters=[] if states is None else to_names(states, "states"),
+            state_filters=[] if states is None else arguments.to_names(states, "states"),
             producer_id_filters=[] if producer_ids is None else _producer_ids(producer_ids),
             duration_filter=-1
             if running_longer_than_ms is None
-            else whole_number(running_longer_than_ms, "running_longer_than_ms", "milliseconds, 0 or more,", INT64_MAX),
+            else arguments.whole_number(
+                running_longer_than_ms, "running_longer_than_ms", "milliseconds, 0 or more,", arguments.INT64_MAX
+            ),
             transactional_id_pattern=pattern,
         )
         lowest = 2 if pattern is not None else 1 if running_longer_than_ms is not None else None
-        found = await self._questions.of_brokers(
-            lambda metadata: self._transactions_of_all(metadata, request, lowest), await self._questions.metadata(())
-        )
-        return [found[name] for name in sorted(found)]
-
-    async def _transactions_of_all(
-        self, metadata: MetadataResponse, request: ListTransactionsRequest, lowest: int | None
-    ) -> dict[str, TransactionListing]:
-        found: dict[str, TransactionListing] = {}
-        for broker in metadata.brokers:
-            response = await self._ask(
-                Question(
-                    request,
-                    ListTransactionsResponse,
-                    target=Endpoint(broker.host, broker.port),
-                    during="listing transactions",
-                    min_version=lowest,
-                )
-            )
-            check(response, "listing transactions")
+        question = Question(request, ListTransactionsResponse, during="listing transactions", min_version=lowest)
+        found: dict[str, results.TransactionListing] = {}
+        for response in await self._questions.ask_brokers(question):
             if response.unknown_state_filters:
                 raise ConfigError(
                     f"states cannot be {response.unknown_state_filters}: Ongoing, CompleteCommit, ... are"
                 )
             for row in response.transaction_states:
-                found[row.transactional_id] = from_row(TransactionListing, row, state=row.transaction_state)
-        return found
+                found[row.transactional_id] = from_row(results.TransactionListing, row, state=row.transaction_state)
+        return [found[name] for name in sorted(found)]
 
-    async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[results.TransactionDescription]:
         """Describe transactions by their ids, in the order asked; a coordinator is asked for all of its own together.
 
         Raises:
@@ -118,9 +96,9 @@ class TransactionCalls(Calls):
         """
         during = "describing transactions"
 
-        async def ask(names: Sequence[str]) -> dict[str, TransactionDescription | KohortError]:
+        async def ask(names: Sequence[str]) -> dict[str, results.TransactionDescription | KohortError]:
             found, lost = await self._transaction_coordinators(names, during)
-            said: dict[str, TransactionDescription | KohortError] = {**lost}
+            said: dict[str, results.TransactionDescription | KohortError] = {**lost}
             for address, mine in found.items():
                 request = describe_transactions.DescribeTransactionsRequest(transactional_ids=mine)
                 expected = describe_transactions.DescribeTransactionsResponse
@@ -130,17 +108,17 @@ class TransactionCalls(Calls):
 
         def read(
             response: describe_transactions.DescribeTransactionsResponse,
-        ) -> dict[str, TransactionDescription | KohortError]:
+        ) -> dict[str, results.TransactionDescription | KohortError]:
             return {
                 row.transactional_id: error_of(row, during, text=_text_of(row.error_code, row.transactional_id))
-                or TransactionDescription.of(row)
+                or results.TransactionDescription.of(row)
                 for row in response.transaction_states
             }
 
-        wanted = to_names(transactional_ids, "transactional_ids")
+        wanted = arguments.to_names(transactional_ids, "transactional_ids")
         return list((await self._questions.do_all(wanted, ask, during=during)).values())
 
-    async def fence_producers(self, transactional_ids: Iterable[str]) -> list[FencedProducer]:
+    async def fence_producers(self, transactional_ids: Iterable[str]) -> list[results.FencedProducer]:
         """Take ids from the producers that have them: they can write no more, and what they have open is aborted.
 
         Raises:
@@ -149,9 +127,9 @@ class TransactionCalls(Calls):
         """
         during = "fencing producers"
 
-        async def ask(names: Sequence[str]) -> dict[str, FencedProducer | KohortError]:
+        async def ask(names: Sequence[str]) -> dict[str, results.FencedProducer | KohortError]:
             found, lost = await self._transaction_coordinators(names, during)
-            said: dict[str, FencedProducer | KohortError] = {**lost}
+            said: dict[str, results.FencedProducer | KohortError] = {**lost}
             for address, mine in found.items():
                 for name in mine:
                     try:
@@ -162,10 +140,10 @@ class TransactionCalls(Calls):
                         said[name] = why
             return said
 
-        wanted = to_names(transactional_ids, "transactional_ids")
+        wanted = arguments.to_names(transactional_ids, "transactional_ids")
         return list((await self._questions.do_all(wanted, ask, during=during)).values())
 
-    async def _fence(self, name: str, address: Endpoint) -> FencedProducer:
+    async def _fence(self, name: str, address: Endpoint) -> results.FencedProducer:
         # With its first transaction the next owner of the id sets its own timeout.
         response = await self._ask(
             Question(
@@ -177,9 +155,9 @@ class TransactionCalls(Calls):
             )
         )
         check(response, f"fencing producers of {name}")
-        return from_row(FencedProducer, response, transactional_id=name)
+        return from_row(results.FencedProducer, response, transactional_id=name)
 
-    async def describe_producers(self, partitions: Iterable[TopicPartition]) -> list[ProducerDescription]:
+    async def describe_producers(self, partitions: Iterable[TopicPartition]) -> list[results.ProducerDescription]:
         """Describe the latest producers of partitions, with sequence numbers, by partition and producer id.
 
         Raises:
@@ -189,7 +167,9 @@ class TransactionCalls(Calls):
         """
         during = "describing producers"
 
-        def read(response: describe_producers.DescribeProducersResponse) -> _Said[tuple[ProducerDescription, ...]]:
+        def read(
+            response: describe_producers.DescribeProducersResponse,
+        ) -> _Said[tuple[results.ProducerDescription, ...]]:
             return {
                 (each := TopicPartition(topic.name, row.partition_index)): error_of(row, during)
                 or results.producers(each, row)
@@ -197,16 +177,16 @@ class TransactionCalls(Calls):
                 for row in topic.partitions
             }
 
-        async def ask(chosen: Sequence[TopicPartition]) -> _Said[tuple[ProducerDescription, ...]]:
+        async def ask(chosen: Sequence[TopicPartition]) -> _Said[tuple[results.ProducerDescription, ...]]:
             expected = describe_producers.DescribeProducersResponse
             return await self._ask_leaders(chosen, results.producers_request, expected, read, during=during)
 
-        done = await self._questions.do_all(sorted(set(to_partitions(partitions))), ask, during=during)
+        done = await self._questions.do_all(sorted(set(arguments.to_partitions(partitions))), ask, during=during)
         return [row for _, rows in sorted(done.items()) for row in rows]
 
     async def find_hanging_transactions(
         self, partitions: Iterable[TopicPartition], *, older_than_ms: int = _LONGEST_MS
-    ) -> list[ProducerDescription]:
+    ) -> list[results.ProducerDescription]:
         """Find open transactions that no coordinator will ever end, by partition: `abort_transaction` ends them.
 
         Args:
@@ -216,7 +196,7 @@ class TransactionCalls(Calls):
         Raises:
             UnknownTopicError, PartlyDoneError, UnsupportedFeatureError: as of `describe_producers`.
         """
-        whole_number(older_than_ms, "older_than_ms", "milliseconds, 0 or more,", INT64_MAX)
+        arguments.whole_number(older_than_ms, "older_than_ms", "milliseconds, 0 or more,", arguments.INT64_MAX)
         latest = int(time.time() * 1000) - older_than_ms
         found = [
             row
@@ -232,7 +212,7 @@ class TransactionCalls(Calls):
         known = {row.transactional_id: row for row in await self.describe_transactions(sorted(set(names.values())))}
         return [row for row in found if not _is_open(row, known.get(names.get(row.producer_id, "")))]
 
-    async def abort_transaction(self, partition: TopicPartition, start_offset: int) -> ProducerDescription:
+    async def abort_transaction(self, partition: TopicPartition, start_offset: int) -> results.ProducerDescription:
         """End a transaction in one partition without its coordinator: for one that hangs.
 
         End one that a coordinator still knows by `fence_producers`, in all of its partitions.
@@ -250,7 +230,7 @@ class TransactionCalls(Calls):
             BrokerError: INVALID_PRODUCER_EPOCH: it has been ended meanwhile; CLUSTER_AUTHORIZATION_FAILED, ...
             UnsupportedFeatureError: the broker has no transactions.
         """
-        partition, begin = to_partition(partition), to_offset(start_offset)
+        partition, begin = arguments.to_partition(partition), arguments.to_offset(start_offset)
         open_ones = {
             row.transaction_start_offset: row
             for row in await self.describe_producers([partition])
@@ -336,7 +316,7 @@ def _text_of(code: int, name: str) -> str:
     return f"no coordinator knows {name}; its id may have expired" if is_missing else name
 
 
-def _is_open(producer: ProducerDescription, known: TransactionDescription | None) -> bool:
+def _is_open(producer: results.ProducerDescription, known: results.TransactionDescription | None) -> bool:
     """Return whether a coordinator knows of the transaction that a producer has open in a partition."""
     return (
         known is not None
@@ -348,4 +328,4 @@ def _is_open(producer: ProducerDescription, known: TransactionDescription | None
 def _producer_ids(given: object) -> list[int]:
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise TypeError(f"producer_ids cannot be {given!r}: a list of numbers is expected, like [4000]")
-    return [whole_number(each, "producer_ids", "the id of a producer", INT64_MAX) for each in given]
+    return [arguments.whole_number(each, "producer_ids", "the id of a producer", arguments.INT64_MAX) for each in given]

@@ -94,47 +94,34 @@ def plan(
     Args:
         by_time: the first offsets at the time that is meant; -1 where no record is as young.
     """
-    rows: list[OffsetReset] = []
+
+    def wanted_of(partition: TopicPartition) -> int:
+        if to == "earliest":
+            return begins[partition]
+        if to == "latest":
+            return ends[partition]
+        if isinstance(to, Mapping):
+            return to[partition]
+        if isinstance(to, int):
+            return to
+        if isinstance(to, datetime | timedelta):
+            found = by_time.get(partition, -1)
+            return ends[partition] if found < 0 else found
+        # What a group has not committed yet stands where it would begin by itself: nowhere, so at the end.
+        current = committed.get(partition, ends[partition])
+        if shift_by is None:
+            return current
+        if partition not in committed:
+            raise ConfigError(f"{partition.topic}-{partition.partition} has no committed offset that could be shifted")
+        return current + shift_by
+
+    rows = []
     for each in sorted(partitions):
-        wanted = _wanted(each, to, shift_by, committed=committed, begins=begins, ends=ends, by_time=by_time)
+        wanted = wanted_of(each)
         offset = min(max(wanted, begins[each]), ends[each])
         rows.append(
             OffsetReset(
-                topic=each.topic,
-                partition=each.partition,
-                committed=committed.get(each),
-                offset=offset,
-                wanted=wanted,
+                topic=each.topic, partition=each.partition, committed=committed.get(each), offset=offset, wanted=wanted
             )
         )
     return rows
-
-
-def _wanted(
-    partition: TopicPartition,
-    to: ResetTo | None,
-    shift_by: int | None,
-    *,
-    committed: Mapping[TopicPartition, int],
-    begins: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    by_time: Mapping[TopicPartition, int],
-) -> int:
-    if to == "earliest":
-        return begins[partition]
-    if to == "latest":
-        return ends[partition]
-    if isinstance(to, Mapping):
-        return to[partition]
-    if isinstance(to, int):
-        return to
-    if isinstance(to, datetime | timedelta):
-        found = by_time.get(partition, -1)
-        return ends[partition] if found < 0 else found
-    # What a group has not committed yet stands where it would begin by itself: nowhere, so at the end.
-    current = committed.get(partition, ends[partition])
-    if shift_by is None:
-        return current
-    if partition not in committed:
-        raise ConfigError(f"{partition.topic}-{partition.partition} has no committed offset that could be shifted")
-    return current + shift_by

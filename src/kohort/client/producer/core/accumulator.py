@@ -126,11 +126,6 @@ class Accumulator:
     def add(self, record: RecordFuture, partition_count: int, now_ms: int) -> None:
         """Put a record into the batch of its partition.
 
-        Args:
-            record: to be sent.
-            partition_count: of its topic.
-            now_ms: time of the driver.
-
         Raises:
             ConfigError: the application's own partitioner has failed, or its answer is no partition.
         """
@@ -168,11 +163,6 @@ class Accumulator:
 
     def add_bulk(self, bulk: Bulk, partition_count: int, now_ms: int) -> None:
         """Build batches of rows, behind the batches that exist.
-
-        Args:
-            bulk: the rows.
-            partition_count: of their topic.
-            now_ms: time of the driver.
 
         Raises:
             PartitionMissingError: a row names a partition that does not exist; nothing was added.

@@ -19,11 +19,7 @@ from kohort.errors import BrokerError, ErrorCode, KohortError
 
 #: Codes that seldom pass by themselves; the others are those of a cluster that is settling.
 _WORTH_A_LINE: Final = frozenset(
-    {
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    }
+    {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
 )
 #: Failed futures that are kept to be looked at again; with more, the earlier unasked ones count as lost.
 _KEPT: Final = 10_000
@@ -35,12 +31,7 @@ _FIRST_LINE_MS: Final = 1_000
 
 
 class RefusalLog:
-    """The refusals that were logged and have not passed.
-
-    Args:
-        requests: takes the lines.
-        delivery_timeout_ms: how long a refused record is sent again.
-    """
+    """The refusals that were logged and have not passed; a refused record is sent again for `delivery_timeout_ms`."""
 
     def __init__(self, requests: Requests, *, delivery_timeout_ms: int) -> None:
         self._requests = requests
@@ -85,10 +76,7 @@ class WaitingRecords(NamedTuple):
 class WaitLog:
     """The lines about waiting records: their number, the reason, and how long they will wait.
 
-    Args:
-        requests: takes the lines.
-        refusals: has the longest time that a record waits.
-        find: returns the waiting records; `None`: none wait.
+    `find` returns the waiting records; `None`: none wait.
     """
 
     def __init__(self, requests: Requests, refusals: RefusalLog, *, find: Callable[[], WaitingRecords | None]) -> None:

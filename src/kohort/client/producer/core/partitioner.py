@@ -91,13 +91,7 @@ class Partitioner:
         self._stuck_bytes: dict[str, int] = {}
 
     def choose(self, topic: str, key: bytes | None, partition_count: int, size_bytes: int) -> int:
-        """Return the partition of one record.
-
-        Args:
-            topic: of the record.
-            key: of the record, `None` if it has none.
-            partition_count: above 0.
-            size_bytes: of the record.
+        """Return the partition of one record; `key` is `None` if it has none, `partition_count` above 0.
 
         Raises:
             ConfigError: the application's own rule has failed, or its answer is no partition.

@@ -60,11 +60,6 @@ class ProducerMachine:
     """The machine of one producer.
 
     Args:
-        client: addresses, pauses and timeouts.
-        settings: of the sender.
-        submissions: brings the records.
-        batch_bytes: see `Accumulator`.
-        linger_ms: see `Accumulator`.
         is_idempotent: whether batches are numbered.
         on_release: called with the bytes of records that have their end, so that the application may send more.
         is_room_wanted: whether a call waits for such bytes, so that no batch lingers.

@@ -55,12 +55,6 @@ class Sender:
     """Sends the batches that the accumulator has ready.
 
     Args:
-        requests: the machine's outbox.
-        cluster: the leaders.
-        accumulator: the batches.
-        identity: numbers the batches.
-        settings: options.
-        retry: pauses between two attempts.
         on_end: called with each batch that has its end, after its records were told.
         on_cut: called with each batch that was cut, and its pieces.
         on_ended: called with records that have their end and a callback.

@@ -49,9 +49,6 @@ class UnroutedRecords:
     """The records of one producer that cannot be placed yet.
 
     Args:
-        requests: takes the lines of the log.
-        cluster: the topics.
-        refusals: told why looking up a topic is refused; has the longest time that a record waits.
         place: takes records whose topic is known, the time, whether to refuse a missing partition, and since when they
             wait.
         end: ends a record with an error.

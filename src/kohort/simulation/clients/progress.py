@@ -29,8 +29,8 @@ from kohort.simulation.trace import LawBroken
 
 
 @dataclass(slots=True)
-class GroupLedger:
-    """The ledger of one group, over all its readers of all times."""
+class GroupProgress:
+    """The records that one group was handed and is done with, over all its readers."""
 
     group_id: str
     #: Partition -> offset up to which every record was handed out to a member.
@@ -69,7 +69,7 @@ class GroupLedger:
 class Ownership:
     """The partitions that one consumer owns, and its position in each."""
 
-    def __init__(self, name: str, group: GroupLedger) -> None:
+    def __init__(self, name: str, group: GroupProgress) -> None:
         self.name = name
         self.group = group
         #: Partition -> next offset; `None` before the first record of this ownership.
