@@ -257,15 +257,6 @@ def _sum_of(ends: object) -> int:
     return crc32c(json.dumps(ends).encode())
 
 
-def remove_marker(fs: FileSystem, directory: str) -> None:
-    """Remove the marker of a clean stop, before the first append."""
-    path = f"{directory}/{MARKER_NAME}"
-    if fs.exists(path):
-        # From now on only a check tells which records are there.
-        fs.remove(path)
-        fs.sync_directory(directory)
-
-
 def load_leader_epoch(fs: FileSystem, directory: str) -> int:
     """Read the leader epoch of the partitions, which the file has twice; 0 until a stop was not clean."""
     path = f"{directory}/{EPOCH_NAME}"

@@ -169,13 +169,6 @@ def save_state(fs: FileSystem, directory: str, state: LogState) -> None:
         place_file(fs, f"{directory}/{kept}", snapshot_of(state.producers))
 
 
-def forget_state(fs: FileSystem, directory: str) -> None:
-    """Remove the state of a log that is about to be repaired, since it is no longer reliable."""
-    if fs.exists(f"{directory}/{STATE_NAME}"):
-        fs.remove(f"{directory}/{STATE_NAME}")
-        fs.sync_directory(directory)
-
-
 def latest_state(fs: FileSystem, directory: str, names: Sequence[str], earlier: LogState | None) -> LogState | None:
     """Return the latest state of a folder; `earlier` is its state in the rows of a clean stop."""
     states = [each for each in (load_state(fs, directory, names), earlier) if each is not None]
@@ -241,13 +234,6 @@ def recall(producers: ProducerStates, rows: Iterable[ProducerRow], end_offset: i
         if known is None or known[2][-1].last_offset <= row[2][-1].last_offset:
             newest[row[0]] = row
     producers.restore(sorted(newest.values(), key=lambda row: row[2][-1].last_offset))
-
-
-def forget_last_stop(fs: FileSystem, directory: str) -> None:
-    """Remove the rows before a log is repaired, since they are no longer reliable."""
-    if has_last_stop(fs, directory):
-        fs.remove(f"{directory}/{LAST_STOP_NAME}")
-        fs.sync_directory(directory)
 
 
 def has_last_stop(fs: FileSystem, directory: str) -> bool:

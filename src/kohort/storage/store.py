@@ -23,6 +23,7 @@ from kohort.storage.files.fs import (
     FilesOverlapError,
     FileSystem,
     UnreadableError,
+    remove_file,
 )
 from kohort.storage.files.volatilefs import VolatileFileSystem
 from kohort.storage.partitions.partition import PartitionLog
@@ -235,7 +236,7 @@ class Store:
         )
         self._begin_epoch(logs, was_clean=ends is not None)
         # From the first append on only a check tells which records are there.
-        data_directory.remove_marker(self.fs, self.directory)
+        remove_file(self.fs, self.directory, data_directory.MARKER_NAME)
         self._last_stop = None
 
     def _begin_epoch(self, logs: list[PartitionLog], *, was_clean: bool) -> None:

@@ -152,6 +152,13 @@ def replace_file(fs: FileSystem, directory: str, name: str, data: bytes) -> None
     entries.sync()
 
 
+def remove_file(fs: FileSystem, directory: str, name: str) -> None:
+    """Remove a file of a directory durably, if it is there."""
+    if fs.exists(f"{directory}/{name}"):
+        fs.remove(f"{directory}/{name}")
+        fs.sync_directory(directory)
+
+
 @contextmanager
 def _clear_errors(doing: str, path: str, changing: DiskHealth | None = None) -> Iterator[None]:
     """Turn errors of the system into kohort's; for a change, `changing` is the disk's health."""

@@ -153,15 +153,8 @@ class Segment:
         self.next_offset = header.base_offset + header.last_offset_delta + 1
         self.size = position + header.batch_length + _LENGTH_OVERHEAD
 
-    @classmethod
-    def known(cls, fs: FileSystem, directory: str, base_offset: int, facts: indexes.SegmentFacts) -> Segment:
-        """Open a segment from its index files, without reading it."""
-        segment = cls(fs, directory, base_offset, is_entry_durable=True)
-        segment.use_filed(facts)
-        return segment
-
     def use_filed(self, facts: indexes.SegmentFacts) -> None:
-        """Take over the facts about all batches of the file."""
+        """Take over the facts about all batches of the file and its index files, without reading it."""
         self._take(facts)
         self._index = FiledIndex(self._fs, self._directory, self.base_offset, facts)
 
