@@ -90,10 +90,8 @@ def _some(words: Sequence[str], between: str) -> str:
 class BrokerError(KohortError):
     """A broker answered with an error code.
 
-    Args:
-        code: the protocol's code.
-        message: the broker's own words, `None` if it sent none.
-        during: what was asked, e.g. "committing offsets of group orders".
+    `message`: the broker's own words, `None` if it sent none. `during`: what was asked, e.g. "committing offsets of
+    group orders".
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None, *, during: str = "") -> None:
@@ -112,10 +110,8 @@ class BrokerError(KohortError):
 class AuthorizationError(BrokerError):
     """The broker knows this user, and does not allow the requested operation.
 
-    Args:
-        operation: the right that is missing, "read"; empty where that is not known. So are the others.
-        resource_type: on what: "topic", "group", "cluster" or "transactional_id".
-        name: of the resource.
+    `operation`: the missing right, such as "read", on the `name` of a "topic", "group", "cluster" or
+    "transactional_id"; all are empty where that is not known.
     """
 
     def __init__(
@@ -403,10 +399,8 @@ class DeserializationError(KohortError, ValueError):
 class UnknownTopicError(KohortError):
     """A topic that does not exist on the cluster, or a partition that it does not have.
 
-    Args:
-        partition: the one that is missing; `None` where the whole topic is.
-        partition_count: how many there are instead.
-        was_deleted: the topic was there, and is gone; another one may have its name by now.
+    `partition`: the missing one, of `partition_count`; `None` where the whole topic is missing. `was_deleted`: the
+    topic was there, and is gone; another one may have its name by now.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ belongs to a member from the row that gives it to the row that takes it.
 Laws: pure; rows come in order. Unnamed members and partitions are counted, and missing information is not guessed: in a
 group whose first rows are missing, the first owner of a partition is unknown. No conclusion spans a crash, which may
 have kept rows from the journal: the state after it is reported as found. A row of an unknown event changes nothing.
-Source: requirement J2; `coordinator/events/`, which writes the rows.
+Source: requirement J2; `coordinator/journal_events/`, which writes the rows.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class PartitionLog:
         self.directory = directory
         #: Ascending and without gaps; the last one grows.
         self.segments = segments
-        #: Records before it are deleted though their segment may be there; see `logstart`.
+        #: Records before it are deleted though their segment may be there; see `recovery.delete_before`.
         self.start_offset = 0
         #: Segments with bytes that `mark_durable` has not covered, ascending; replaced as a whole, never changed.
         self._unsynced: tuple[Segment, ...] = tuple(segments[-1:])
@@ -166,7 +166,7 @@ class PartitionLog:
         """Store whole record batches at the end, in one write.
 
         Args:
-            batches: a client's one, which `record_validation.prepare` may have looked at already, or several of the
+            batches: a client's one, which `validation.prepare` may have checked already, or several of the
                 broker's own; offsets and leader epoch are written into them in place if they can be written to,
                 otherwise into a copy. They may change after the call.
             now_ms: the broker's time, for topics dated by it.
