@@ -18,9 +18,9 @@ from kohort.base import VERSION
 if TYPE_CHECKING:
     from kohort.broker.embedded import Broker
     from kohort.client.admin.admin import Admin
-    from kohort.client.admin.newtopic import NewTopic
     from kohort.client.admin.results.access import Acl, AclFilter
     from kohort.client.admin.results.quotas import ClientQuota
+    from kohort.client.admin.results.topics import NewTopic
     from kohort.client.admin.results.users import ScramCredential
     from kohort.client.consumer.consumer import Consumer
     from kohort.client.metrics import to_prometheus
@@ -70,7 +70,7 @@ _HOMES = {
     "ClientQuota": "kohort.client.admin.results.quotas",
     "ConsumerRecord": "kohort.client.records",
     "GroupMetadata": "kohort.client.records",
-    "NewTopic": "kohort.client.admin.newtopic",
+    "NewTopic": "kohort.client.admin.results.topics",
     "OffsetAndMetadata": "kohort.client.records",
     "OffsetRange": "kohort.client.records",
     "Rebalance": "kohort.client.records",

@@ -129,7 +129,7 @@ class Parser(argparse.ArgumentParser):
             return ""
         words = unknown_words(message)
         for word in words:
-            instead = instead_of_option(self.prog, word)
+            instead = _OPTIONS.get(self.prog, {}).get(word)
             if instead:
                 return f"; {instead}"
         known = [option for action in self._actions for option in action.option_strings]
@@ -278,11 +278,6 @@ def instead_of_words(words: Sequence[str]) -> str | None:
     word = next(iter(words[1:] if room != "kohort" else words), "")
     said = _VERBS[room].get(word)
     return said and f"{word} {said}"
-
-
-def instead_of_option(verb: str, option: str) -> str | None:
-    """Return the replacement of another tool's option; `None` for one that is not known."""
-    return _OPTIONS.get(verb, {}).get(option)
 
 
 def foreign_words() -> Iterator[tuple[str, ...]]:

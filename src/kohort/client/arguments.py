@@ -201,13 +201,7 @@ def to_callback(value: object, name: str) -> Callable[..., Any] | None:
 
 
 def to_several(values: object, what: str, example: str) -> list[object]:
-    """Check an argument that takes any number of values; a single one, a text and a mapping are refused.
-
-    Args:
-        values: of the caller.
-        what: name of the values, such as "entries".
-        example: of one such list.
-    """
+    """Check an argument that takes any number of values; a single one, a text and a mapping are refused."""
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         raise TypeError(f"{what} cannot be {values!r}: a list is expected, like {example}")
     return list(values)

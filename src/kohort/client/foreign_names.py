@@ -29,16 +29,12 @@ CONSUMERS: Final = {
 PRODUCERS: Final = {
     **_CLUSTER,
     "bootstrap_connected": "connect() waits for a broker, and says why there is none",
-    "init_transactions": _TRANSACTIONS,
-    "begin_transaction": _TRANSACTIONS,
-    "commit_transaction": _TRANSACTIONS,
-    "abort_transaction": _TRANSACTIONS,
-    "send_offsets_to_transaction": _TRANSACTIONS,
-    "transaction": _TRANSACTIONS,
+    **dict.fromkeys(
+        ("init_transactions", "begin_transaction", "commit_transaction", "abort_transaction"), _TRANSACTIONS
+    ),
+    **dict.fromkeys(("send_offsets_to_transaction", "transaction"), _TRANSACTIONS),
     "list_topics": "partitions_for(topic), and Admin.list_topics()",
-    "produce_batch": "send_many(topic, values)",
-    "create_batch": "send_many(topic, values)",
-    "send_batch": "send_many(topic, values)",
+    **dict.fromkeys(("produce_batch", "create_batch", "send_batch"), "send_many(topic, values)"),
     "purge": "close(0) gives up what was not sent",
 }
 ADMINS: Final = {

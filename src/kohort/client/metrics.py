@@ -15,34 +15,8 @@ from typing import TYPE_CHECKING, Final
 from kohort.base.clock import Clock
 
 if TYPE_CHECKING:
-    from kohort.client.consumer.fetch.fetch_handler import FetchHandler
     from kohort.client.producer.buffer_pool import AnyBufferPool
     from kohort.client.producer.core.sender import ProducerCounters
-
-
-_HEARTBEATS: Final = ("CONSUMER_GROUP_HEARTBEAT", "HEARTBEAT", "JOIN_GROUP", "SYNC_GROUP")
-
-
-def consumer_metrics(traffic: Traffic, handler: FetchHandler, rebalances: int) -> dict[str, float]:
-    """Return the counters of a consumer; `rebalances`: number of changes of its assignment."""
-    lags = handler.lags()
-    return {
-        **traffic.metrics(),
-        **traffic.of("fetch", ["FETCH"]),
-        **traffic.throttling("fetch", ["FETCH"]),
-        "bytes-fetched-total": handler.fetched_bytes,
-        "records-consumed-total": handler.handed_out,
-        "buffer-bytes": handler.held_bytes,
-        "records-lag-max": max(lags.values(), default=0),
-        **{
-            f'records-lag{{topic="{topic}",partition="{number}"}}': lag for (topic, number), lag in sorted(lags.items())
-        },
-        **traffic.of("commit", ["OFFSET_COMMIT"]),
-        "assigned-partitions": len(handler.assignment),
-        "rebalance-total": rebalances,
-        "heartbeat-total": traffic.of("heartbeat", _HEARTBEATS[:2])["heartbeat-total"],
-        "last-heartbeat-seconds-ago": traffic.seconds_since(_HEARTBEATS),
-    }
 
 
 def producer_metrics(traffic: Traffic, counters: ProducerCounters, pool: AnyBufferPool) -> dict[str, float]:

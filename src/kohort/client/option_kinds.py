@@ -43,17 +43,13 @@ def function(doc: str) -> Option:
     return Option(parse=parse_function, default=None, doc=doc)
 
 
-def codec(doc: str) -> Option:
-    """Declare an option for a codec; "none" by default, which kafka-python and aiokafka call `None`."""
-    return Option(parse=_parse_codec, default="none", doc=doc)
-
-
 def parsed(parse: Callable[[object], Any], default: object, doc: str) -> Option:
     """Declare an option that has a parser of its own."""
     return Option(parse=parse, default=default, doc=doc)
 
 
-def _parse_codec(given: object) -> str:
+def parse_codec(given: object) -> str:
+    """Read a codec; kafka-python and aiokafka call "none" `None`."""
     return "none" if given is None else parse_str(given)
 
 

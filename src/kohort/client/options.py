@@ -21,7 +21,7 @@ from kohort.client.securityoptions import SecuritySettings, security_settings
 from kohort.errors import ConfigError
 
 if TYPE_CHECKING:
-    from kohort.client.consumer.local_assignors import LocalAssignor
+    from kohort.client.local_assignors import LocalAssignor
     from kohort.client.typed_options import ConsumerOptions, SharedOptions
 
 #: Options that a running consumer may change.

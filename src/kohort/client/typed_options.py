@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from kohort.base.options import Spelling, parse_list
 from kohort.client import securityoptions as security
-from kohort.client.consumer.local_assignors import parse_assignors
+from kohort.client.local_assignors import parse_assignors
 from kohort.client.option_kinds import (
     INT32_MAX,
     Protocol,
-    codec,
     function,
     number,
+    parse_codec,
     parse_servers,
     parsed,
     secret,
@@ -332,7 +332,9 @@ class WriterOptions(SharedOptions, total=False):
             "max.request.size.",
         ),
     ]
-    compression_type: Annotated[Literal["none", "gzip", "snappy", "lz4", "zstd"], codec("Codec of batches.")]
+    compression_type: Annotated[
+        Literal["none", "gzip", "snappy", "lz4", "zstd"], parsed(parse_codec, "none", "Codec of batches.")
+    ]
     max_in_flight_requests_per_connection: Annotated[
         int, number(5, "Requests sent ahead of answers; at most 5 with idempotence.", minimum=1)
     ]

@@ -103,12 +103,6 @@ def is_temporary(location: str) -> bool:
     return _TEMPORARY.fullmatch(Path(location).name) is not None
 
 
-def check_logged(batch: BatchState) -> None:
-    """Raise `BatchNotLoggedError` if a batch that Spark calls finished is not in its commit log."""
-    if batch in (BatchState.OPEN, BatchState.UNWRITTEN):
-        raise BatchNotLoggedError
-
-
 def _read_sources(path: Path) -> list[object]:
     if path.stat().st_size > _MOST_BYTES:
         return []

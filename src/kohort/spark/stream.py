@@ -222,9 +222,8 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if name is None:
                 self._ownership = EveryPartition(self._options)
             else:
-                self._ownership = member = GroupMember(self._options, name)
+                self._ownership = member = GroupMember(self._options, name, is_bounded=self._is_bounded)
                 member.leave_on_sigterm()
-            self._ownership.is_bounded = self._is_bounded
         return self._ownership
 
     def _note_first(

@@ -12,15 +12,9 @@ import pytest
 import kohort
 from kohort.assign.interface import Assignable, AssignableMember
 from kohort.assign.ownership import PartitionSpace
-from kohort.client.consumer.application_events import ConsumerEvent
-from kohort.client.consumer.local_assignors import (
-    AssignmentSaid,
-    ComputationDone,
-    ComputationWanted,
-    LocalAssignor,
-    parse_assignors,
-)
+from kohort.client.consumer.application_events import AssignmentSaid, ComputationDone, ComputationWanted, ConsumerEvent
 from kohort.client.consumer.subscriptions import Assigning
+from kohort.client.local_assignors import LocalAssignor, parse_assignors
 from kohort.client.options import CONSUMER_OPTIONS, consumer_settings
 from kohort.errors import ConfigError
 from kohort.ids import TopicId

@@ -486,7 +486,7 @@ def test_a_group_that_gives_no_assignment_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         given = {"kafka.bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}", "subscribe": "x"}
         options = parse_options({**given, "kafka.group.id": "never", "groupJoinTimeout": "300ms"})
-        member = GroupMember(options, "q-1")
+        member = GroupMember(options, "q-1", is_bounded=False)
         with pytest.raises(KohortTimeoutError, match=r"group never gave no assignment within 0\.3 s"):
             member.plan(QueryOffset(spans={}), {}, lambda _: {})
         member.close()

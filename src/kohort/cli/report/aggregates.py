@@ -88,7 +88,9 @@ def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered) -> dict[str, 
     }
     if "rebalances" in tables:
         rebalances = tables["rebalances"].persist()
-        report["groups"] = report["groups"] or _groups(rebalances)
+        if not report["groups"]:
+            groups = rebalances.select("group_id").distinct().orderBy("group_id").limit(POINTS)
+            report["groups"] = [row[0] for row in groups.collect()]
         report |= _history_lines({**tables, "rebalances": rebalances})
         # Spark would take a table that is read anew from the same files for the one that is kept.
         rebalances.unpersist()
@@ -99,7 +101,7 @@ def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered) -> dict[str, 
 
 def _history_lines(tables: Mapping[str, DataFrame]) -> dict[str, Any]:
     rebalances = tables["rebalances"]
-    unread = tables["unread"].where("not is_empty")
+    unread, flapping = tables["unread"].where("not is_empty"), tables["flapping"].where("is_flapping")
     (total,) = _lines(
         rebalances.agg(
             f.count("*").alias("rebalances"),
@@ -119,15 +121,11 @@ def _history_lines(tables: Mapping[str, DataFrame]) -> dict[str, Any]:
         ),
         "unread": _lines(_owners(unread)),
         "waits": _lines(_rounded(tables["waits"].orderBy(f.desc_nulls_first("seconds"), "began").limit(LINES))),
-        "flapping": _lines(_flapping(tables["flapping"])),
+        "flapping": _lines(_rounded(flapping.orderBy(f.desc("ends")).limit(LINES)).drop("is_flapping")),
         "skew": _lines(_latest_skew(tables["skew"])),
         "refusals": _lines(_refusals(tables["refusals"])),
         "what_if": _lines(_moved(tables["what_if"], rebalances)) if "what_if" in tables else [],
     }
-
-
-def _groups(rebalances: DataFrame) -> list[str]:
-    return [row[0] for row in rebalances.select("group_id").distinct().orderBy("group_id").limit(POINTS).collect()]
 
 
 def _causes(rebalances: DataFrame) -> DataFrame:
@@ -152,10 +150,6 @@ def _owners(unread: DataFrame) -> DataFrame:
         f.count_if(f.col("ended").isNull()).alias("still"),
     )
     return _rounded(by_partition.orderBy(f.desc_nulls_last("seconds")).limit(LINES))
-
-
-def _flapping(flapping: DataFrame) -> DataFrame:
-    return _rounded(flapping.where("is_flapping").orderBy(f.desc("ends")).limit(LINES)).drop("is_flapping")
 
 
 def _latest_skew(skew: DataFrame) -> DataFrame:
@@ -212,10 +206,8 @@ def _lag(spark: SparkSession, gathered: Gathered, *, since_ms: int | None) -> Da
         .load()
     )
     # The ends as they are now: of partitions to which nothing was written since.
-    now = spark.createDataFrame(
-        [(topic, partition, end) for topic, partition, end in {(t, p, e) for (_, t, p), e in gathered.ends.items()}],
-        "topic string, partition int, end_offset bigint",
-    )
+    present = {(topic, partition, end) for (_, topic, partition), end in gathered.ends.items()}
+    now = spark.createDataFrame(list(present), "topic string, partition int, end_offset bigint")
     newest = now.select(
         "topic", "partition", f.window(f.timestamp_millis(f.lit(now_ms)), every).start.alias("time"), "end_offset"
     )

@@ -136,7 +136,8 @@ def start_query(
         since_ms = int((time.time() - keep_s) * 1000)
         facts.persist()
         for name in _KEPT:
-            write_batch(getattr(pipelines, name)(facts), place / name, batch_id)
+            batch = place / name / f"{_BATCH}{batch_id}"
+            getattr(pipelines, name)(facts).write.mode("overwrite").parquet(str(batch))
             put_together(spark, place / name, before=batch_id, since_ms=since_ms)
         facts.unpersist()
         tables = {name: read_table(spark, place / name, since_ms=since_ms) for name in _KEPT}
@@ -157,23 +158,13 @@ _BATCH: Final = "batch="
 _DRAFT: Final = ".together="
 
 
-def write_batch(table: DataFrame, folder: Path, batch_id: int) -> None:
-    """Write the rows of one batch of a query to the table in `folder`."""
-    table.write.mode("overwrite").parquet(str(folder / f"{_BATCH}{batch_id}"))
-
-
 def read_table(spark: SparkSession, folder: Path, *, since_ms: int) -> DataFrame:
     """Read the lines that ended since then, milliseconds since 1970."""
     return _kept(spark.read.parquet(str(folder)), since_ms).drop(_BATCH.removesuffix("="))
 
 
 def put_together(spark: SparkSession, folder: Path, *, before: int, since_ms: int, most: int = MOST_BATCHES) -> None:
-    """Merge the batches before `before` into one if there are more than `most`.
-
-    Rows that ended before `since_ms` are dropped.
-
-    The batch `before` itself may come again.
-    """
+    """Merge the batches before `before` into one if there are more than `most`, without older rows."""
     numbers = [number for number in _batches(folder) if number < before]
     if len(numbers) <= most:
         return

@@ -16,7 +16,6 @@ from kohort.ids import JOURNAL_TOPIC
 
 if TYPE_CHECKING:
     from kohort import Admin
-    from kohort.client.admin.results.groups import GroupHistory
 
 _SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 
@@ -65,6 +64,7 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
         KohortError: nothing is known of the group.
     """
     from kohort import Admin
+    from kohort.cli.verbs.grouphistory import check_is_there
 
     with Admin(connection(options)) as admin:
         there = [row.group_id for row in admin.list_groups()]
@@ -75,7 +75,9 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
         has_history = is_complete = True
         with path.open("w") as file:
             try:
-                for found in _histories(admin, groups):
+                for group in groups:
+                    found = admin.group_history(group)
+                    check_is_there(admin, found, is_end_welcome=True)
                     rows += len(found.events)
                     for event in found.events:
                         file.write(json.dumps({"group_id": found.group_id, **plain(event)}) + "\n")
@@ -90,7 +92,9 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
                 "This broker keeps no history of groups, only kohort's does: of what happened, lag alone is known."
             ]
         elif not rows and (options.no_lag or not groups):
-            raise KohortError(_nothing(options.group))
+            which = f"group {options.group}" if options.group else "any group"
+            kept = "without a data directory a broker keeps what has happened since its start"
+            raise KohortError(f"nothing is known of {which}: {kept}")
         topics = admin.list_topics()
         has_journal = any(topic.name == JOURNAL_TOPIC for topic in topics)
         if not is_complete and not has_journal:
@@ -109,15 +113,6 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
         )
 
 
-def _histories(admin: Admin, groups: Sequence[str]) -> Iterator[GroupHistory]:
-    from kohort.cli.verbs.grouphistory import check_is_there
-
-    for group in groups:
-        found = admin.group_history(group)
-        check_is_there(admin, found, is_end_welcome=True)
-        yield found
-
-
 def _check_lag_is_had(options: argparse.Namespace, there: Sequence[str]) -> None:
     """Raise if lag, which is all that is known without a history, is not to be had either."""
     if options.group and options.group not in there:
@@ -126,11 +121,6 @@ def _check_lag_is_had(options: argparse.Namespace, there: Sequence[str]) -> None
         raise KohortError("this broker keeps no history of groups, only kohort's does; without --no-lag there is lag")
     if not there:
         raise KohortError("this broker has no groups")
-
-
-def _nothing(group: str | None) -> str:
-    who = f"group {group}" if group else "any group"
-    return f"nothing is known of {who}: without a data directory a broker keeps what has happened since its start"
 
 
 def _session_timeouts(admin: Admin, groups: Sequence[str]) -> Iterator[tuple[str, int]]:

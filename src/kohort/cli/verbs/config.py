@@ -66,7 +66,10 @@ def run_describe(options: argparse.Namespace) -> int:
     with open_admin(options) as admin:
         ((_, found),) = admin.describe_configs(_resource(options), options.only).items()
     rows = [row for row in found if options.all or options.only or not row.is_default]
-    table = [(row.name, _value(row), row.default, row.source, _remarks(row)) for row in rows]
+    table = [
+        (row.name, "(secret)" if row.is_sensitive else row.value, row.default, row.source, _remarks(row))
+        for row in rows
+    ]
     columns = ("NAME", "VALUE", "DEFAULT", "SOURCE", "REMARKS")
     return show(options, rows, columns, table, empty="nothing was set; --all shows what is in force")
 
@@ -104,10 +107,6 @@ def run_alter(options: argparse.Namespace) -> int:
 def _resource(options: argparse.Namespace) -> tuple[str, str]:
     is_for_all = options.kind == "broker" and options.name == _ALL
     return options.kind, "" if is_for_all else options.name
-
-
-def _value(row: ConfigEntry) -> str | None:
-    return "(secret)" if row.is_sensitive else row.value
 
 
 def _remarks(row: ConfigEntry) -> str:

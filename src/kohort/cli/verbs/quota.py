@@ -61,7 +61,11 @@ def run_list(options: argparse.Namespace) -> int:
 
     with open_admin(options) as admin:
         found = admin.describe_client_quotas(_entity(options))
-    rows = [(show_entity(row.entity), key, _show(limit)) for row in found for key, limit in row.values.items()]
+    rows = [
+        (show_entity(row.entity), key, None if limit is None else f"{limit:.15g}")
+        for row in found
+        for key, limit in row.values.items()
+    ]
     return show(options, found, ("OF", "LIMIT", "VALUE"), rows, empty="no limits")
 
 
@@ -102,7 +106,3 @@ def _limit(name: str, text: str) -> float | None:
         raise ConfigError(
             f"{name} cannot be {text!r}: a number above 0 is expected, or nothing: take it back"
         ) from None
-
-
-def _show(limit: float | None) -> str | None:
-    return None if limit is None else f"{limit:.15g}"

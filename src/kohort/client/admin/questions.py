@@ -261,8 +261,6 @@ def error_of(
     """Build the exception that the code of an answer means; `None` for NONE.
 
     Args:
-        said: the answer.
-        during: the call, for people.
         text: in place of the answer's own.
         topic: that it is about, and may be missing.
         operation: the right on the cluster that the call needs.
@@ -331,11 +329,8 @@ async def carry_out(
     """Ask for several things until each is done, or refused for good, or time is up.
 
     Args:
-        wanted: the things; one that comes twice counts once.
         ask: sends one request and returns the answer for each thing; an error that it raises is that of all things in
             the request, and of those behind them.
-        during: the call, for people.
-        within_s: seconds.
         per_request: the part of a request that a thing takes, 0 to 1.
         is_passing: whether to ask again after one of the errors that may pass.
 

@@ -76,15 +76,7 @@ class Consumer(ConsumerDoor):
     topics = awaited(Offsets.topics)
 
     def __init__(self, *first: Mapping[str, object] | str | None, **options: Unpack[ConsumerOptions]) -> None:
-        """Create a consumer; nothing is connected here, and no loop is needed yet.
-
-        Args:
-            first: options by Kafka's dotted names in a mapping, which may be mixed with keywords; or topics.
-            options: options as keywords.
-
-        Raises:
-            ConfigError: an option is unknown, has an impossible value, is given twice, or contradicts another.
-        """
+        """Create a consumer as `kohort.Consumer` does; nothing is connected here, and no loop is needed yet."""
         self._signal = asyncio.Event()
         self._rounds = Rounds()
         self._set_up(first, options, InLoop, self._signal, is_on_loop=True)

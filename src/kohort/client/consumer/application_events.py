@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Final, Literal, NamedTuple, NewType
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NewType
 
 from kohort.base.values import value
-from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationDone, ComputationWanted
 from kohort.client.options import ConsumerSettings
 from kohort.client.records import Committable
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from array import array
+
+    from kohort.assign.interface import Assignable
 
 #: The end of a membership when its consumer is closed (KIP-1092): by default a static member comes back, and any other
 #: leaves.
@@ -253,6 +257,20 @@ class MetadataWatched:
     """The application's wish to watch the metadata of its group's members."""
 
 
+@value
+class ComputationDone:
+    """The end of the computation of that number.
+
+    `error`: why it has failed, a sentence. Empty: `owner` is checked, and `said` are the metadata for each member.
+    """
+
+    number: int
+    assignor: str
+    owner: array[int]
+    said: Mapping[str, bytes]
+    error: str
+
+
 #: Events that report the application's progress.
 Progress = Polled | OffsetsStored | CallbackStarted | CallbackDone | CommitAsked | AsynchronousCommitAsked | ChunkTaken
 #: Events that change the work of the machine.
@@ -296,6 +314,27 @@ class CallbackWanted:
     partitions: tuple[TopicPartition, ...]
     #: The reason, as far as the member knows.
     reason: str
+
+
+@value
+class ComputationWanted:
+    """The coordinator's request to compute an assignment, by the assignor of that name."""
+
+    number: int
+    assignor: str
+    group: Assignable
+
+
+@value
+class AssignmentSaid:
+    """The metadata that came with an assignment, from the member that computed it.
+
+    An `error` other than 0: the computation has failed.
+    """
+
+    error: int
+    version: int
+    metadata: bytes
 
 
 @value
@@ -408,19 +447,3 @@ class CommitEnded:
     callback: object
     offsets: Mapping[TopicPartition, Committable]
     error: KohortError | None
-
-
-Delivery = (
-    CallbackWanted
-    | ComputationWanted
-    | AssignmentSaid
-    | Identity
-    | Chunk
-    | WatermarksSeen
-    | Trouble
-    | GiveWay
-    | Remade
-    | Recovered
-    | CommitEnded
-    | PublishedSeen
-)

@@ -20,15 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet, ref
 
 from kohort.client.arguments import to_seconds
-from kohort.client.consumer.application_events import (
-    ChunkTaken,
-    CloseAsked,
-    Configured,
-    ConsumerEvent,
-    GroupMembershipOperation,
-    Polled,
-    Sought,
-)
+from kohort.client.consumer import application_events as events
+from kohort.client.consumer.application_events import ChunkTaken, ConsumerEvent, Polled
 from kohort.client.consumer.deliveries import Deliveries, Signal
 from kohort.client.consumer.fetch.fetch_handler import FetchHandler
 from kohort.client.consumer.rebalancing import Progress, Rebalancing
@@ -52,7 +45,7 @@ _PROGRESS_S: Final = 0.1
 _RELEASE_S: Final = 0.005
 #: Seconds that `close` may take beyond its timeout, to end the thread.
 _GRACE_S: Final = 2.0
-_GOES_FOR_GOOD: Final[Mapping[GroupMembershipOperation, bool | None]] = {
+_GOES_FOR_GOOD: Final[Mapping[events.GroupMembershipOperation, bool | None]] = {
     "default": None,
     "leave_group": True,
     "remain_in_group": False,
@@ -77,18 +70,15 @@ class ConsumerContext:
     Args:
         door: the consumer, which callbacks get as an argument; it is not kept alive.
         config: options by Kafka's dotted names.
-        options: options as keywords.
+        named: options as keywords.
         host: class or function that makes the host of the machine.
-        signal: ends waits for deliveries.
-        is_on_loop: whether its calls are awaited. Tasks change places where they await only: a call that awaits nothing
-            disturbs no other.
     """
 
     def __init__(
         self,
         door: object,
         config: Mapping[str, object] | None,
-        options: Mapping[str, object],
+        named: Mapping[str, object],
         *,
         host: Any,
         signal: Signal,
@@ -96,15 +86,19 @@ class ConsumerContext:
     ) -> None:
         from uuid import uuid4
 
-        given = CONSUMER_OPTIONS.gather(config, options)
+        given = CONSUMER_OPTIONS.gather(config, named)
         values = CONSUMER_OPTIONS.parse(given)
         identity = uuid4()
         client = client_settings(values, seed=identity.int & 0xFFFFFFFF)
         #: The consumer, which is there while a call of it is under way.
         self.door: Final = ref(door)
+        #: Ends waits for deliveries.
         self._signal: Final[Any] = signal
+        #: Whether its calls are awaited. Tasks change places where they await only: a call that awaits nothing disturbs
+        #: no other.
         self._is_on_loop = is_on_loop
         self.settings = consumer_settings(values, given)
+        options = self.settings.options
         self.default_timeout_s: Final[float] = values["default.api.timeout.ms"] / 1000
         self.handler: Final = _build_handler(self.settings, values)
         self.deliveries: Final = Deliveries(self.handler, member_id=str(identity), signal=signal)
@@ -114,16 +108,13 @@ class ConsumerContext:
             deliver=self.deliveries.deliver,
             what="consumer",
             on_crash=self.deliveries.fail,
-            farewell=lambda ticket, deadline_ms: CloseAsked(ticket=ticket, deadline_ms=deadline_ms, is_forgotten=True),
+            farewell=partial(events.CloseAsked, is_forgotten=True),
             counts_sleep=True,
         )
-        self.progress: Final = Progress(self.handler, is_stored=not self.settings.options["enable_auto_offset_store"])
+        self.progress: Final = Progress(self.handler, is_stored=not options["enable_auto_offset_store"])
+        told = partial(tell, self.host)
         self.rebalancing: Final = Rebalancing[Any](
-            self.handler,
-            self.deliveries,
-            self.progress,
-            partial(tell, self.host),
-            commits=self.settings.options["enable_auto_commit"],
+            self.handler, self.deliveries, self.progress, told, commits=options["enable_auto_commit"]
         )
         self.turn: Final = Turn()
         self.is_closed = False
@@ -139,10 +130,8 @@ class ConsumerContext:
         #: The thread of the latest poll.
         self.poller: int | None = None
         self._noted_s = self._released_s = 0.0
-        self.note_every_s: Final = min(_NOTE_S, self.settings.options["max_poll_interval_ms"] / 3000)
-        self.progress_every_s: Final = min(
-            _PROGRESS_S, self.note_every_s, self.settings.options["auto_commit_interval_ms"] / 10_000
-        )
+        self.note_every_s: Final = min(_NOTE_S, options["max_poll_interval_ms"] / 3000)
+        self.progress_every_s: Final = min(_PROGRESS_S, self.note_every_s, options["auto_commit_interval_ms"] / 10_000)
 
     def wait(self, wait: Wait) -> object:
         """Wait in this thread, as a blocking call does."""
@@ -168,7 +157,7 @@ class ConsumerContext:
         """Change limits of fetching while it goes on."""
         self.check_open()
         self.settings = self.settings.changed(**changes)
-        self.host.post(Configured(settings=self.settings))
+        self.host.post(events.Configured(settings=self.settings))
 
     # -- waiting ----------------------------------------------------------------------------------------------------
 
@@ -198,12 +187,12 @@ class ConsumerContext:
             raise
         return False
 
-    async def ask(self, build: Callable[[Future[object], int], ConsumerEvent], timeout: float | None) -> object:
+    async def ask(self, build: Callable[..., ConsumerEvent], timeout: float | None) -> object:
         """Post the event that `build` makes of a ticket and a deadline; return or raise the ticket's result."""
         self.check_open()
         seconds = self.default_timeout_s if timeout is None else to_seconds(timeout)
         ticket: Future[object] = Future()
-        self.host.post(build(ticket, self.host.deadline_ms(seconds)))
+        self.host.post(build(ticket=ticket, deadline_ms=self.host.deadline_ms(seconds)))
         # The machine ends every ticket at its deadline; a moment more lets its own, better error arrive.
         return await Pause(seconds + 0.5, ticket)
 
@@ -215,7 +204,7 @@ class ConsumerContext:
         return passing is not None and passing is not self._handled
 
     async def close(
-        self, timeout: float, *, with_progress: bool, group_membership: GroupMembershipOperation = "default"
+        self, timeout: float, *, with_progress: bool, group_membership: events.GroupMembershipOperation = "default"
     ) -> None:
         """Commit, leave the group and end; `with_progress`: what was handed out last counts as done."""
         timeout = to_seconds(timeout)
@@ -260,7 +249,7 @@ class ConsumerContext:
             self.note_progress(but_the_last=not with_progress)
             ticket: Future[object] = Future()
             deadline_ms = self.host.deadline_ms(timeout)
-            self.host.post(CloseAsked(ticket=ticket, deadline_ms=deadline_ms, goes_for_good=self._goes_for_good))
+            self.host.post(events.CloseAsked(ticket=ticket, deadline_ms=deadline_ms, goes_for_good=self._goes_for_good))
             await self.serve(ticket, time.monotonic() + timeout + _GRACE_S, with_progress=with_progress)
         finally:
             self.progress.forget(self.handler.assignment)
@@ -304,15 +293,14 @@ class ConsumerContext:
 
         Args:
             taken_s: time of the call that has just taken data, `None` for other calls: bytes of calls in a row are
-                given back
-                together.
+                given back together.
         """
         given_way = self.handler.given_way()
         for partition, start in given_way.items():
             if start.offset is None:
                 # The topic was made again, so its stored offset belongs to the old one.
                 self.progress.drop(partition)
-            tell(self.host, Sought(partition=partition, fence=start.fence, offset=start.offset))
+            tell(self.host, events.Sought(partition=partition, fence=start.fence, offset=start.offset))
         for damage in self.handler.skipped():
             _LOG.warning("%s; it is skipped (on.corrupt.records)", damage)
         if taken_s is not None and not given_way and self.handler.has_data:
@@ -392,18 +380,12 @@ def tell(host: Any, event: ConsumerEvent) -> None:
             raise
 
 
-# The turn of a call: a consumer belongs to one thread at a time.
-#
-# Laws: taking and giving back never wait. A call that finds the consumer taken is refused, not queued: two threads
-# that
-# poll would divide the records between them without knowing.
-# Source: Kafka's consumer, which is not safe for threads except for `wakeup`.
-
-
 class Turn:
-    """The right to use the consumer."""
+    """The right to use the consumer, which belongs to one thread at a time.
 
-    __slots__ = ("_lock", "_owner", "_waiting")
+    Laws: taking and giving back never wait. A call that finds the consumer taken is refused, not queued.
+    Source: Kafka's consumer, which is not safe for threads except for `wakeup`.
+    """
 
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
@@ -433,6 +415,7 @@ class Turn:
         Raises:
             StateError: another call has it.
         """
+        # Two threads that wait for each other to poll would divide the records between them without knowing.
         if not self.try_take():
             raise StateError(
                 f"{what} was called while another call of this consumer is under way, in another thread or task, or "
@@ -462,18 +445,15 @@ class Turn:
         return self._waiting
 
 
-# The application's deserializers, applied when a record is handed out.
-#
-# Laws: a record whose key or value cannot be read is not handed out; those before it are. `None`, a missing key or a
-# tombstone, stays `None`.
-# Source: Kafka's key.deserializer and value.deserializer; KIP-334 for the content of the error.
-
 #: Converts the bytes of a key or a value to an object of the application's.
 Deserializer = Callable[[bytes], Any]
 
 
 class Deserializing:
-    """The two deserializers of a consumer; `None` leaves bytes as they are."""
+    """The two deserializers of a consumer; `None` leaves bytes as they are.
+
+    Source: Kafka's key.deserializer and value.deserializer; KIP-334 for the content of the error.
+    """
 
     def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
         self._key = key
@@ -491,6 +471,7 @@ class Deserializing:
 
     def _read(self, record: ConsumerRecord) -> ConsumerRecord:
         topic, partition, offset, time, time_kind, key, value, headers, epoch = record
+        # `None`, a missing key or a tombstone, stays `None`.
         if self._key is not None and key is not None:
             key = _applied(self._key, key, record, "key")
         if self._value is not None and value is not None:

@@ -9,61 +9,42 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
-from kohort.client.consumer.application_events import (
-    CallbackKind,
-    CallbackWanted,
-    Chunk,
-    CommitEnded,
-    Fence,
-    GiveWay,
-    Identity,
-    OwnedUntil,
-    PublishedSeen,
-    Recovered,
-    Remade,
-    Trouble,
-    WatermarksSeen,
-)
+from kohort.client.consumer import application_events as events
+from kohort.client.consumer.application_events import Chunk, Identity, OwnedUntil, PublishedSeen, WatermarksSeen
 from kohort.client.consumer.fetch.fetch_handler import FetchHandler
-from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationWanted
 from kohort.errors import BrokersUnreachableError, KohortError
 from kohort.ids import TopicPartition
 
+if TYPE_CHECKING:
+    import asyncio
+    import threading
 
-class Signal(Protocol):
-    """The end of a wait for deliveries: an event of threads, or of a loop."""
 
-    def set(self) -> None:
-        """Wake the waiting call, because a delivery has arrived."""
-        ...
-
-    def clear(self) -> None:
-        """Reset the signal before deliveries are sorted."""
-        ...
+#: The end of a wait for deliveries: set with each, cleared before they are sorted.
+Signal: TypeAlias = "threading.Event | asyncio.Event"
 
 
 class Deliveries:
     """The queues between the background and the application's side.
 
     Args:
-        handler: takes the fetched data.
         member_id: id of the member before a group has given one.
-        signal: set with each delivery, cleared by each drain.
     """
 
     def __init__(self, handler: FetchHandler, *, member_id: str, signal: Signal) -> None:
         self._handler = handler
         self._delivered: deque[object] = deque()
+        #: Set with each delivery, cleared by each drain.
         self._signal = signal
         #: Callbacks that the machine waits for, in order.
-        self.asked: deque[CallbackWanted] = deque()
+        self.asked: deque[events.CallbackWanted] = deque()
         #: Asynchronous commits whose callbacks are to be called, in order.
-        self.ended: deque[CommitEnded] = deque()
+        self.ended: deque[events.CommitEnded] = deque()
         #: Work for the application's assignors, in order.
-        self.assigning: deque[ComputationWanted | AssignmentSaid] = deque()
-        self._trouble: deque[Trouble] = deque()
+        self.assigning: deque[events.ComputationWanted | events.AssignmentSaid] = deque()
+        self._trouble: deque[events.Trouble] = deque()
         self._fatal: KohortError | None = None
         #: Error for the next call: the one that met it had records to hand out.
         self._put_off: Exception | None = None
@@ -116,7 +97,7 @@ class Deliveries:
 
     def fail(self, error: KohortError) -> None:
         """Have every `poll` raise this error from now on, because the machine has failed."""
-        self.deliver(Trouble(error=error, is_fatal=True))
+        self.deliver(events.Trouble(error=error, is_fatal=True))
 
     def drain(self) -> None:
         """Sort the deliveries; run no callback."""
@@ -128,22 +109,22 @@ class Deliveries:
                     self._handler.add(item)
                 case WatermarksSeen(seen=seen):
                     self._handler.note_watermarks(seen)
-                case GiveWay(partition=partition, fence=fence):
+                case events.GiveWay(partition=partition, fence=fence):
                     self._handler.give_way(partition, fence)
-                case Remade(partition=partition, fence=fence):
+                case events.Remade(partition=partition, fence=fence):
                     self._handler.begin_anew(partition, fence)
-                case CallbackWanted():
-                    if item.kind is CallbackKind.LOST:
+                case events.CallbackWanted():
+                    if item.kind is events.CallbackKind.LOST:
                         # It names all partitions that were held, so earlier callbacks are out of date.
                         self.asked.clear()
                     self.asked.append(item)
-                case CommitEnded():
+                case events.CommitEnded():
                     self.ended.append(item)
-                case ComputationWanted() | AssignmentSaid():
+                case events.ComputationWanted() | events.AssignmentSaid():
                     self.assigning.append(item)
-                case Trouble():
+                case events.Trouble():
                     self._note(item)
-                case Recovered():
+                case events.Recovered():
                     self._drop(BrokersUnreachableError)
                 case _:
                     raise AssertionError(f"a consumer's machine does not deliver {type(item).__name__}")
@@ -171,7 +152,7 @@ class Deliveries:
         else:
             self._trouble = deque(each for each in self._trouble if each.partition != partition)
 
-    def _note(self, trouble: Trouble) -> None:
+    def _note(self, trouble: events.Trouble) -> None:
         if trouble.is_fatal:
             self._fatal = trouble.error
         elif isinstance(trouble.error, BrokersUnreachableError):
@@ -181,7 +162,7 @@ class Deliveries:
         elif trouble.partition is None or self._is_current(trouble.partition, trouble.fence):
             self._trouble.append(trouble)
 
-    def _is_current(self, partition: TopicPartition, fence: Fence | None) -> bool:
+    def _is_current(self, partition: TopicPartition, fence: events.Fence | None) -> bool:
         # A seek after the failed reading has made the error obsolete.
         if partition not in self._handler.assignment:
             return False

@@ -16,7 +16,6 @@ from kohort.client.consumer.positions import Offsets, Positions
 from kohort.client.consumer.reader import Reader
 from kohort.client.consumer.subscriptions import Subscriptions
 from kohort.client.core.host import refuse_copies
-from kohort.client.metrics import consumer_metrics
 from kohort.client.options import changed_limits
 from kohort.client.records import Rebalance
 from kohort.client.steps import held
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
     from kohort.client.typed_options import ConsumerOptions
 
 
-# The metadata that a consumer publishes to its group, and those of the other members.
-#
-# Source: requirement G10; KIP-848's motivation: members tell each other of themselves without a rebalance.
-
 #: Called with the consumer and the metadata of the group's members, by name. With `kohort.aio` it may be a coroutine
 #: function.
 PublishedCallback: TypeAlias = Callable[[Any, dict[str, bytes]], Awaitable[None] | None]
@@ -38,7 +33,10 @@ LONGEST_METADATA: Final = 64 * 1024
 
 
 class Publications:
-    """What the members of a group publish."""
+    """The metadata that a consumer publishes to its group, and those of the other members.
+
+    Source: requirement G10; KIP-848's motivation: members tell each other of themselves without a rebalance.
+    """
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
@@ -97,6 +95,7 @@ class Publications:
             raise ConfigError(f"{what} needs group_protocol=consumer: members of classic groups publish nothing")
 
 
+_HEARTBEATS: Final = ("CONSUMER_GROUP_HEARTBEAT", "HEARTBEAT")
 #: Seconds in which the background leaves the group for a consumer that was dropped without `close`.
 _FORGOTTEN_S: Final = 5.0
 
@@ -195,28 +194,45 @@ class ConsumerDoor:
 
     def metrics(self) -> dict[str, float]:
         """Return this consumer's counters by Kafka's names, from any thread; see docs/how-to/read-metrics.md."""
-        context = self._context
-        return consumer_metrics(context.host.traffic, context.handler, context.rebalancing.count)
+        traffic, handler = self._context.host.traffic, self._context.handler
+        lags = handler.lags()
+        return {
+            **traffic.metrics(),
+            **traffic.of("fetch", ["FETCH"]),
+            **traffic.throttling("fetch", ["FETCH"]),
+            "bytes-fetched-total": handler.fetched_bytes,
+            "records-consumed-total": handler.handed_out,
+            "buffer-bytes": handler.held_bytes,
+            "records-lag-max": max(lags.values(), default=0),
+            **{
+                f'records-lag{{topic="{topic}",partition="{part}"}}': lag for (topic, part), lag in sorted(lags.items())
+            },
+            **traffic.of("commit", ["OFFSET_COMMIT"]),
+            "assigned-partitions": len(handler.assignment),
+            "rebalance-total": self._context.rebalancing.count,
+            "heartbeat-total": traffic.of("heartbeat", _HEARTBEATS)["heartbeat-total"],
+            "last-heartbeat-seconds-ago": traffic.seconds_since((*_HEARTBEATS, "JOIN_GROUP", "SYNC_GROUP")),
+        }
 
     @property
     def last_rebalance(self) -> Rebalance | None:
         """The latest change of the assignment and its reason; inside a callback the one it is called for."""
-        return self._subscriptions.last_rebalance
+        return self._context.rebalancing.last
 
     @property
     def member_id(self) -> str:
         """The id of this member; empty before a classic group has given one."""
-        return self._subscriptions.member_id
+        return self._context.deliveries.identity.member_id
 
     @property
     def group_epoch(self) -> int:
         """The epoch (classic: generation) of this member; -1 without a membership."""
-        return self._subscriptions.group_epoch
+        return self._context.deliveries.identity.epoch
 
     @property
     def has_assignment(self) -> bool:
         """Whether the group has assigned partitions to this member, even if none."""
-        return self._subscriptions.has_assignment
+        return self._context.deliveries.identity.has_assignment or self._subscriptions.is_assigned_by_hand
 
 
 def _divide(first: tuple[Any, ...]) -> tuple[Mapping[str, object] | None, tuple[str, ...]]:

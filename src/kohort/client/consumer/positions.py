@@ -1,6 +1,7 @@
-"""The calls about positions and lag.
+"""The calls about positions and lag, and those that commit and ask for offsets.
 
-Laws: a call that looks at the application's positions belongs to the thread that polls. A seek takes effect with the
+Laws: a call that looks at the application's positions belongs to the thread that polls. One that only asks the
+background may come from any thread. A seek takes effect with the
 next record that is handed out. The offset of a seek by time, to the beginning or to the end is looked up when it is
 needed.
 Source: Kafka's consumer API.
@@ -12,36 +13,13 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeAlias, cast
 
-from kohort.client.arguments import (
-    is_partition,
-    to_beginning,
-    to_callback,
-    to_committable,
-    to_offsets,
-    to_partition,
-    to_partitions,
-    to_seconds,
-    to_time,
-    to_timestamps,
-    to_topic,
-    to_topics,
-)
-from kohort.client.consumer.application_events import (
-    EARLIEST,
-    LATEST,
-    AsynchronousCommitAsked,
-    CommitAsked,
-    CommitEnded,
-    CommittedAsked,
-    OffsetsAsked,
-    OffsetsStored,
-    PartitionsAsked,
-    PositionAsked,
-    Sought,
-    TopicsAsked,
-)
+from kohort.client import arguments
+from kohort.client.arguments import is_partition, to_offsets, to_partition, to_partitions, to_seconds
+from kohort.client.consumer import application_events as events
+from kohort.client.consumer.application_events import EARLIEST, LATEST, OffsetsStored
 from kohort.client.consumer.context import ConsumerContext
 from kohort.client.records import Committable, ConsumerRecord, ListedTopic, OffsetAndMetadata, with_metadata
 from kohort.client.steps import Pause
@@ -61,19 +39,18 @@ class Positions:
         Args:
             partition: one that is assigned; what confluent-kafka calls TopicPartition brings its offset along.
             offset: of the next record to read; or the answer of `committed(..., metadata=True)`, by whose leader epoch
-                a
-                truncated log is noticed.
+                a truncated log is noticed.
 
         Raises:
             StateError: the partition is not assigned.
         """
         chosen = to_partition(partition)
         if offset is None:
-            offset, timestamp = to_beginning(partition)
+            offset, timestamp = arguments.to_beginning(partition)
             if timestamp is not None:
                 self._seek([chosen], "seek", timestamp=timestamp)
                 return
-        found, _, epoch = with_metadata(to_committable(offset))
+        found, _, epoch = with_metadata(arguments.to_committable(offset))
         self._seek([chosen], "seek", offset=found, leader_epoch=epoch)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -94,7 +71,7 @@ class Positions:
             timestamp_ms: milliseconds since 1970-01-01 UTC.
             partitions: none means all assigned ones.
         """
-        self._seek(_several(partitions), "seek_to_timestamp", timestamp=to_time(timestamp_ms, minimum=0))
+        self._seek(_several(partitions), "seek_to_timestamp", timestamp=arguments.to_time(timestamp_ms, minimum=0))
 
     def _seek(
         self,
@@ -113,7 +90,7 @@ class Positions:
                 fence = self._context.handler.seek(each, offset, timestamp, leader_epoch)
                 # An error of the former position is out of date.
                 self._context.deliveries.forget_trouble(each)
-                sought = Sought(
+                sought = events.Sought(
                     partition=each, fence=fence, offset=offset, timestamp=timestamp, leader_epoch=leader_epoch
                 )
                 self._context.host.post(sought)
@@ -127,9 +104,7 @@ class Positions:
         known = self._known_position(partition)
         if known is not None:
             return known
-        found = await self._context.ask(
-            lambda ticket, deadline: PositionAsked(partition=partition, ticket=ticket, deadline_ms=deadline), timeout
-        )
+        found = await self._context.ask(partial(events.PositionAsked, partition=partition), timeout)
         # Data may have arrived meanwhile; then the background is ahead of the application's position.
         known = self._known_position(partition)
         return cast(int, found) if known is None else known
@@ -199,7 +174,7 @@ class Positions:
         deadline_ms = self._context.host.deadline_ms(seconds)
         tickets: dict[TopicPartition, Future[object]] = {each: Future() for each in partitions}
         for each, ticket in tickets.items():
-            self._context.host.post(PositionAsked(partition=each, ticket=ticket, deadline_ms=deadline_ms))
+            self._context.host.post(events.PositionAsked(partition=each, ticket=ticket, deadline_ms=deadline_ms))
         found: dict[TopicPartition, int | None] = {}
         for each, ticket in tickets.items():
             try:
@@ -210,7 +185,7 @@ class Positions:
         return found
 
     def seen_watermarks(self, partition: TopicPartition) -> tuple[int, int] | None:
-        """The bounds of a partition as the last fetch has said; `None` before the first."""
+        """Return the bounds of a partition as the last fetch has said; `None` before the first."""
         end = self.highwater(partition)
         seen = self._context.handler.watermarks(partition)
         return None if end is None or seen is None or seen.log_start_offset < 0 else (seen.log_start_offset, end)
@@ -225,13 +200,6 @@ def _several(partitions: tuple[Any, ...]) -> tuple[TopicPartition, ...]:
 def _behind(position: int | None, end: int | None) -> int | None:
     return None if position is None or end is None else max(0, end - position)
 
-
-# The calls that commit and ask for offsets.
-#
-# Laws: a call that only asks the background may come from any thread; one that looks at the application's positions
-# may
-# not.
-# Source: Kafka's consumer API.
 
 #: Arguments of a commit: offsets by partition; a record or several, which stand for the offsets behind them; or `None`
 #: for all processed offsets.
@@ -262,14 +230,16 @@ class Offsets:
         Raises:
             StateError: there is no group to commit for.
         """
-        to_callback(callback, "callback")
+        arguments.to_callback(callback, "callback")
         chosen = self._chosen_offsets(offsets)
         if chosen:
             deadline_ms = self._context.host.deadline_ms(self._context.default_timeout_s)
-            self._context.host.post(AsynchronousCommitAsked(offsets=chosen, callback=callback, deadline_ms=deadline_ms))
+            self._context.host.post(
+                events.AsynchronousCommitAsked(offsets=chosen, callback=callback, deadline_ms=deadline_ms)
+            )
         # Without offsets nothing is sent; the callback is called all the same.
         elif callback is not None:
-            self._context.deliveries.deliver(CommitEnded(callback=callback, offsets={}, error=None))
+            self._context.deliveries.deliver(events.CommitEnded(callback=callback, offsets={}, error=None))
 
     async def commit(
         self,
@@ -304,9 +274,7 @@ class Offsets:
             return
         chosen = self._chosen_offsets(offsets)
         if chosen:
-            await self._context.ask(
-                lambda ticket, deadline: CommitAsked(offsets=chosen, ticket=ticket, deadline_ms=deadline), timeout
-            )
+            await self._context.ask(partial(events.CommitAsked, offsets=chosen), timeout)
         if self._context.poller == threading.get_ident() and self._context.turn.try_take():
             # Asynchronous commits that were asked for before it have ended, too.
             try:
@@ -372,9 +340,7 @@ class Offsets:
         chosen = to_partitions([partitions] if is_one else partitions)
         if not chosen:
             return {}
-        answer = await self._context.ask(
-            lambda ticket, deadline: CommittedAsked(partitions=chosen, ticket=ticket, deadline_ms=deadline), timeout
-        )
+        answer = await self._context.ask(partial(events.CommittedAsked, partitions=chosen), timeout)
         full = cast("Mapping[TopicPartition, OffsetAndMetadata | None]", answer)
         found = full if metadata else {each: None if entry is None else entry.offset for each, entry in full.items()}
         return found[chosen[0]] if is_one else dict(found)
@@ -424,12 +390,10 @@ class Offsets:
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, tuple[int, int] | None]:
         """Return offset and timestamp of the first record not older than a timestamp (ms); `None`: none is."""
-        wanted = to_timestamps(timestamps)
+        wanted = arguments.to_timestamps(timestamps)
         if not wanted:
             return {}
-        found = await self._context.ask(
-            lambda ticket, deadline: OffsetsAsked(timestamps=wanted, ticket=ticket, deadline_ms=deadline), timeout
-        )
+        found = await self._context.ask(partial(events.OffsetsAsked, timestamps=wanted), timeout)
         return dict(cast("Mapping[TopicPartition, tuple[int, int] | None]", found))
 
     async def list_topics(self, timeout: float | None = None) -> dict[str, list[int]]:
@@ -449,12 +413,10 @@ class Offsets:
         Returns:
             By name; a topic that does not exist is left out.
         """
-        names = None if topics is None else tuple(sorted(set(to_topics(topics))))
+        names = None if topics is None else tuple(sorted(set(arguments.to_topics(topics))))
         if names == ():
             return {}
-        found = await self._context.ask(
-            lambda ticket, deadline: TopicsAsked(ticket=ticket, deadline_ms=deadline, topics=names), timeout
-        )
+        found = await self._context.ask(partial(events.TopicsAsked, topics=names), timeout)
         return cast("dict[str, ListedTopic]", found)
 
     async def topics(self, timeout: float | None = None) -> set[str]:
@@ -463,10 +425,8 @@ class Offsets:
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
         """Return the partitions of a topic, ascending; none if there is no such topic."""
-        topic = to_topic(topic, "partitions_for('orders')")
-        found = await self._context.ask(
-            lambda ticket, deadline: PartitionsAsked(topic=topic, ticket=ticket, deadline_ms=deadline), timeout
-        )
+        topic = arguments.to_topic(topic, "partitions_for('orders')")
+        found = await self._context.ask(partial(events.PartitionsAsked, topic=topic), timeout)
         return cast("list[int]", found)
 
 

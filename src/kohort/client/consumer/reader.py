@@ -4,6 +4,7 @@ Laws: a record counts as returned when it is handed out, and as processed when t
 that cannot be handed out now, since an error is raised first or the call is broken off, are handed out by the next
 call. Records of an assigned partition are handed out as long as the coordinator gives it to no other member. The clock
 alone decides that: this thread may go on before the background does, after the process or the machine stood still.
+Arrow is imported at the first call that needs it.
 Source: Kafka's consumer API.
 """
 
@@ -26,11 +27,6 @@ from kohort.errors import CorruptRecordError, MissingDependencyError, StateError
 if TYPE_CHECKING:
     import pyarrow
 
-
-# Fetched data as Arrow record batches; Arrow itself is imported at the first call only.
-#
-# Laws: only the chosen columns are decoded. Damaged records do not cost the good ones before them.
-# Source: architecture, `poll_arrow`; the columns are those of Spark's Kafka source.
 
 _COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 _HEADERS: Final = "headers"

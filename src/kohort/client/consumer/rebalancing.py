@@ -15,13 +15,8 @@ from functools import partial
 from inspect import isawaitable
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from kohort.client.consumer.application_events import (
-    CallbackDone,
-    CallbackKind,
-    CallbackStarted,
-    CallbackWanted,
-    ConsumerEvent,
-)
+from kohort.client.consumer import application_events as events
+from kohort.client.consumer.application_events import CallbackKind, CallbackWanted
 from kohort.client.consumer.deliveries import Deliveries
 from kohort.client.consumer.fetch.fetch_handler import FetchHandler
 from kohort.client.records import Committable, Rebalance, with_metadata
@@ -44,22 +39,14 @@ class Callbacks(NamedTuple, Generic[C]):
 
 
 class Rebalancing(Generic[C]):
-    """Answers the machine's callbacks by those of the application.
-
-    Args:
-        handler: holds the assignment and the positions.
-        deliveries: brings the machine's callbacks.
-        progress: the processed offsets.
-        post: takes events for the machine.
-        commits: whether the processed offsets of revoked partitions are committed automatically.
-    """
+    """Answers the machine's callbacks by those of the application."""
 
     def __init__(
         self,
         handler: FetchHandler,
         deliveries: Deliveries,
         progress: Progress,
-        post: Callable[[ConsumerEvent], None],
+        post: Callable[[events.ConsumerEvent], None],
         *,
         commits: bool,
     ) -> None:
@@ -67,6 +54,7 @@ class Rebalancing(Generic[C]):
         self._deliveries = deliveries
         self._progress = progress
         self._post = post
+        #: Whether the processed offsets of revoked partitions are committed automatically.
         self._commits = commits
         self.callbacks: Callbacks[C] = Callbacks()
         #: Called with the metadata of the group's members.
@@ -106,7 +94,7 @@ class Rebalancing(Generic[C]):
                 if wanted.kind is not CallbackKind.ASSIGNED:
                     self._progress.forget(partitions)
                 starts = self._handler.starts(partitions)
-                self._post(CallbackDone(number=wanted.number, consumed=consumed, starts=starts))
+                self._post(events.CallbackDone(number=wanted.number, consumed=consumed, starts=starts))
 
     async def tell_commits(self) -> None:
         """Call the callbacks of asynchronous commits that have ended."""
@@ -139,17 +127,11 @@ class Rebalancing(Generic[C]):
         _LOG.info("%s %s: %s", wanted.kind.value, shown, wanted.reason)
 
     async def _run(self, consumer: C, wanted: CallbackWanted, partitions: list[TopicPartition]) -> None:
-        match wanted.kind:
-            case CallbackKind.ASSIGNED:
-                callback = self.callbacks.on_assigned
-            case CallbackKind.REVOKED:
-                callback = self.callbacks.on_revoked
-            case CallbackKind.LOST:
-                callback = self.callbacks.on_lost
+        callback = getattr(self.callbacks, f"on_{wanted.kind.value}")
         if callback is None or not partitions:
             return
         gained = partitions if wanted.kind is CallbackKind.ASSIGNED else ()
-        self._post(CallbackStarted(number=wanted.number, starts=self._handler.starts(gained)))
+        self._post(events.CallbackStarted(number=wanted.number, starts=self._handler.starts(gained)))
         await self._call(partial(callback, consumer, partitions))
 
     async def _call(self, callback: Callable[[], object]) -> None:
@@ -162,26 +144,17 @@ class Rebalancing(Generic[C]):
             self.is_in_callback = False
 
 
-# The progress of the application in its partitions: the offsets that may be committed for it.
-#
-# Laws: by default the application has processed all records that it was handed before it came back for more. With
-# `enable.auto.offset.store` off, only stored offsets count. Offsets are stored of held partitions only, and are
-# forgotten
-# when their partition is given up. The background gets them in the order in which they were stored, by whichever
-# thread.
-# Source: Kafka's auto-commit; librdkafka's offset store.
-
-
 class Progress:
-    """The consumed positions, or the offsets that are stored in their place.
+    """The offsets that may be committed: consumed positions, or offsets that are stored in their place.
 
-    Args:
-        handler: knows which partitions are held, and their positions.
-        is_stored: whether the application stores its offsets itself, from any thread.
+    Laws: by default the application has processed all records that it was handed before it came back for more. The
+    background gets stored offsets in the order in which they were stored, by whichever thread.
+    Source: Kafka's auto-commit; librdkafka's offset store (`enable.auto.offset.store` off).
     """
 
     def __init__(self, handler: FetchHandler, *, is_stored: bool) -> None:
         self._handler = handler
+        #: Whether the application stores its offsets itself, from any thread.
         self.is_stored: Final = is_stored
         self._lock = threading.Lock()
         #: Stored offsets of held partitions.

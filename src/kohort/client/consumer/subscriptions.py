@@ -16,23 +16,19 @@ from functools import cached_property, partial
 from typing import Any, Final, TypeAlias
 
 from kohort.client.arguments import to_beginnings, to_callback, to_partitions, to_seconds, to_topics
-from kohort.client.consumer.application_events import (
-    ConsumerEvent,
-    PartitionsAssigned,
-    Paused,
-    RebalanceEnforced,
-    Subscribed,
-    Unsubscribed,
-)
+from kohort.client.consumer import application_events as events
 from kohort.client.consumer.context import ConsumerContext, tell
-from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationDone, ComputationWanted, LocalAssignor
 from kohort.client.consumer.rebalancing import Callbacks
-from kohort.client.records import GroupMetadata, Rebalance
+from kohort.client.local_assignors import LocalAssignor
+from kohort.client.records import GroupMetadata
 from kohort.errors import ConfigError, StateError
 from kohort.ids import TopicPartition
 
 #: Called with the consumer and the partitions in question, sorted. With `kohort.aio` it may be a coroutine function.
 Callback: TypeAlias = Callable[[Any, list[TopicPartition]], Awaitable[None] | None]
+
+
+_LOG: Final = logging.getLogger("kohort.client")
 
 
 class Subscriptions:
@@ -96,7 +92,7 @@ class Subscriptions:
             self._topics = () if chosen is not None else tuple(sorted(set(names)))
             self._pattern = chosen
             self._context.deliveries.forget_trouble()
-            self._context.host.post(Subscribed(topics=self._topics, pattern=chosen, metadata=metadata))
+            self._context.host.post(events.Subscribed(topics=self._topics, pattern=chosen, metadata=metadata))
         finally:
             self._context.end()
 
@@ -109,7 +105,7 @@ class Subscriptions:
                 self._context.note_progress()
                 ticket: Future[object] = Future()
                 self._context.host.post(
-                    Unsubscribed(ticket=ticket, deadline_ms=self._context.host.deadline_ms(timeout))
+                    events.Unsubscribed(ticket=ticket, deadline_ms=self._context.host.deadline_ms(timeout))
                 )
                 await self._context.serve(ticket, time.monotonic() + timeout, with_progress=True)
             self._context.progress.forget(self._context.handler.assignment)
@@ -147,7 +143,7 @@ class Subscriptions:
             # An empty assignment frees the consumer for a subscription.
             self.is_assigned_by_hand = bool(chosen)
             self._context.deliveries.forget_trouble()
-            self._context.host.post(PartitionsAssigned(starts=self._context.handler.starts(sorted(chosen))))
+            self._context.host.post(events.PartitionsAssigned(starts=self._context.handler.starts(sorted(chosen))))
             self._context.report_released()
         finally:
             self._context.end()
@@ -190,7 +186,9 @@ class Subscriptions:
         if not self._is_subscribed:
             raise StateError("there is no group to rebalance: subscribe to topics first")
         metadata = self.assigning.metadata()
-        self._context.host.post(RebalanceEnforced(reason=reason or "enforced by the application", metadata=metadata))
+        self._context.host.post(
+            events.RebalanceEnforced(reason=reason or "enforced by the application", metadata=metadata)
+        )
 
     def group_metadata(self) -> GroupMetadata:
         """Return group, member id and generation of this member; the generation is -1 without a membership.
@@ -209,26 +207,6 @@ class Subscriptions:
         )
 
     @property
-    def last_rebalance(self) -> Rebalance | None:
-        """The latest change of the assignment and its reason; inside a callback the one it is called for."""
-        return self._context.rebalancing.last
-
-    @property
-    def member_id(self) -> str:
-        """The id of this member; empty before a classic group has given one."""
-        return self._context.deliveries.identity.member_id
-
-    @property
-    def group_epoch(self) -> int:
-        """The epoch (classic: generation) of this member; -1 without a membership."""
-        return self._context.deliveries.identity.epoch
-
-    @property
-    def has_assignment(self) -> bool:
-        """Whether the group has assigned partitions to this member, even if none."""
-        return self._context.deliveries.identity.has_assignment or self.is_assigned_by_hand
-
-    @property
     def is_reading(self) -> bool:
         """Whether topics are subscribed to, or partitions assigned by hand."""
         return self._is_subscribed or self.is_assigned_by_hand
@@ -243,18 +221,15 @@ class Subscriptions:
         try:
             self._context.check_held(chosen)
             self._context.handler.pause(chosen, is_paused=is_paused)
-            self._context.host.post(Paused(partitions=chosen, is_paused=is_paused))
+            self._context.host.post(events.Paused(partitions=chosen, is_paused=is_paused))
         finally:
             self._context.end(is_taken)
 
 
-# The pattern of a subscription, from the names or the expression that the application gives.
-#
-# Source: KIP-848 (whole names match a pattern); librdkafka (a name that begins with ^ is a pattern of beginnings).
-
-
 def choose_pattern(names: Sequence[str], pattern: str | re.Pattern[str] | None) -> str | None:
     """Return the expression that whole topic names have to match; `None`: all of `names` are plain.
+
+    Source: KIP-848 (whole names match a pattern); librdkafka (a name that begins with ^ is a pattern of beginnings).
 
     >>> choose_pattern(["orders"], None)
     >>> choose_pattern(["^or", "refunds"], None)
@@ -280,25 +255,13 @@ def choose_pattern(names: Sequence[str], pattern: str | re.Pattern[str] | None) 
     return chosen
 
 
-# The application's assignors, which run in the application's thread when the machine asks.
-#
-# Laws: an assignor's exception or invalid result is reported to the coordinator and never raised by `poll`: the group
-# asks another member then. An exception that ends the thread, as Ctrl-C does, is raised, and reported as well: the
-# application may go on. A result is checked before it is sent, so that the message names the culprit.
-# Source: KIP-848 as drafted; Kafka's assignors run in the polling thread, too.
-
-_LOG: Final = logging.getLogger("kohort.client")
-
-
 class Assigning:
-    """Runs assignors for the machine.
+    """The application's assignors, which run in the application's thread when the machine asks.
 
-    Args:
-        assignors: of the option group.local.assignors, in the order of preference.
-        post: takes events for the machine.
+    Source: KIP-848 as drafted; Kafka's assignors run in the polling thread, too.
     """
 
-    def __init__(self, assignors: tuple[LocalAssignor, ...], post: Callable[[ConsumerEvent], None]) -> None:
+    def __init__(self, assignors: tuple[LocalAssignor, ...], post: Callable[[events.ConsumerEvent], None]) -> None:
         self._assignors: Final = assignors
         self._post = post
 
@@ -306,11 +269,11 @@ class Assigning:
         """Return each assignor's present metadata; raise the errors of the application's code."""
         return tuple(each.metadata() for each in self._assignors)
 
-    def answer(self, wanted: deque[ComputationWanted | AssignmentSaid]) -> None:
+    def answer(self, wanted: deque[events.ComputationWanted | events.AssignmentSaid]) -> None:
         """Run the assignors for each request in `wanted`, and hand them their assignments."""
         while wanted:
             asked = wanted.popleft()
-            if isinstance(asked, ComputationWanted):
+            if isinstance(asked, events.ComputationWanted):
                 # Posted if the assignor ends the thread, as Ctrl-C does: the coordinator asks another member then.
                 done = _failed(asked, "was interrupted")
                 try:
@@ -321,7 +284,7 @@ class Assigning:
             for each in self._assignors:
                 each.on_assignment(asked.error, asked.version, asked.metadata)
 
-    def _compute(self, wanted: ComputationWanted) -> ComputationDone:
+    def _compute(self, wanted: events.ComputationWanted) -> events.ComputationDone:
         from kohort.assign.moves import find_fault
 
         chosen = next((each for each in self._assignors if each.name == wanted.assignor), None)
@@ -330,14 +293,18 @@ class Assigning:
         try:
             owner, said = chosen.assign(wanted.group)
         except Exception as raised:
+            # Reported to the coordinator and never raised by `poll`: the group asks another member then.
             _LOG.exception("the assignor %s failed", chosen.name)
             return _failed(wanted, f"raised {type(raised).__name__}: {raised}")
+        # Before the result is sent, so that the message names the culprit.
         fault = find_fault(wanted.group, owner)
         if fault:
             return _failed(wanted, fault)
-        return ComputationDone(number=wanted.number, assignor=wanted.assignor, owner=owner, said=said, error="")
+        return events.ComputationDone(number=wanted.number, assignor=wanted.assignor, owner=owner, said=said, error="")
 
 
-def _failed(wanted: ComputationWanted, why: str) -> ComputationDone:
+def _failed(wanted: events.ComputationWanted, why: str) -> events.ComputationDone:
     error = f"the assignor {wanted.assignor} {why}"
-    return ComputationDone(number=wanted.number, assignor=wanted.assignor, owner=array("i"), said={}, error=error)
+    return events.ComputationDone(
+        number=wanted.number, assignor=wanted.assignor, owner=array("i"), said={}, error=error
+    )

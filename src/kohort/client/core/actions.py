@@ -51,7 +51,7 @@ class Send:
     to: Endpoint
     lane: Lane
     request: Message
-    #: Limits of the version that is agreed with the broker; `None`: whatever both sides know.
+    #: Limits of the version that is agreed with the broker; `None`: any that both sides know.
     min_version: int | None
     max_version: int | None
     #: Counted from now, including the wait for a connection.

@@ -19,15 +19,7 @@ from typing import Any, Final
 
 from kohort.client.securityoptions import SaslSettings
 from kohort.errors import ErrorCode
-from kohort.security.sasl import (
-    BearerExchange,
-    Exchange,
-    ExchangeFailed,
-    PlainExchange,
-    check_extensions,
-    check_token,
-    without_secrets,
-)
+from kohort.security import sasl
 from kohort.security.scram import ScramExchange
 from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -47,14 +39,9 @@ class AuthenticationRefused(Exception):
 
 
 class Authenticator:
-    """One login.
+    """One login."""
 
-    Args:
-        mechanism: its name.
-        exchange: its messages; used up by this.
-    """
-
-    def __init__(self, mechanism: str, exchange: Exchange) -> None:
+    def __init__(self, mechanism: str, exchange: sasl.Exchange) -> None:
         self._mechanism: Final = mechanism
         self._exchange: Final = exchange
         #: How long the session lasts from now, ms; 0: for ever. Known when `on_answer` has returned `None`.
@@ -68,7 +55,7 @@ class Authenticator:
         """Return the next request; `None`: the login has succeeded.
 
         Raises:
-            AuthenticationRefused: the broker refuses it, or is not who it says.
+            AuthenticationRefused: the broker refuses it, or fails to prove itself.
         """
         if isinstance(answer, SaslHandshakeResponse):
             self._check_handshake(answer)
@@ -79,7 +66,7 @@ class Authenticator:
             raise AuthenticationRefused(f"the broker does not let this client in by {self._mechanism}: {said}")
         try:
             reply = self._exchange.reply(bytes(answer.auth_bytes))
-        except ExchangeFailed as why:
+        except sasl.ExchangeFailed as why:
             raise AuthenticationRefused(str(why)) from None
         if not self._exchange.is_done:
             return SaslAuthenticateRequest(auth_bytes=reply)
@@ -123,12 +110,6 @@ def repeat_ms(left_ms: int) -> int | None:
     return pause_ms if pause_ms >= LEAST_REPEAT_MS else None
 
 
-# The logins of one client's connections, with their nonces and tokens.
-#
-# Laws: one token is asked for at a time, for all connections. It is used until it is about to end or is refused. The
-# application's function runs in a thread of its own, so that no heartbeat waits for it. No text has a secret.
-# Source: KIP-255 (tokens from the application), KIP-368; librdkafka's oauth_cb, kafka-python's token provider.
-
 #: A token with so little time left, in seconds or as a part of its life, is not used any more.
 _LEAST_LEFT_S: Final = 10.0
 _LEAST_LEFT: Final = 0.2
@@ -143,7 +124,11 @@ class TokenFailed(Exception):
 
 
 class Credentials:
-    """The logins of one client."""
+    """The logins of one client's connections, with their nonces and tokens.
+
+    Laws: one token is asked for at a time, for all connections. It is used until it is about to end or is refused.
+    Source: KIP-255 (tokens from the application); librdkafka's oauth_cb, kafka-python's token provider.
+    """
 
     def __init__(self, settings: SaslSettings) -> None:
         self._settings: Final = settings
@@ -163,9 +148,9 @@ class Credentials:
         settings = self._settings
         match settings.mechanism:
             case "PLAIN":
-                return Authenticator("PLAIN", PlainExchange(settings.username, settings.password))
+                return Authenticator("PLAIN", sasl.PlainExchange(settings.username, settings.password))
             case "OAUTHBEARER":
-                return Authenticator("OAUTHBEARER", BearerExchange(*await self._fresh_token()))
+                return Authenticator("OAUTHBEARER", sasl.BearerExchange(*await self._fresh_token()))
             case scram:
                 exchange = ScramExchange(
                     scram,
@@ -198,13 +183,13 @@ class Credentials:
             except Exception as why:
                 error = why
         if error is not None:
-            said = f"{type(error).__name__}: {without_secrets(str(error))}"
+            said = f"{type(error).__name__}: {sasl.without_secrets(str(error))}"
             raise TokenFailed(f"sasl.oauth.token.provider made no token: {said}")
         return (token, extensions), until_s - max(_LEAST_LEFT_S, (until_s - time.time()) * _LEAST_LEFT)
 
     async def _in_thread(self, call: Callable[[], object]) -> tuple[Any, BaseException | None]:
         """Call a function in a daemon thread; return its result or its exception."""
-        # The end of the client does not wait for a call that hangs.
+        # In a thread of its own, so that no heartbeat waits for it. The end of the client waits for no call that hangs.
         self._calls = [each for each in self._calls if each.is_alive()]
         if len(self._calls) >= _MOST_HANGING:
             return None, RuntimeError(f"{len(self._calls)} calls of it have not returned")
@@ -240,7 +225,7 @@ def _read(made: object) -> tuple[str, float, dict[str, str]]:
     The end is in seconds since 1970. A token without an end is asked for anew with each login.
     """
     if not isinstance(made, tuple):
-        return check_token(made), -math.inf, {}
+        return sasl.check_token(made), -math.inf, {}
     if not 1 <= len(made) <= 4:
         raise ValueError("a token is expected, or a pair of token and end")
     token, until_s, _, extensions = (*made, *(None, None, None))[:4]
@@ -253,4 +238,4 @@ def _read(made: object) -> tuple[str, float, dict[str, str]]:
     if until_s is not None and not until_s > time.time():
         raise ValueError("the token has ended already")
     end_s = -math.inf if until_s is None else float(until_s)
-    return check_token(token), end_s, check_extensions(extensions or {})
+    return sasl.check_token(token), end_s, sasl.check_extensions(extensions or {})

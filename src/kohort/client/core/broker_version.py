@@ -1,4 +1,4 @@
-"""The software of a broker, by its answer to ApiVersions, for messages that say what it cannot do.
+"""The software of a broker, by its answer to ApiVersions, for messages about features that it lacks.
 
 Source: KIP-584 (features); kohort's own tag (docs/reference/private-protocol.md); Kafka's `MetadataVersion`.
 """
@@ -26,7 +26,7 @@ _RELEASES: Final = {
     30: "4.3",
 }
 #: The newest level known here; a broker with a higher one is a newer release.
-_NEWEST: Final = 30
+_NEWEST: Final = max(_RELEASES)
 
 
 def software_of(response: ApiVersionsResponse) -> str:

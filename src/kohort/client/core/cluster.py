@@ -1,10 +1,7 @@
 """The client's metadata of the cluster: brokers, topics, partitions and their leaders.
 
 Laws: one Metadata request at a time. Before the first answer, a round in which every address fails is reported, once
-per round. After it, so is a round of failures of all addresses that it has named, until one of them was reached. From
-then on an absent broker is only tried again. A failed login is reported each time, whichever broker refuses it: it does
-not pass by itself. The metadata never go back to an older leader epoch of the same topic, nor to a former topic of the
-same name.
+per round. The metadata never go back to an older leader epoch of a topic, nor to a former topic of the same name.
 Source: Kafka's Metadata API; `BrokersUnreachableError` within a second is a requirement of kohort's own.
 """
 
@@ -48,13 +45,10 @@ class Cluster:
     """The brokers and topics, and the Metadata requests that keep them up to date.
 
     Args:
-        requests: the outbox of the machine that this is a part of.
         bootstrap: addresses to start from, at least one.
-        max_age_ms: longest time between two answers.
         on_change: called with the time after each answer.
         on_unreachable: called with the error and the time when every address has failed before the first answer; and
-            when all
-            addresses that the answer has named fail, before one of those was reached.
+            when all addresses that the answer has named fail, before one of those was reached.
     """
 
     def __init__(
@@ -69,6 +63,7 @@ class Cluster:
         assert bootstrap, "no address to start from"
         self._requests = requests
         self._bootstrap: Final = tuple(bootstrap)
+        #: Longest time between two answers.
         self._max_age_ms = max_age_ms
         #: Whether a request for a missing topic may create it.
         self.may_create = False
@@ -348,6 +343,7 @@ class Cluster:
     def _on_any_end(self, to: Endpoint, answer: Answer, now_ms: int) -> None:
         """Read from the end of any request whether the login and the named addresses work."""
         if isinstance(answer, RequestFailed) and answer.failure is Failure.NOT_AUTHENTICATED:
+            # Reported each time, whichever broker refuses the login: it does not pass by itself.
             self._on_unreachable(AuthenticationError([(str(to), _reason(to, answer))]), now_ms)
             return
         is_named = to in self.brokers.values()
@@ -360,6 +356,8 @@ class Cluster:
                 self._on_change(now_ms)
         elif answer.failure in _NOT_THERE:
             self._absent[to] = answer
+            # After the first answer a round of failures is reported until a named address was reached. From then on an
+            # absent broker is only tried again.
             if is_named and self.is_cut_off:
                 assert self._answered is not None, "a broker has named it"
                 attempts = [(str(each), _reason(each, self._absent[each])) for each in self.brokers.values()]

@@ -19,16 +19,8 @@ from struct import Struct
 from typing import Final, cast
 
 from kohort.base import VERSION
+from kohort.client.core import authenticator
 from kohort.client.core.actions import Endpoint, Send
-from kohort.client.core.authenticator import (
-    AuthenticationRefused,
-    Authenticator,
-    Credentials,
-    Response,
-    TokenFailed,
-    renewal_ms,
-    repeat_ms,
-)
 from kohort.client.core.broker_version import software_of
 from kohort.client.core.requests import Failure
 from kohort.client.metrics import Traffic
@@ -83,19 +75,7 @@ class _InFlight:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol object of one socket.
-
-    Args:
-        client_id: sent with every request.
-        frame_limit_bytes: longest answer that is accepted.
-        pool: memory for large answers.
-        traffic: counts.
-        sign_in: the login; `None` if none is wanted.
-        on_ready: versions are agreed and the login has succeeded, so requests may be sent; called again after each
-            login.
-        on_response: (token, version, message), in the order of the requests.
-        on_closed: (itself, reason, sends that were not answered); called once, if it was ever open.
-    """
+    """The protocol object of one socket."""
 
     #: Exists as long as the socket is open.
     _receiver: FrameReceiver
@@ -107,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         frame_limit_bytes: int,
         pool: BodyPool,
         traffic: Traffic,
-        sign_in: Authenticator | None = None,
+        sign_in: authenticator.Authenticator | None = None,
         on_ready: Callable[[], None],
         on_response: Callable[[int, int, Message], None],
         on_closed: Callable[[Connection, str, list[Send]], None],
@@ -117,8 +97,11 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_limit_bytes = frame_limit_bytes
         self._traffic = traffic
         self._sign_in = sign_in
+        #: Versions are agreed and the login has succeeded, so requests may be sent; called again after each login.
         self._on_ready = on_ready
+        #: (token, version, message), in the order of the requests.
         self._on_response = on_response
+        #: (itself, reason, sends that were not answered); called once, if it was ever open.
         self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
         self._in_flight: deque[_InFlight] = deque()
@@ -131,7 +114,8 @@ class Connection(asyncio.BufferedProtocol):
         self._software = ""
         #: Whether the broker is kohort's.
         self.is_kohort = False
-        self._was_ready = False
+        #: Whether requests could be sent once, even if the connection is closed now.
+        self.was_ready = False
         self._close_reason: str | None = None
         #: Deadline of the connection's own requests.
         self._own_deadline_ms = 0
@@ -146,23 +130,18 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_ready(self) -> bool:
         """Whether versions are agreed, no login is under way, and the connection is open."""
-        return self._was_ready and self._sign_in is None and self._close_reason is None
-
-    @property
-    def was_ready(self) -> bool:
-        """Whether requests could be sent once, even if the connection is closed now."""
-        return self._was_ready
+        return self.was_ready and self._sign_in is None and self._close_reason is None
 
     @property
     def renew_at_ms(self) -> int | None:
         """When to renew the login, before its session ends; `None`: it does not end."""
         began_ms, lifetime_ms = self._session
-        return began_ms + renewal_ms(lifetime_ms, id(self) >> 4) if lifetime_ms > 0 else None
+        return began_ms + authenticator.renewal_ms(lifetime_ms, id(self) >> 4) if lifetime_ms > 0 else None
 
     def renew_again_ms(self, now_ms: int) -> int | None:
         """Return when to try a failed renewal again; `None`: the session will have ended."""
         began_ms, lifetime_ms = self._session
-        pause_ms = repeat_ms(began_ms + lifetime_ms - now_ms)
+        pause_ms = authenticator.repeat_ms(began_ms + lifetime_ms - now_ms)
         return None if pause_ms is None else now_ms + pause_ms
 
     def next_deadline(self) -> int | None:
@@ -180,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         self._own_deadline_ms = deadline_ms
         self._ask_versions(_API_VERSIONS_FIRST)
 
-    def sign_in_again(self, sign_in: Authenticator, *, deadline_ms: int) -> None:
+    def sign_in_again(self, sign_in: authenticator.Authenticator, *, deadline_ms: int) -> None:
         """Renew the login, behind the requests under way; no request may be sent until `on_ready`."""
         assert self.is_ready, "a session is begun anew where there is one"
         self._own_deadline_ms = deadline_ms
@@ -319,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
         """Return the likely reason of a broker that closes the connection without an answer."""
         if self._has_answered or self._transport is None:
             return ""
-        if self._was_ready and not self._logs_in:
+        if self.was_ready and not self._logs_in:
             return ": it may want a login, see security.protocol"
         if self._sign_in is not None and self._versions:
             return " in the middle of the login: the log of the broker says why"
@@ -359,8 +338,8 @@ class Connection(asyncio.BufferedProtocol):
     def _on_said(self, message: Message) -> None:
         assert self._sign_in is not None, "a login is under way"
         try:
-            request = self._sign_in.on_answer(cast(Response, message))
-        except AuthenticationRefused as why:
+            request = self._sign_in.on_answer(cast(authenticator.Response, message))
+        except authenticator.AuthenticationRefused as why:
             self._refuse(str(why))
             return
         if request is not None:
@@ -371,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
         self._become_ready()
 
     def _become_ready(self) -> None:
-        self._was_ready = True
+        self.was_ready = True
         # The peer speaks Kafka's protocol, so long answers may follow.
         self._receiver.limit_bytes = self._frame_limit_bytes
         self._on_ready()
@@ -422,13 +401,6 @@ async def connect(
             failure = error
     raise failure or OSError("the name has no address")
 
-
-# The cutting of a broker's bytes into frames, with little copying and bounded memory.
-#
-# Laws: a large frame is received straight into a buffer of its own. The decoded message refers to that without a copy.
-# No
-# frame longer than the limit is given memory.
-# Source: Kafka's wire protocol: each answer follows its size as int32.
 
 _SCRATCH_BYTES: Final = 128 * 1024
 #: Buffers of large answers that are kept to be used again, by all connections of a client together: as much as a
@@ -488,6 +460,9 @@ def _is_unseen(buffer: bytearray) -> bool:
 
 class FrameReceiver:
     """Cuts a stream into frames: small ones are copied out of a scratch buffer, large ones stay in place.
+
+    Law: no frame longer than the limit is given memory.
+    Source: Kafka's wire protocol: each answer follows its size as int32.
 
     >>> receiver = FrameReceiver(limit_bytes=100)
     >>> space = receiver.buffer()
@@ -551,11 +526,6 @@ class FrameReceiver:
         self._filled, self._scratch_filled = held, 0
 
 
-# The opening of connections to brokers: a socket, TLS around it, and the login to begin with.
-#
-# Laws: an attempt ends in time, in a connection or in one sentence that says what failed and what to set.
-# Source: Kafka's `socket.connection.setup.timeout.ms` and `security.protocol`.
-
 #: TLS errors for a peer that does not speak TLS.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
 
@@ -570,15 +540,19 @@ class Unopened(Exception):
 
 
 class Opener:
-    """Opens the connections of one client."""
+    """Opens the connections of one client: a socket, TLS around it, and the login to begin with.
+
+    Law: an attempt ends in time, in a connection or in one sentence that says what failed and what to set.
+    Source: Kafka's `socket.connection.setup.timeout.ms` and `security.protocol`.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings: Final = settings
         self._tls: Final = settings.security.tls
         sasl = settings.security.sasl
-        self._credentials: Final = None if sasl is None else Credentials(sasl)
+        self._credentials: Final = None if sasl is None else authenticator.Credentials(sasl)
 
-    async def sign_in(self) -> Authenticator | None:
+    async def sign_in(self) -> authenticator.Authenticator | None:
         """Return a login for one connection; `None`: none is wanted. Raise `Unopened` without a token."""
         if self._credentials is None:
             return None
@@ -586,7 +560,7 @@ class Opener:
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 return await self._credentials.sign_in()
-        except TokenFailed as why:
+        except authenticator.TokenFailed as why:
             raise Unopened(Failure.NOT_AUTHENTICATED, str(why)) from None
         except TimeoutError:
             reason = f"sasl.oauth.token.provider made no token within {limit_ms / 1000:g} s"
@@ -598,7 +572,7 @@ class Opener:
             self._credentials.forget_token()
 
     async def open(
-        self, to: Endpoint, build: Callable[[Authenticator | None], Connection], *, timeout_ms: int
+        self, to: Endpoint, build: Callable[[authenticator.Authenticator | None], Connection], *, timeout_ms: int
     ) -> Connection:
         """Connect the connection that `build` makes of a login. Raise `Unopened` if that fails."""
         connection = build(await self.sign_in())

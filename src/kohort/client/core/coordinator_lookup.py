@@ -19,7 +19,7 @@ from kohort.client.core.requests import Answer, Requests, message_of
 from kohort.errors import ErrorCode, KohortError
 from kohort.ids import TopicId
 from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions
-from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
 
 #: Codes after which the coordinator has to be looked up again.
@@ -32,10 +32,6 @@ class CoordinatorLookup:
     """Finds the coordinator of one group.
 
     Args:
-        requests: sends requests.
-        cluster: the brokers.
-        group_id: the group.
-        on_refused: called with the error and the time when the group may not be looked up at all.
         hears: whether the member takes news that the coordinator sends with other answers.
     """
 
@@ -51,6 +47,7 @@ class CoordinatorLookup:
         self._requests = requests
         self._cluster = cluster
         self._group_id = group_id
+        #: Called with the error and the time when the group may not be looked up at all.
         self._on_refused = on_refused
         #: News of the coordinator beside its answers to heartbeats.
         self.updates: Final = ReceivedUpdates(is_wanted=hears)
@@ -103,7 +100,7 @@ class CoordinatorLookup:
             self._cluster.refresh(now_ms)
             self._again(now_ms)
             return
-        found = response.coordinators[0] if response.coordinators else _single(response)
+        found = response.coordinators[0] if response.coordinators else response
         code = ErrorCode.of(found.error_code)
         if code is ErrorCode.NONE:
             self.endpoint = Endpoint(found.host, found.port)
@@ -117,16 +114,6 @@ class CoordinatorLookup:
     def _again(self, now_ms: int) -> None:
         self._due_ms = now_ms + self._requests.retry.delay_ms(self._attempts)
         self._attempts += 1
-
-
-def _single(response: FindCoordinatorResponse) -> Coordinator:
-    return Coordinator(
-        node_id=response.node_id,
-        host=response.host,
-        port=response.port,
-        error_code=response.error_code,
-        error_message=response.error_message,
-    )
 
 
 class UpdatedMember(Protocol):
@@ -150,13 +137,7 @@ class UpdatedMember(Protocol):
 
 
 class ReceivedUpdates:
-    """The way of news from fetches and commits to the member, and of its word back.
-
-    Args:
-        is_wanted: whether the member takes news this way.
-    """
-
-    __slots__ = ("_heard", "_is_heard", "_is_wanted", "_number", "_said", "_word", "era", "member")
+    """The way of news from fetches and commits to the member, and of its word back."""
 
     def __init__(self, *, is_wanted: bool) -> None:
         self._is_wanted = is_wanted

@@ -1,41 +1,15 @@
 """The driver of a client machine: connections, clock and timers on one side, `handle` on the other.
 
-How a machine plugs in
-----------------------
-A machine is any object with `handle(event, now_ms) -> list[Action]` and `next_deadline() -> int | None` (see
-`Machine`). It lives in the client's core: no clock, no loop, no thread. The recipe for a new one (producer, admin):
+A machine is any object with `handle` and `next_deadline` (see `Machine`). It has no clock, no loop and no thread. A new
+one is made of these:
 
-1. Declare what the application may ask as frozen dataclasses, e.g. `TopicsAsked(ticket=..., deadline_ms=...)`. These,
-   together with `events.DriverEvent`, are the machine's events. A *ticket* is opaque to the machine: it only comes
-   back in `Complete(ticket, value)` or `Fail(ticket, error)`. A deadline is an instant in milliseconds of the driver's
-   clock (`IoThread.deadline_ms(timeout)` makes one).
-2. Build the machine from `requests.Requests` (outbox and answers), `cluster.Cluster` (metadata, leaders, bootstrap)
-   and its own parts. To talk to a broker: `requests.send(endpoint, lane, Request(...), then)`; `then(answer, now_ms)`
-   is called once, with a `ResponseReceived` or a `RequestFailed`. The connection is opened, versions are negotiated and
-   the request encoded by the driver; `min_version`/`max_version` bound the version, the answer tells which it was.
-   A field that the agreed version lacks is dropped, so a request may fill the fields of several versions at once.
-3. `handle` ends with `return requests.drain()`. Its shape:
-
-       def handle(self, event, now_ms):
-           match event:
-               case ResponseReceived() | RequestFailed():
-                   self.requests.answer(event, now_ms)
-               case DeadlineReached():
-                   pass
-               case TopicsAsked():
-                   ...
-               case _:
-                   assert_never(event)
-           self.cluster.work(now_ms)             # and every other part that has deadlines
-           return self.requests.drain()
-
-   `next_deadline()` is the minimum over its parts. A deadline that is due must be gone after `handle`. A machine of
-   many parts has a `timers.Schedule`, which lets those work that an event has woken or whose deadline has come.
-4. The door owns an `io.thread.IoThread(machine, settings, deliver=...)`. `thread.post(event)` is for events without an
-   answer, `thread.call(lambda ticket: Event(ticket=ticket), timeout)` waits for the answer and raises what `Fail`
-   carries. `deliver(item)` is called on the I/O thread for each `Deliver`: it must be quick and must not wait.
-   A ticket may be any object with `set_result` and `set_exception`, a `concurrent.futures.Future` for one.
-5. At its end the machine returns `Stop()`; the driver closes every connection and the thread ends.
+- Events of the application, as frozen values. A *ticket* in one is opaque to the machine: it comes back in
+  `Complete(ticket, value)` or `Fail(ticket, error)`. A deadline is an instant of the driver's clock, milliseconds.
+- `requests.Requests`, its outbox: `requests.send(endpoint, lane, request, then)` calls `then` once, with the answer.
+  The driver opens the connection, agrees the version and encodes. A field that the version lacks is dropped.
+- `cluster.Cluster`: metadata, leaders, bootstrap. A machine of many parts has a `timers.Schedule`.
+- `handle` ends with `return requests.drain()`. A deadline that is due is gone after it. `Stop()` ends the driver.
+- A door with a host (`thread.IoThread`, `in_loop.InLoop`): `post(event)` expects no answer, `call` waits for it.
 
 Laws: a machine sees one event at a time; actions are carried out in order; a request ends in exactly one event; what
 the machine raises is a bug: it is logged and the driver stops. With the driver every ticket ends that it was given.
@@ -85,17 +59,7 @@ class Machine(Protocol[E_contra]):
 
 
 class Driver(Generic[E]):
-    """Carries out the actions of one machine; every method runs on the event loop.
-
-    Args:
-        machine: takes the decisions.
-        settings: buffers, timeouts and pauses; the machine chooses the addresses.
-        clock: tells milliseconds.
-        traffic: counts.
-        deliver: takes the item of each `Deliver`.
-        on_stopped: called once at the end, with the bug that ended it or `None`.
-        refusal: makes the error for each ticket that is open at the end or comes later; asked after `on_stopped`.
-    """
+    """Carries out the actions of one machine; every method runs on the event loop."""
 
     def __init__(
         self,
@@ -114,7 +78,9 @@ class Driver(Generic[E]):
         self._traffic = traffic
         self._pool = BodyPool(limit_bytes=POOL_BYTES)
         self._deliver = deliver
+        #: Called once at the end, with the bug that ended it or `None`.
         self._on_stopped = on_stopped
+        #: Makes the error for each ticket that is open at the end or comes later; asked after `on_stopped`.
         self._refusal = refusal
         self._tickets = Tickets()
         self._connections: dict[tuple[Endpoint, Lane], BrokerConnection] = {}
@@ -403,33 +369,15 @@ class Driver(Generic[E]):
         link.failures += 1
 
 
-# The tickets of calls that have not ended: each ends once, by the machine or with the driver.
-#
-# Laws: whoever has given a call up is not told; nothing breaks by it. Those that came first end first.
-# Source: architecture rule 6.
-
-
-class Ticket(Protocol):
-    """Where the end of a call goes."""
-
-    def set_result(self, result: object, /) -> None:
-        """The call is done."""
-        ...
-
-    def set_exception(self, exception: BaseException | None, /) -> None:
-        """The call has failed."""
-        ...
-
-
 class Tickets:
-    """Those that a machine was given."""
+    """The tickets of calls that have not ended: each ends once, by the machine or with the driver."""
 
     def __init__(self) -> None:
         #: By identity: a ticket need not be hashable.
-        self.open: dict[int, Ticket] = {}
+        self.open: dict[int, object] = {}
 
     def end(self, ticket: object, value: object, error: Exception | None) -> None:
-        """The machine has ended a ticket, well if `error` is `None`."""
+        """End a ticket by its value, or by `error` if that is not `None`."""
         self.open.pop(id(ticket), None)
         try:
             # Machines carry tickets without knowing what they are.
@@ -441,19 +389,11 @@ class Tickets:
             _LOG.debug("the end of a call came after its caller had given up")
 
     def refuse(self, build: Callable[[], Exception]) -> None:
-        """All that are open end, each with an error of its own."""
+        """End every open ticket, oldest first, each with an error of its own."""
         tickets, self.open = self.open, {}
         for ticket in tickets.values():
             self.end(ticket, None, build())
 
-
-# The brokers that can be reached at present, over all connections to each: log lines and timeouts.
-#
-# Laws: an address that stays unreachable is one line per reason, and one when it is reached again, however many
-# connections try. An address that a broker has named and that was never reached gets little time at first: it may be
-# one
-# that no client reaches.
-# Source: Kafka's `socket.connection.setup.timeout.ms`, `advertised.listeners`.
 
 #: Failed attempts of one connection in a row that are worth a line in the log.
 _WORTH_A_LINE: Final = 4
@@ -464,7 +404,12 @@ _FIRST_ANSWER_MS: Final = 5_000
 
 
 class Addresses:
-    """The reachability of one client's brokers."""
+    """The brokers that can be reached at present, over all connections to each: log lines and timeouts.
+
+    Laws: an address that stays unreachable is one line per reason, and one when it is reached again, however many
+    connections try.
+    Source: Kafka's `socket.connection.setup.timeout.ms`, `advertised.listeners`.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -476,6 +421,7 @@ class Addresses:
     def connect_timeout_ms(self, to: Endpoint, failures: int) -> int:
         """Return the timeout of an attempt to connect, after so many failures in a row."""
         limit_ms = self._settings.options["socket_connection_setup_timeout_ms"]
+        # An address that a broker has named and that was never reached may be one that no client reaches.
         is_doubtful = to not in self._known and to not in self._settings.bootstrap
         return min(limit_ms, _NAMED_CONNECT_MS) if is_doubtful and failures == 0 else limit_ms
 
@@ -496,14 +442,9 @@ class Addresses:
             _LOG.warning("broker %s cannot be reached (%s); retrying", to, reason)
 
 
-# The state that the driver keeps for one broker and lane, over all connections to it.
-#
-# Laws: there is one connection at most, or the attempt to open one. Requests wait here until it is ready.
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class BrokerConnection:
-    """The broker and lane of a connection, with its state over all reconnects."""
+    """The broker and lane of a connection, with its state over all reconnects: at most one is open or being opened."""
 
     to: Endpoint
     lane: Lane

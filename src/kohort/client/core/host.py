@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
@@ -21,12 +22,14 @@ from kohort.errors import StateError
 from kohort.records.kernel_form import log_kernels
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from kohort.client.core.driver import Driver, Machine
 
 
 E = TypeVar("E")
-#: Makes of a ticket and a deadline the event that ends a machine.
-Farewell = Callable[[object, int], E]
+#: Makes of a `ticket` and a `deadline_ms` the event that ends a machine.
+Farewell = Callable[..., E]
 
 
 def refuse_copies(client: object) -> NoReturn:
@@ -41,13 +44,6 @@ class Host(ABC, Generic[E]):
     """What both hosts have in common.
 
     Args:
-        machine: run by the driver.
-        settings: of the client.
-        deliver: called where the machine runs, for each `Deliver`.
-        what: for messages, e.g. "consumer".
-        on_crash: called where the machine runs, with what to tell the application, if the machine has failed.
-        farewell: makes of a ticket and a deadline the event that ends the machine when nobody has closed the client;
-            `None` for one that has nothing to finish.
         counts_sleep: whether deadlines pass while the machine sleeps, as those of a member's session do at its broker.
     """
 
@@ -65,8 +61,12 @@ class Host(ABC, Generic[E]):
         log_kernels()
         self._machine = machine
         self._settings = settings
+        #: Called where the machine runs, for each `Deliver`.
         self._deliver = deliver
+        #: Called where the machine runs, with what to tell the application, if the machine has failed.
         self._on_crash = on_crash
+        #: Makes the event that ends the machine of a client that the application has not closed; `None`: it has nothing
+        #: to finish.
         self._farewell = farewell
         self._what = what
         self._clock = ElapsedClock(counts_sleep=counts_sleep)
@@ -76,9 +76,13 @@ class Host(ABC, Generic[E]):
         self._driver: Driver[E] | None = None
         #: Why the machine has failed; `None` while it has not.
         self._bug: BaseException | None = None
-        #: The client is being ended, since nobody has closed it; done with the host at the latest.
+        #: Ends with a client that the application has not closed, with the host at the latest; `None`: it goes on.
         self._retirement: Future[object] | None = None
         self._is_unclosed_said = False
+        #: Events that were posted and not handed to the driver yet; whether the loop knows of them.
+        self._inbox: deque[E] = deque()
+        self._is_woken = False
+        self._loop: AbstractEventLoop | None = None
 
     @property
     @abstractmethod
@@ -98,11 +102,11 @@ class Host(ABC, Generic[E]):
         """Raise `StateError` if nothing can be posted (any more)."""
 
     def now_ms(self) -> int:
-        """The driver's clock."""
+        """Return the time of the driver's clock."""
         return self._clock.now_ms()
 
     def deadline_ms(self, timeout: float) -> int:
-        """The instant `timeout` seconds from now, on the driver's clock."""
+        """Return the instant `timeout` seconds from now, on the driver's clock."""
         return self._clock.now_ms() + int(timeout * 1000)
 
     def raise_failure(self) -> None:
@@ -111,7 +115,7 @@ class Host(ABC, Generic[E]):
             raise self._refusal()
 
     def retire(self, seconds: float) -> Future[object] | None:
-        """Have a client end that nobody has closed, without waiting for it.
+        """Begin the end of a client that the application has not closed, without waiting for it.
 
         Returns:
             A ticket that ends with the client, after `seconds` at the latest; `None` if there is nothing to wait for.
@@ -121,14 +125,14 @@ class Host(ABC, Generic[E]):
         ticket: Future[object] = Future()
         self._retirement = ticket
         try:
-            self.post(self._farewell(ticket, self.deadline_ms(seconds)))
+            self.post(self._farewell(ticket=ticket, deadline_ms=self.deadline_ms(seconds)))
         except (StateError, RuntimeError):
             self._retirement = None
             return None
         return ticket
 
     def warn_unclosed(self) -> None:
-        """Say what Python says of files and sockets that nobody has closed, if this was retired; once."""
+        """Raise a `ResourceWarning`, once, for a client that was retired, as Python does for unclosed sockets."""
         if self._retirement is None or self._is_unclosed_said:
             return
         self._is_unclosed_said = True
@@ -138,7 +142,7 @@ class Host(ABC, Generic[E]):
     # -- for hosts ----------------------------------------------------------------------------------------------------
 
     def _build_driver(self, on_stopped: Callable[[], None]) -> Driver[E]:
-        """The driver, on the running loop; `on_stopped` is called once, when it has ended."""
+        """Build the driver on the running loop; it calls `on_stopped` once, at its end."""
         from kohort.client.core.driver import Driver
 
         def note_end(bug: BaseException | None) -> None:
@@ -166,7 +170,7 @@ class Host(ABC, Generic[E]):
             raise StateError(f"this {self._what} belongs to another process; create a new one after a fork")
 
     def _refusal(self) -> StateError:
-        """What a call gets after the end."""
+        """Build the error of a call that comes after the end."""
         if self._bug is None:
             return StateError(f"this {self._what} is closed")
         cause = f"{type(self._bug).__name__}: {self._bug}".removesuffix(": ")

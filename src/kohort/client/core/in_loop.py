@@ -11,54 +11,25 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-from kohort.client.core.host import Farewell, Host
-from kohort.client.options import ClientSettings
+from kohort.client.core.host import Host
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 
-if TYPE_CHECKING:
-    from kohort.client.core.driver import Machine
-
-
 E = TypeVar("E")
-#: What a client that nobody has closed may take when its loop ends.
+#: Seconds that a client takes at most to end with its loop, if the application has not closed it.
 _FAREWELL_S: Final = 5.0
 
 
 class InLoop(Host[E]):
     """Runs a machine on the running loop; starts with the first event. Arguments as those of `Host`."""
 
-    def __init__(
-        self,
-        machine: Machine[E],
-        settings: ClientSettings,
-        *,
-        deliver: Callable[[object], None],
-        what: str,
-        on_crash: Callable[[StateError], None] = lambda _: None,
-        farewell: Farewell[E] | None = None,
-        counts_sleep: bool = False,
-    ) -> None:
-        super().__init__(
-            machine,
-            settings,
-            deliver=deliver,
-            what=what,
-            on_crash=on_crash,
-            farewell=farewell,
-            counts_sleep=counts_sleep,
-        )
-        self._inbox: deque[E] = deque()
-        self._is_woken = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        #: Done when the driver has ended.
-        self._ended: asyncio.Event = asyncio.Event()
-        self._last_round: AsyncGenerator[None, None] | None = None
+    #: Done when the driver has ended; made with it.
+    _ended: asyncio.Event
+    _last_round: AsyncGenerator[None, None] | None = None
 
     @property
     def is_running(self) -> bool:
@@ -127,12 +98,12 @@ class InLoop(Host[E]):
     def check(self) -> None:
         """Raise `StateError` if nothing can be posted (any more), or not from here."""
         self._check_process()
-        if self._bug is not None or self._ended.is_set():
+        if self._bug is not None or (self._loop is not None and self._ended.is_set()):
             raise self._refusal()
         self._check_place()
 
     def warn_unclosed(self) -> None:
-        """Say what Python says of files and sockets that nobody has closed, if it has started and not ended; once."""
+        """Raise a `ResourceWarning`, once, if it has started and not ended, as Python does for unclosed sockets."""
         if self._loop is None or self._ended.is_set() or self._is_unclosed_said:
             return
         self._is_unclosed_said = True
@@ -150,7 +121,7 @@ class InLoop(Host[E]):
             raise StateError(f"this {self._what} belongs to another event loop; create one for each loop")
 
     def _start(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         self._driver = self._build_driver(self._ended.set)
         self._last_round = self._await_the_end()
         with suppress(StopIteration):
@@ -171,7 +142,9 @@ class InLoop(Host[E]):
         farewell = self._farewell
         if farewell is not None:
             with suppress(KohortError):
-                await self.call(lambda ticket: farewell(ticket, self.deadline_ms(_FAREWELL_S)), _FAREWELL_S)
+                await self.call(
+                    lambda ticket: farewell(ticket=ticket, deadline_ms=self.deadline_ms(_FAREWELL_S)), _FAREWELL_S
+                )
 
     async def _settle(self) -> None:
         # Aborted transports and cancelled tasks report their end in the loop's next rounds.
@@ -185,16 +158,12 @@ class InLoop(Host[E]):
             self._driver.handle(self._inbox.popleft())
 
 
-# Rounds of the loop for its other tasks, while one client goes on and on and awaits nothing.
-
 #: Seconds between two rounds: a task that takes ready records, or sends without a wait, awaits nothing by itself.
 _ROUND_S: Final = 0.005
 
 
 class Rounds:
-    """The rounds that one client gives to the loop's other tasks."""
-
-    __slots__ = ("_last_s",)
+    """The rounds that one client gives to the loop's other tasks, while it goes on and on and awaits nothing."""
 
     def __init__(self) -> None:
         self._last_s = 0.0

@@ -15,13 +15,6 @@ from kohort.client.core.actions import Action, Complete, Deliver, Endpoint, Fail
 from kohort.client.core.retry import Backoff
 from kohort.wire.schema import Message
 
-# The events that a driver hands to a client machine.
-#
-# The application's calls are events, too; they are declared beside each machine.
-#
-# Laws: events are values; the driver hands them over one at a time, in the order in which they happened.
-# Source: architecture rule 6.
-
 
 class Failure(Enum):
     """The reason why a request got no answer."""
@@ -83,18 +76,6 @@ M = TypeVar("M", bound=Message)
 class Requests:
     """The actions of one call of `handle`, and the takers of all outstanding answers."""
 
-    __slots__ = (
-        "_actions",
-        "_latest",
-        "_next_token",
-        "_throttled_ms",
-        "_waiting",
-        "on_end",
-        "request_timeout_ms",
-        "retry",
-        "wake_all",
-    )
-
     def __init__(self, *, request_timeout_ms: int, retry: Backoff) -> None:
         self.request_timeout_ms: Final = request_timeout_ms
         #: Pauses before a failed request is sent again.
@@ -110,7 +91,7 @@ class Requests:
         #: Called after the end of every request, with the broker, the answer and the time.
         self.on_end: Callable[[Endpoint, Answer, int], None] | None = None
         #: Wakes every part of the machine.
-        self.wake_all: Callable[[], None] = _wake_nothing
+        self.wake_all: Callable[[], None] = lambda: None
 
     def send(
         self,
@@ -193,22 +174,14 @@ class Requests:
         """Queue an item for the application's side."""
         self._actions.append(Deliver(item=item))
 
-    def warn(self, text: str) -> None:
-        """Queue a warning for the log."""
-        self._actions.append(Warn(text=text))
-
-    def inform(self, text: str) -> None:
-        """Queue a line of information for the log."""
-        self._actions.append(Warn(text=text, is_warning=False))
+    def warn(self, text: str, *, is_warning: bool = True) -> None:
+        """Queue a line for the log, a warning or information."""
+        self._actions.append(Warn(text=text, is_warning=is_warning))
 
     def drain(self) -> list[Action]:
         """Return every action queued since the last call, in order."""
         actions, self._actions = self._actions, []
         return actions
-
-
-def _wake_nothing() -> None:
-    """Wake no part: the machine looks at all of them after each event."""
 
 
 def message_of(answer: Answer, expected: type[M]) -> M | None:

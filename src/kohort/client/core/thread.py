@@ -12,15 +12,14 @@ import atexit
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kohort.client.core import own_threads
-from kohort.client.core.host import Farewell, Host
+from kohort.client.core.host import Host
 from kohort.client.options import ClientSettings
 from kohort.errors import KohortTimeoutError, StateError
 
@@ -39,9 +38,7 @@ class IoThread(Host[E]):
     """Owns the thread; starts it with the first event.
 
     Args:
-        holds: whether a future is one that this client has to end itself; see `own_threads`.
-
-    The other arguments are those of `Host`; what runs where the machine runs, runs on this thread.
+        shared: the other arguments of `Host`; its functions run on this thread.
     """
 
     def __init__(
@@ -49,26 +46,12 @@ class IoThread(Host[E]):
         machine: Machine[E],
         settings: ClientSettings,
         *,
-        deliver: Callable[[object], None],
-        what: str,
-        on_crash: Callable[[StateError], None] = lambda _: None,
-        farewell: Farewell[E] | None = None,
-        counts_sleep: bool = False,
         holds: Callable[[object], bool] = lambda _: False,
+        **shared: Any,
     ) -> None:
-        super().__init__(
-            machine,
-            settings,
-            deliver=deliver,
-            what=what,
-            on_crash=on_crash,
-            farewell=farewell,
-            counts_sleep=counts_sleep,
-        )
+        super().__init__(machine, settings, **shared)
+        #: Whether a future is one that this client has to end itself; see `own_threads`.
         self._holds = holds
-        self._inbox: deque[E] = deque()
-        self._is_woken = False
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._finished = threading.Event()
@@ -219,12 +202,8 @@ class IoThread(Host[E]):
             self._driver.stop()
 
 
-# The exit of a program with open clients: producers flush and members leave, in bounded time.
-#
-# Laws: a program that closes its clients is not affected. The exit comes before daemon threads stop (`atexit`), for
-# all
-# clients at once. A second Ctrl-C ends it. A forked child does not close its parent's clients.
-# Source: a producer whose last records are lost without a word is what users of other clients run into first.
+# A program that ends with open clients: producers flush and members leave, in bounded time and all at once. The exit
+# comes before daemon threads stop (`atexit`). A second Ctrl-C ends it. A forked child closes no client of its parent.
 
 #: Seconds that all clients together may take.
 EXIT_SECONDS: Final = 5.0
@@ -232,42 +211,30 @@ EXIT_SECONDS: Final = 5.0
 _LAST_WORDS_SECONDS: Final = 1.0
 
 
-class Leaver(Protocol):
-    """The thread of a client."""
-
-    def retire(self, seconds: float) -> Future[object] | None:
-        """Have the client end by itself within `seconds`; return `None` if it has ended already."""
-        ...
-
-    def warn_unclosed(self) -> None:
-        """Raise a `ResourceWarning`: the program has not closed the client."""
-        ...
+_open: Final[set[IoThread[Any]]] = set()
 
 
-_open: Final[set[Leaver]] = set()
-
-
-def enter(leaver: Leaver) -> None:
+def enter(thread: IoThread[Any]) -> None:
     """Have the client end when the program does."""
     # Registered anew each time: the latest registration runs first, and this program's broker may be younger.
     atexit.unregister(_on_exit)
     atexit.register(_on_exit)
-    _open.add(leaver)
+    _open.add(thread)
 
 
-def leave(leaver: Leaver) -> None:
+def leave(thread: IoThread[Any]) -> None:
     """Remove a client that has ended."""
-    _open.discard(leaver)
+    _open.discard(thread)
 
 
 def _on_exit() -> None:
-    leavers = list(_open)
+    threads = list(_open)
     try:
-        _wait([leaver.retire(EXIT_SECONDS) for leaver in leavers], EXIT_SECONDS + _LAST_WORDS_SECONDS)
+        _wait([thread.retire(EXIT_SECONDS) for thread in threads], EXIT_SECONDS + _LAST_WORDS_SECONDS)
     except KeyboardInterrupt:
-        _wait([leaver.retire(0.0) for leaver in leavers], _LAST_WORDS_SECONDS)
-    for leaver in leavers:
-        leaver.warn_unclosed()
+        _wait([thread.retire(0.0) for thread in threads], _LAST_WORDS_SECONDS)
+    for thread in threads:
+        thread.warn_unclosed()
 
 
 def _wait(tickets: list[Future[object] | None], seconds: float) -> None:

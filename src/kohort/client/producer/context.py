@@ -86,8 +86,6 @@ class ProducerDoor:
         """Build the parts of the producer; nothing is connected.
 
         Args:
-            config: options by Kafka's dotted names.
-            options: options by keyword.
             build_pool: makes the limit of so many bytes, for which a call waits so many seconds at most.
             build_host: class or function that makes the host of the machine.
             on_ended: makes the function that takes ended records with a callback from the deliveries.

@@ -366,10 +366,6 @@ class Membership:
     def _find_lost(self, partition: TopicPartition, ledger: Ledger | None) -> Place | None:
         return find_place(ledger, self.name, self._known.get(partition), is_owned=False)
 
-    def _known_of(self, partition: TopicPartition, ledger: Ledger | None) -> Known | None:
-        outdated = None if ledger is not None and ledger.chain else self._outdated.get(partition)
-        return self._known.get(partition, outdated)
-
     def _pick(
         self, readable: set[TopicPartition], now_ms: int, *, is_last: bool
     ) -> requests.Steps[requests.Plan | None]:
@@ -380,11 +376,12 @@ class Membership:
         held = yield from self._uncertain.find_held(found, readable & found.keys(), now_ms)
         if held and held == readable and self.is_bounded and not is_last:
             return None
+        outdated = {each: known for each, known in self._outdated.items() if each not in found or not found[each].chain}
         places: requests.Places = {
             each: find_place(
                 found.get(each),
                 self.name,
-                self._known_of(each, found.get(each)),
+                self._known.get(each, outdated.get(each)),
                 is_owned=True,
                 follows_orders=self._follows_orders and each not in self._outdated,
             )

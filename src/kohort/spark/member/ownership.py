@@ -28,8 +28,6 @@ class Ownership(Protocol):
 
     #: Answers questions about offsets; holds the connection.
     consumer: Consumer
-    #: Whether the run ends where the topics end now (AvailableNow): then it waits until it owns something.
-    is_bounded: bool
     #: Everything was given up as the driver wanted: nothing is to be planned any more.
     has_drained: bool
 
@@ -65,7 +63,6 @@ class EveryPartition:
     """The ownership without a group: all partitions, with commits only in Spark's checkpoint."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self.is_bounded = False
         self.has_drained = False
         self.consumer = Consumer.from_config({**options.client, "enable.auto.commit": False})
         #: partition -> offset at which it goes on.

@@ -48,7 +48,7 @@ _LAST_WORDS_S: Final = 2.0
 class GroupMember:
     """A member of `kafka.group.id` under the name that stands in the query's offsets; an `Ownership`."""
 
-    def __init__(self, options: SourceOptions, name: str) -> None:
+    def __init__(self, options: SourceOptions, name: str, *, is_bounded: bool) -> None:
         assert options.group_id is not None
         self._options = options
         self._group_id = options.group_id
@@ -59,6 +59,7 @@ class GroupMember:
             join_patience_ms=options.group_join_timeout_ms,
             doubt_patience_ms=options.group_rebalance_timeout_ms,
         )
+        self._core.is_bounded = is_bounded
         #: Guards the core and what follows; the condition is "something of it has changed".
         self._changed = threading.Condition()
         #: Held while the core's steps are carried out.
@@ -101,15 +102,6 @@ class GroupMember:
         self._thread = threading.Thread(target=self._run, name="kohort-spark-member", daemon=True)
         self._thread.start()
 
-    @property
-    def is_bounded(self) -> bool:
-        """Whether the run ends at the topics' present ends (AvailableNow), and so waits until it owns some."""
-        return self._core.is_bounded
-
-    @is_bounded.setter
-    def is_bounded(self, value: bool) -> None:
-        self._core.is_bounded = value
-
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
     def plan(self, start: QueryOffset, existing: Existing, choose: Choose, *, renewed: Collection[str] = ()) -> Plan:
@@ -119,8 +111,10 @@ class GroupMember:
             KohortTimeoutError: no assignment within `groupJoinTimeout`.
             BatchNotLoggedError: Spark's checkpoint does not have the batch that it calls finished.
         """
-        if self._planned is not None and from_json(self._planned) == start:
-            checkpoint.check_logged(self._look())
+        unlogged = (checkpoint.BatchState.OPEN, checkpoint.BatchState.UNWRITTEN)
+        if self._planned is not None and from_json(self._planned) == start and self._look() in unlogged:
+            # Spark calls a batch finished that its commit log does not have.
+            raise checkpoint.BatchNotLoggedError
         self._note(existing)
         return self._carry_out(lambda: self._core.plan(start, _now_ms(), renewed=renewed), choose=choose)
 

@@ -7,8 +7,14 @@ from array import array
 import pytest
 
 from kohort.assign.interface import Assignable
-from kohort.client.consumer.application_events import CallbackKind, RebalanceEnforced, Subscribed
-from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationDone, ComputationWanted
+from kohort.client.consumer.application_events import (
+    AssignmentSaid,
+    CallbackKind,
+    ComputationDone,
+    ComputationWanted,
+    RebalanceEnforced,
+    Subscribed,
+)
 from kohort.client.core.actions import Lane
 from kohort.client.core.requests import Failure
 from kohort.errors import ErrorCode, UnsupportedFeatureError

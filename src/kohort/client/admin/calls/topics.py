@@ -14,12 +14,11 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from kohort.client.admin.admin_machine import MovedError, Question
-from kohort.client.admin.newtopic import NewTopic, to_assignments, to_new_topics
 from kohort.client.admin.questions import Calls, Coded, Outcome, carry_out, error_of
 from kohort.client.admin.results import topics as results
 from kohort.client.admin.results.cluster import leaders_of
 from kohort.client.admin.results.configs import ConfigResource, describe_request
-from kohort.client.admin.results.topics import CreatedTopic, ListedOffset, OffsetAt, TopicDescription, TopicListing
+from kohort.client.admin.results.topics import CreatedTopic, ListedOffset, NewTopic, OffsetAt, TopicDescription
 from kohort.client.arguments import INT32_MAX, to_names, to_topic, whole_number
 from kohort.client.core.actions import Endpoint
 from kohort.client.steps import Pause
@@ -58,9 +57,9 @@ _TOPICS_PER_REQUEST: Final = 200
 class TopicCalls(Calls):
     """The calls about topics: list, describe, create, grow, delete."""
 
-    async def list_topics(self) -> list[TopicListing]:
+    async def list_topics(self) -> list[results.TopicListing]:
         """List the topics by name; the broker's own ones have `is_internal`."""
-        rows = [TopicListing.of(topic) for topic in (await self._questions.metadata(None)).topics]
+        rows = [results.TopicListing.of(topic) for topic in (await self._questions.metadata(None)).topics]
         return sorted(rows, key=lambda row: row.name)
 
     async def describe_topics(
@@ -99,11 +98,7 @@ class TopicCalls(Calls):
         """Create a topic and return when every partition has its leader and can be used.
 
         Args:
-            partitions: how many; `None`: one, or as many as `assignments` has; -1: the cluster's `num.partitions`.
-            replication_factor: copies of each; `None`: the cluster's default.
-            assignments: the brokers of each partition, the preferred leader first.
-            configs: its own configs.
-            validate_only: only say whether it could be made.
+            validate_only: only say whether it could be made; the other arguments are those of `kohort.NewTopic`.
 
         Returns:
             Those of `configs` that the broker takes but does not act on, each with the broker's words for it, such as
@@ -137,7 +132,7 @@ class TopicCalls(Calls):
         ...     [(topic.name, topic.partition_count) for topic in made]
         [('orders', 1), ('bills', 3)]
         """
-        wanted = {topic.name: topic for topic in to_new_topics(topics)}
+        wanted = {topic.name: topic for topic in results.to_new_topics(topics)}
 
         async def ask(names: Sequence[str]) -> dict[str, CreatedTopic | KohortError]:
             chosen = [wanted[name] for name in names]
@@ -310,7 +305,7 @@ def _growth(
             to_topic(name, "{'orders': 6}"): whole_number(count, f"total of {name}", expected, INT32_MAX, minimum=1)
             for name, count in totals.items()
         },
-        {name: to_assignments(rows) for name, rows in brokers.items()},
+        {name: results.to_assignments(rows) for name, rows in brokers.items()},
     )
 
 

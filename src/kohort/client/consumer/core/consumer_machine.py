@@ -13,34 +13,8 @@ from functools import partial
 from typing import assert_never
 
 from kohort.base.timers import Schedule
-from kohort.client.consumer.application_events import (
-    AsynchronousCommitAsked,
-    CallbackDone,
-    CallbackStarted,
-    Change,
-    ChunkTaken,
-    CloseAsked,
-    CommitAsked,
-    CommitEnded,
-    Configured,
-    ConsumerEvent,
-    Fence,
-    OffsetsStored,
-    PartitionsAssigned,
-    Paused,
-    Polled,
-    Progress,
-    Publication,
-    Question,
-    Recovered,
-    Remade,
-    Sought,
-    Start,
-    Subscribed,
-    Trouble,
-    Unsubscribed,
-    Word,
-)
+from kohort.client.consumer import application_events as events
+from kohort.client.consumer.application_events import Change, ChunkTaken, OffsetsStored, Polled, Progress
 from kohort.client.consumer.core.lookups import Lookups
 from kohort.client.consumer.core.silence import Silence
 from kohort.client.consumer.core.subscription import Subscription
@@ -65,17 +39,10 @@ from kohort.errors import BrokersUnreachableError, ErrorCode, KohortError, State
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 
 
-def _no_work(_: int) -> None:
-    """Do nothing: the part has a deadline alone."""
-
-
 class ConsumerMachine:
     """The background of a consumer.
 
-    Args:
-        client: addresses, pauses and timeouts.
-        settings: the consumer's own options.
-        member_id: made by the client for KIP-848, kept for its lifetime.
+    `member_id`: made by the client for KIP-848, kept for its lifetime.
     """
 
     def __init__(self, client: ClientSettings, settings: ConsumerSettings, *, member_id: str) -> None:
@@ -95,8 +62,7 @@ class ConsumerMachine:
         self.publishing = MembershipMetadata(self._requests, group_id=settings.options["group_id"] or "")
         self._group: Group | None = None
         if settings.options["group_id"] is not None:
-            asked = self._requests, self._cluster, self, settings
-            self._group = Group(*asked, on_refused=self._on_group_refused)
+            self._group = Group(self._requests, self._cluster, self, settings, on_refused=self._on_group_refused)
         committed = None if self._group is None else self._group.committed
         #: Partitions whose refusal has passed since the last line about it.
         self._back: list[TopicPartition] = []
@@ -120,22 +86,21 @@ class ConsumerMachine:
             settings,
             preference_ms=client.options["metadata_max_age_ms"],
         )
-        looked_up = self._requests, self._cluster, self._queries, self._readings, committed
-        self._lookups = Lookups(*looked_up)
+        self._lookups = Lookups(self._requests, self._cluster, self._queries, self._readings, committed)
         self._member: Member | None = None
         may_create = settings.options["allow_auto_create_topics"]
         self._subscription = Subscription(self._requests, self._cluster, may_create=may_create)
         self._is_unreachable = self._is_over = False
         #: topic -> id of the topic made again that was reported last.
         self._told_remade: dict[str, TopicId] = {}
-        self._closing: CloseAsked | None = None
+        self._closing: events.CloseAsked | None = None
         self._add_parts()
 
     def _add_parts(self) -> None:
         """Put the parts into the schedule; each may bring work for the parts behind it."""
         schedule, group = self._schedule, self._group
         self._requests.wake_all = schedule.wake_all
-        schedule.add(_no_work, lambda: None if self._closing is None else self._closing.deadline_ms)
+        schedule.add(lambda _: None, lambda: None if self._closing is None else self._closing.deadline_ms)
         self.wake_member = schedule.add(
             self._work_member, lambda: None if self._member is None else self._member.next_deadline()
         )
@@ -160,7 +125,7 @@ class ConsumerMachine:
 
     # -- the driver -------------------------------------------------------------------------------------------------
 
-    def handle(self, event: ConsumerEvent | DriverEvent, now_ms: int) -> list[Action]:
+    def handle(self, event: events.ConsumerEvent | DriverEvent, now_ms: int) -> list[Action]:
         """Take one event; return the actions that follow from it."""
         if isinstance(event, ResponseReceived | RequestFailed):
             self._requests.answer(event, now_ms)
@@ -173,12 +138,12 @@ class ConsumerMachine:
             self._schedule.wake_all()
             if isinstance(event, Change):
                 self._on_change(event, now_ms)
-            elif isinstance(event, Question):
+            elif isinstance(event, events.Question):
                 self._lookups.on_question(event, now_ms)
-            elif isinstance(event, Publication):
+            elif isinstance(event, events.Publication):
                 self.publishing.take(event)
             else:
-                assert isinstance(event, Word), f"no part takes {event!r}"
+                assert isinstance(event, events.Word), f"no part takes {event!r}"
                 if self._member is not None:
                     self._member.on_word(event, now_ms)
         if self._closing is not None and not self._is_over:
@@ -198,7 +163,7 @@ class ConsumerMachine:
     def _work_member(self, now_ms: int) -> None:
         if self._member is not None:
             if self._closing is not None and self._closing.is_forgotten:
-                self._member.answer_for_nobody(now_ms)
+                self._member.answer_open_callbacks(now_ms)
             self._member.work(now_ms)
             self._wake_speech()
         self._wake_telling()
@@ -254,16 +219,16 @@ class ConsumerMachine:
             case ChunkTaken(sizes=sizes):
                 self._sender.buffer.release(sizes)
                 self._sender.wake()
-            case CallbackStarted():
+            case events.CallbackStarted():
                 self._schedule.wake_all()
                 if self._member is not None:
                     self._member.on_callback_started(event, now_ms)
-            case CallbackDone():
+            case events.CallbackDone():
                 self._schedule.wake_all()
                 self._note_consumed(event.consumed, now_ms)
                 if self._member is not None:
                     self._member.on_callback_done(event, now_ms)
-            case CommitAsked() | AsynchronousCommitAsked():
+            case events.CommitAsked() | events.AsynchronousCommitAsked():
                 assert self._group is not None, "the door refuses this"
                 self._group.on_commit_asked(event)
             case _:
@@ -271,21 +236,21 @@ class ConsumerMachine:
 
     def _on_change(self, event: Change, now_ms: int) -> None:
         match event:
-            case Subscribed():
+            case events.Subscribed():
                 self._subscribe(event, now_ms)
-            case Unsubscribed(ticket=ticket):
+            case events.Unsubscribed(ticket=ticket):
                 self._leave(lambda _: self._requests.complete(ticket), now_ms)
-            case PartitionsAssigned(starts=starts):
+            case events.PartitionsAssigned(starts=starts):
                 self._assign(starts, now_ms)
-            case Sought():
+            case events.Sought():
                 self._readings.seek(event)
-            case Paused(partitions=partitions, is_paused=is_paused):
+            case events.Paused(partitions=partitions, is_paused=is_paused):
                 # Partitions of an open callback stay paused until the application has answered it.
                 moving = () if is_paused or self._member is None else self._member.moving
                 self._readings.pause([each for each in partitions if each not in moving], is_paused=is_paused)
-            case Configured(settings=settings):
+            case events.Configured(settings=settings):
                 self._sender.configure(settings)
-            case CloseAsked():
+            case events.CloseAsked():
                 self._closing = event
                 # The close gives up once every address was tried in vain from now on.
                 self._cluster.forget_absent()
@@ -295,7 +260,7 @@ class ConsumerMachine:
             case _:
                 assert_never(event)
 
-    def _subscribe(self, wanted: Subscribed, now_ms: int) -> None:
+    def _subscribe(self, wanted: events.Subscribed, now_ms: int) -> None:
         assert self._settings.options["group_id"] is not None, "the door refuses this"
         self._subscription.replace(wanted.topics, wanted.pattern)
         if self._member is None:
@@ -314,7 +279,7 @@ class ConsumerMachine:
             member_id="" if is_classic else self._member_id,
         )
 
-    def _assign(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
+    def _assign(self, starts: Mapping[TopicPartition, events.Start], now_ms: int) -> None:
         gone = [reading.partition for reading in self._readings.all() if reading.partition not in starts]
         if self._group is not None:
             deadline_ms = now_ms + self._requests.request_timeout_ms
@@ -364,7 +329,7 @@ class ConsumerMachine:
         if self._group is not None:
             wanted |= self._group.commits.topics()
         if wanted or self._group is not None:
-            self._subscription.follow(wanted, now_ms)
+            self._cluster.want(wanted, now_ms, and_all=self._subscription.pattern is not None)
 
     def _on_cluster_change(self, now_ms: int) -> None:
         self._schedule.wake_all()
@@ -372,7 +337,7 @@ class ConsumerMachine:
         self._sender.on_cluster_change()
         if self._is_unreachable and not self._cluster.is_cut_off:
             self._is_unreachable = False
-            self._requests.deliver(Recovered())
+            self._requests.deliver(events.Recovered())
         # A group takes partitions of a deleted topic back by itself, with a pattern, too.
         by_hand = self._readings.topics if self._member is None else frozenset()
         missing = self._subscription.find_missing(by_hand, now_ms)
@@ -402,7 +367,8 @@ class ConsumerMachine:
         """End every call that the application waits for."""
         self._queries.fail_all(error, now_ms)
         if self._group is not None:
-            self._group.fail_all(error, now_ms)
+            self._group.commits.fail_all(error, now_ms)
+            self._group.committed.fail_all(error, now_ms)
         self._lookups.fail_all(error)
 
     def _on_back(self, partition: TopicPartition) -> None:
@@ -412,19 +378,18 @@ class ConsumerMachine:
     def _on_partition_trouble(self, partition: TopicPartition, error: KohortError) -> None:
         reading = self._readings.get(partition)
         fence = None if reading is None else reading.fence
-        self._requests.deliver(Trouble(error=error, is_fatal=False, partition=partition, fence=fence))
+        self._requests.deliver(events.Trouble(error=error, is_fatal=False, partition=partition, fence=fence))
 
-    def _on_remade(self, partition: TopicPartition, fence: Fence) -> None:
+    def _on_remade(self, partition: TopicPartition, fence: events.Fence) -> None:
         topic_id = self._cluster.topic_id(partition.topic)
         if self._told_remade.get(partition.topic) != topic_id:
             self._told_remade[partition.topic] = topic_id
             self._requests.warn(f"topic {partition.topic} was deleted and made again: it is read anew")
-        self._requests.deliver(Remade(partition=partition, fence=fence))
+        self._requests.deliver(events.Remade(partition=partition, fence=fence))
 
     # -- membership's Host, commits' Committer ----------------------------------------------------------------------
 
     def identity(self) -> tuple[str, int] | None:
-        """Return member id and epoch for commits; `("", -1)` without membership, `None` while it is lost."""
         member = self._member
         if member is None or member.state is MemberState.UNSUBSCRIBED:
             return ("", -1)
@@ -432,12 +397,10 @@ class ConsumerMachine:
         return (member.member_id, member.epoch) if is_member else None
 
     def absence(self) -> Absence:
-        """Return why there is no identity."""
         assert self._member is not None, "otherwise there is one"
         return self._member.absence
 
     def holds(self, partition: TopicPartition) -> bool:
-        """Return whether this consumer may commit offsets of the partition."""
         if self._member is None or self._member.state is MemberState.UNSUBSCRIBED:
             return True
         return self.identity() is not None and partition in self._member.owned
@@ -448,7 +411,6 @@ class ConsumerMachine:
             self._member.on_refused(code, epoch, Lane.COORDINATOR, now_ms)
 
     def topic_id_of(self, partition: TopicPartition) -> TopicId | None:
-        """Return the topic id under which a partition is read, or that of the present topic."""
         if not self._settings.options["fetch_buffer_bytes"]:
             # Its records are read by another client, so only that one knows the topic: the commit goes by name.
             return ZERO_TOPIC_ID
@@ -457,42 +419,34 @@ class ConsumerMachine:
         return self._cluster.known_id(partition.topic) if read is None else read
 
     def is_rejoining(self) -> bool:
-        """Return whether a join is under way that ends the present generation."""
         return self._member is not None and self._member.is_rejoining
 
-    def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
-        """Fetch these partitions from now on."""
+    def start_reading(self, starts: Mapping[TopicPartition, events.Start], now_ms: int) -> None:
         ids = {} if self._member is None else self._member.topic_ids
         self._readings.start(starts, are_given=True, ids=ids)
 
     def pause_reading(self, partitions: Sequence[TopicPartition]) -> None:
-        """Stop fetching these partitions; their positions stay known."""
         self._readings.pause(partitions, is_paused=True)
 
     def stop_reading(self, partitions: Sequence[TopicPartition]) -> None:
-        """Stop fetching these partitions."""
         self._readings.stop(partitions)
 
     def commit_before_revocation(
         self, partitions: Sequence[TopicPartition], deadline_ms: int, then: Later, now_ms: int
     ) -> None:
-        """Commit the consumed offsets of these partitions; call `then` in any case."""
         if self._group is None:
             then(now_ms)
             return
         self._group.commits.commit_consumed(partitions, then, deadline_ms=deadline_ms, now_ms=now_ms)
 
     def forget_consumed(self, partitions: Iterable[TopicPartition]) -> None:
-        """Commit nothing more of these partitions."""
         if self._group is not None:
             self._group.commits.forget(partitions)
 
     def on_trouble(self, error: KohortError, *, is_fatal: bool) -> None:
-        """Report an error to the application at its next poll."""
-        self._requests.deliver(Trouble(error=error, is_fatal=is_fatal))
+        self._requests.deliver(events.Trouble(error=error, is_fatal=is_fatal))
 
     def fall_back_to_classic(self, reason: str, now_ms: int) -> None:
-        """Go on with the classic protocol."""
         assert self._member is not None
         self.publishing.fall_back_to_classic()
         lost = "; group.remote.assignor has no effect there" if self._settings.options["group_remote_assignor"] else ""
@@ -500,18 +454,15 @@ class ConsumerMachine:
         self._requests.warn(f"this broker lacks KIP-848 ({reason}): using the classic group protocol{lost}")
         before, self._member = self._member, self._build_member(is_classic=True)
         # The numbers of the callbacks go on, so that no late answer is taken for a new one.
-        self._member.callbacks = before.callbacks  # Their numbers go on.
-        self._member.subscribe(Subscribed(topics=before.topics, pattern=before.pattern), now_ms)
+        self._member.callbacks = before.callbacks
+        self._member.subscribe(events.Subscribed(topics=before.topics, pattern=before.pattern), now_ms)
 
 
 class Group:
-    """The lookup of the coordinator, the commits, and the queries of committed offsets.
+    """The group of a consumer, whether it is a member or not: its coordinator, commits and committed offsets.
 
     Args:
-        requests: the outbox of the machine.
-        cluster: the brokers and topics.
         committer: in whose name offsets are committed and asked for.
-        settings: the consumer's options.
         on_refused: called with the error and the time when the group may not be used at all.
     """
 
@@ -529,7 +480,7 @@ class Group:
         group_id = self._group_id = options["group_id"]
         self._requests = requests
         #: Asynchronous commits whose end the application was not told yet, in order.
-        self._asynchronous: deque[AsynchronousCommitAsked] = deque()
+        self._asynchronous: deque[events.AsynchronousCommitAsked] = deque()
         #: Identity of those of them that have ended -> error.
         self._ended: dict[int, KohortError | None] = {}
         self.lookup = CoordinatorLookup(
@@ -550,9 +501,9 @@ class Group:
         )
         self.committed = CommittedOffsets(requests, self.lookup, committer, group_id=group_id)
 
-    def on_commit_asked(self, asked: CommitAsked | AsynchronousCommitAsked) -> None:
+    def on_commit_asked(self, asked: events.CommitAsked | events.AsynchronousCommitAsked) -> None:
         """Commit for the application."""
-        if isinstance(asked, CommitAsked):
+        if isinstance(asked, events.CommitAsked):
             self.commits.commit(asked.offsets, partial(self._end_commit, asked), deadline_ms=asked.deadline_ms)
             return
         told = None
@@ -561,22 +512,17 @@ class Group:
             told = partial(self._end_asynchronous_commit, asked)
         self.commits.commit_asynchronously(asked.offsets, told, deadline_ms=asked.deadline_ms)
 
-    def _end_commit(self, asked: CommitAsked, failed: Failed, _: int) -> None:
+    def _end_commit(self, asked: events.CommitAsked, failed: Failed, _: int) -> None:
         error = build_error(self._group_id, asked.offsets, failed) if failed else None
         if error is None:
             self._requests.complete(asked.ticket)
         else:
             self._requests.fail(asked.ticket, error)
 
-    def _end_asynchronous_commit(self, asked: AsynchronousCommitAsked, failed: Failed, _: int) -> None:
+    def _end_asynchronous_commit(self, asked: events.AsynchronousCommitAsked, failed: Failed, _: int) -> None:
         self._ended[id(asked)] = build_error(self._group_id, asked.offsets, failed)
         # Callbacks are called in the order of the calls, whichever commit has ended first.
         while self._asynchronous and id(self._asynchronous[0]) in self._ended:
             first = self._asynchronous.popleft()
             error = self._ended.pop(id(first))
-            self._requests.deliver(CommitEnded(callback=first.callback, offsets=first.offsets, error=error))
-
-    def fail_all(self, error: KohortError, now_ms: int) -> None:
-        """End every commit and query with that error."""
-        self.commits.fail_all(error, now_ms)
-        self.committed.fail_all(error, now_ms)
+            self._requests.deliver(events.CommitEnded(callback=first.callback, offsets=first.offsets, error=error))

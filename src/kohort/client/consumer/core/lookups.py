@@ -1,26 +1,22 @@
 """The questions of the application that change nothing: offsets, positions, topics and partitions.
 
-Laws: each ticket ends once. No question starts or stops reading.
-Source: Kafka's consumer API.
+Laws: each ticket ends once. No question starts or stops reading, or creates a topic. The topics that the client follows
+stay as they are. A listing goes to any broker, and to another one after a pause if there is no answer. An unknown name
+is asked for again for a moment, since it may be new.
+Source: Kafka's consumer API and Metadata API.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
-from kohort.client.consumer.application_events import (
-    CommittedAsked,
-    OffsetsAsked,
-    PartitionsAsked,
-    PositionAsked,
-    Question,
-    TopicsAsked,
-)
+from kohort.client.consumer import application_events as events
 from kohort.client.consumer.fetch.partition_state import Readings
-from kohort.client.consumer.offsets.committed import Committed, CommittedOffsets
-from kohort.client.consumer.offsets.queries import UNKNOWN_TOPIC_GRACE_MS, OffsetQueries, Result
+from kohort.client.consumer.offsets.committed import CommittedOffsets
+from kohort.client.consumer.offsets.queries import UNKNOWN_TOPIC_GRACE_MS, OffsetQueries
 from kohort.client.core.actions import Lane
 from kohort.client.core.cluster import Cluster
 from kohort.client.core.requests import Answer, Requests, message_of
@@ -30,6 +26,17 @@ from kohort.ids import ZERO_TOPIC_ID, format_topic_id
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Listing:
+    """A question for topics, which any broker answers."""
+
+    asked: events.TopicsAsked
+    since_ms: int
+    is_sent: bool = False
+    due_ms: int
+    attempts: int = 0
 
 
 class Lookups:
@@ -48,11 +55,11 @@ class Lookups:
         self._queries = queries
         self._readings = readings
         self._committed = committed
-        #: Questions for the cluster's topics.
-        self._listings = TopicListings(requests, cluster)
-        self._positions: list[PositionAsked] = []
+        #: Questions for the cluster's topics, which any broker answers.
+        self._listings: list[_Listing] = []
+        self._positions: list[events.PositionAsked] = []
         #: Questions with the time at which they came.
-        self._partitions: list[tuple[PartitionsAsked, int]] = []
+        self._partitions: list[tuple[events.PartitionsAsked, int]] = []
 
     def topics(self) -> set[str]:
         """Return the topics of open questions, so that the metadata include them."""
@@ -61,46 +68,38 @@ class Lookups:
     @property
     def are_open(self) -> bool:
         """Whether a question waits for its answer here."""
-        return bool(self._positions or self._partitions or self._listings.are_open)
+        return bool(self._positions or self._partitions or self._listings)
 
-    def on_question(self, asked: Question, now_ms: int) -> None:
+    def on_question(self, asked: events.Question, now_ms: int) -> None:
         """Answer a question as soon as that is possible."""
         match asked:
-            case CommittedAsked():
+            case events.CommittedAsked():
                 self._on_committed(asked, now_ms)
-            case OffsetsAsked():
-                self._on_offsets(asked, now_ms)
-            case PositionAsked():
+            case events.OffsetsAsked():
+                then = partial(self._settle, asked.ticket)
+                self._queries.ask(asked.timestamps, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)
+            case events.PositionAsked():
                 self._on_position(asked)
-            case PartitionsAsked():
+            case events.PartitionsAsked():
                 # It waits until the metadata show the topic.
                 self._partitions.append((asked, now_ms))
-            case TopicsAsked():
-                self._listings.ask(asked, now_ms)
+            case events.TopicsAsked():
+                if self._cluster.generation == 0:
+                    # No broker has answered yet. If none ever does, the metadata request says why.
+                    self._cluster.refresh(now_ms)
+                self._listings.append(_Listing(asked=asked, since_ms=now_ms, due_ms=now_ms))
             case _:
                 assert_never(asked)
 
-    def _on_offsets(self, asked: OffsetsAsked, now_ms: int) -> None:
-        """Ask the leaders for the offsets."""
-
-        def then(result: Result, _: int) -> None:
-            self._settle(asked.ticket, result)
-
-        self._queries.ask(asked.timestamps, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)
-
-    def _on_committed(self, asked: CommittedAsked, now_ms: int) -> None:
+    def _on_committed(self, asked: events.CommittedAsked, now_ms: int) -> None:
         """Ask the coordinator for the committed offsets."""
         if self._committed is None:
             self._requests.fail(asked.ticket, StateError("there are no committed offsets without group_id"))
             return
-
-        def then(result: Committed, _: int) -> None:
-            self._settle(asked.ticket, result)
-
-        wanted = dict.fromkeys(asked.partitions, ZERO_TOPIC_ID)
+        wanted, then = dict.fromkeys(asked.partitions, ZERO_TOPIC_ID), partial(self._settle, asked.ticket)
         self._committed.ask(wanted, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)
 
-    def _on_position(self, asked: PositionAsked) -> None:
+    def _on_position(self, asked: events.PositionAsked) -> None:
         """Wait until the first offset is found."""
         self._positions.append(asked)
         reading = self._readings.get(asked.partition)
@@ -110,28 +109,31 @@ class Lookups:
 
     def fail_all(self, error: KohortError) -> None:
         """End every question with that error."""
-        for asked, _ in self._partitions:
-            self._requests.fail(asked.ticket, error)
-        for position in self._positions:
-            self._requests.fail(position.ticket, error)
-        self._partitions.clear()
-        self._positions.clear()
-        self._listings.fail_all(error)
+        tickets = [asked.ticket for asked, _ in self._partitions] + [asked.ticket for asked in self._positions]
+        for ticket in (*tickets, *(listing.asked.ticket for listing in self._listings)):
+            self._requests.fail(ticket, error)
+        self._partitions, self._positions, self._listings = [], [], []
 
     def next_deadline(self) -> int | None:
         """Return when a question reaches its deadline."""
         deadlines = [asked.deadline_ms for asked in self._positions]
         deadlines += [min(asked.deadline_ms, since + UNKNOWN_TOPIC_GRACE_MS) for asked, since in self._partitions]
-        listing_ms = self._listings.next_deadline()
-        return min(deadlines if listing_ms is None else [*deadlines, listing_ms], default=None)
+        deadlines += [listing.asked.deadline_ms for listing in self._listings]
+        if self._cluster.generation:
+            deadlines += [listing.due_ms for listing in self._listings if not listing.is_sent]
+        return min(deadlines, default=None)
 
     def work(self, now_ms: int) -> None:
         """Answer the questions that can be answered by now."""
         self._positions = [asked for asked in self._positions if not self._try_position(asked, now_ms)]
         self._partitions = [entry for entry in self._partitions if not self._try_partitions(*entry, now_ms)]
-        self._listings.send_due(now_ms)
+        for listing in list(self._listings):
+            if now_ms >= listing.asked.deadline_ms:
+                self._end(listing, KohortTimeoutError("no answer about the topics of the cluster in time"))
+            elif self._cluster.generation and not listing.is_sent and now_ms >= listing.due_ms:
+                self._send(listing)
 
-    def _try_position(self, asked: PositionAsked, now_ms: int) -> bool:
+    def _try_position(self, asked: events.PositionAsked, now_ms: int) -> bool:
         reading = self._readings.get(asked.partition)
         if reading is None:
             self._requests.fail(asked.ticket, StateError(f"{asked.partition} is not assigned"))
@@ -144,7 +146,7 @@ class Lookups:
             return False
         return True
 
-    def _try_partitions(self, asked: PartitionsAsked, since_ms: int, now_ms: int) -> bool:
+    def _try_partitions(self, asked: events.PartitionsAsked, since_ms: int, now_ms: int) -> bool:
         topic = self._cluster.topics.get(asked.topic)
         if topic is not None and topic.error is ErrorCode.NONE:
             self._requests.complete(asked.ticket, list(topic.partitions))
@@ -156,92 +158,36 @@ class Lookups:
             return False
         return True
 
-    def _settle(self, ticket: object, result: object) -> None:
+    def _settle(self, ticket: object, result: object, _: int = 0) -> None:
         if isinstance(result, KohortError):
             self._requests.fail(ticket, result)
         else:
             self._requests.complete(ticket, result)
 
+    # -- listings of topics -------------------------------------------------------------------------------------------
 
-# The question which topics the cluster has.
-#
-# Laws: each question ends once. It goes to any broker, and to another one after a pause if there is no answer. An
-# unknown
-# name is asked for again for a moment, since it may be new; no question creates a topic. The topics that the client
-# follows stay as they are. An answer with news of them starts a new metadata request.
-# Source: Kafka's Metadata API.
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Question:
-    asked: TopicsAsked
-    since_ms: int
-    is_sent: bool = False
-    due_ms: int
-    attempts: int = 0
-
-
-class TopicListings:
-    """The open questions for topics; any broker answers."""
-
-    def __init__(self, requests: Requests, cluster: Cluster) -> None:
-        self._requests = requests
-        self._cluster = cluster
-        self._questions: list[_Question] = []
-
-    @property
-    def are_open(self) -> bool:
-        """Whether a question waits for its answer."""
-        return bool(self._questions)
-
-    def ask(self, asked: TopicsAsked, now_ms: int) -> None:
-        """Ask for the topics."""
-        if self._cluster.generation == 0:
-            # No broker has answered yet. If none ever does, the metadata request says why.
-            self._cluster.refresh(now_ms)
-        self._questions.append(_Question(asked=asked, since_ms=now_ms, due_ms=now_ms))
-
-    def next_deadline(self) -> int | None:
-        """Return when the next request or a deadline is due."""
-        deadlines = [question.asked.deadline_ms for question in self._questions]
-        if self._cluster.generation:
-            deadlines += [question.due_ms for question in self._questions if not question.is_sent]
-        return min(deadlines, default=None)
-
-    def send_due(self, now_ms: int) -> None:
-        """Send the questions that are due, and end those past their deadline."""
-        for question in list(self._questions):
-            if now_ms >= question.asked.deadline_ms:
-                self._end(question, KohortTimeoutError("no answer about the topics of the cluster in time"))
-            elif self._cluster.generation and not question.is_sent and now_ms >= question.due_ms:
-                self._send(question)
-
-    def fail_all(self, error: KohortError) -> None:
-        """End every question with that error."""
-        for question in list(self._questions):
-            self._end(question, error)
-
-    def _send(self, question: _Question) -> None:
-        question.is_sent = True
+    def _send(self, listing: _Listing) -> None:
+        listing.is_sent = True
 
         def then(answer: Answer, now_ms: int) -> None:
-            if question not in self._questions:
+            if listing not in self._listings:
                 return
             response = message_of(answer, MetadataResponse)
             found = {} if response is None else _topics_of(response, is_named=names is not None)
-            is_new = names is not None and now_ms < question.since_ms + UNKNOWN_TOPIC_GRACE_MS
+            is_new = names is not None and now_ms < listing.since_ms + UNKNOWN_TOPIC_GRACE_MS
             if response is None:
                 self._cluster.refresh(now_ms)
             elif not is_new or all(name in found for name in names or ()):
-                self._end(question, None, found)
+                self._end(listing, found)
+                # The client's metadata are older than these topics.
                 if self._is_news(found):
                     self._cluster.refresh(now_ms)
                 return
-            question.is_sent = False
-            question.due_ms = now_ms + max(1, self._requests.retry.delay_ms(question.attempts))
-            question.attempts += 1
+            listing.is_sent = False
+            listing.due_ms = now_ms + max(1, self._requests.retry.delay_ms(listing.attempts))
+            listing.attempts += 1
 
-        names = question.asked.topics
+        names = listing.asked.topics
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         # Version 0 reads an empty list as "all topics" and cannot ask for none. Up to version 3 a broker creates a
@@ -250,18 +196,14 @@ class TopicListings:
         self._requests.send(self._cluster.any_endpoint(), Lane.CONTROL, request, then, min_version=version)
 
     def _is_news(self, found: Mapping[str, ListedTopic]) -> bool:
-        """Return whether the client's metadata are older than these topics."""
         known = self._cluster.topics
         return (self._cluster.knows_all and not found.keys() <= known.keys()) or any(
             name in known and tuple(known[name].partitions) != topic.partitions for name, topic in found.items()
         )
 
-    def _end(self, question: _Question, error: KohortError | None, found: dict[str, ListedTopic] | None = None) -> None:
-        self._questions.remove(question)
-        if error is None:
-            self._requests.complete(question.asked.ticket, found)
-        else:
-            self._requests.fail(question.asked.ticket, error)
+    def _end(self, listing: _Listing, result: dict[str, ListedTopic] | KohortError) -> None:
+        self._listings.remove(listing)
+        self._settle(listing.asked.ticket, result)
 
 
 def _topics_of(response: MetadataResponse, *, is_named: bool) -> dict[str, ListedTopic]:

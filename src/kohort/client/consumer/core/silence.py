@@ -1,8 +1,7 @@
 """The line of the log that says why no records come, once none have come for a while.
 
-Laws: a reason is told once until records come again. Nothing is told to an application that has records to take. Nor is
-what other parts tell: errors that `poll` raises, missing topics, unreachable brokers, members without partitions. The
-end of a log is a warning only to a consumer that has never had a record.
+Laws: a reason is told once until records come again. What other parts tell is not told here: errors that `poll` raises,
+missing topics, unreachable brokers, members without partitions.
 Source: silent consumers are what users of every client ask about most.
 """
 
@@ -99,6 +98,7 @@ class Silence:
             self._fetched_bytes = sender.fetched_bytes
             self._told.clear()
             return
+        # The application has records to take.
         if any(sender.buffer.held(reading.partition) for reading in active):
             return
         reason = self._reason_of_group(member) if member is not None else None
@@ -108,8 +108,7 @@ class Silence:
             self._told.add(reason.kind)
             # The end of a log is a warning only to a consumer that has never had a record.
             is_news = not (reason.is_normal and self._fetched_bytes)
-            text = f"no records for {PATIENCE_MS // 1000} s: {reason.text}"
-            (self._requests.warn if is_news else self._requests.inform)(text)
+            self._requests.warn(f"no records for {PATIENCE_MS // 1000} s: {reason.text}", is_warning=is_news)
 
     def _reason_of_group(self, member: Member) -> Reason | None:
         group = f"group {member.group_id}"
@@ -146,16 +145,10 @@ class Silence:
 
     def _reason_of_delay(self, behind: Sequence[Reading]) -> Reason | None:
         """Return why partitions with unread records get none, though this client asks for them."""
-        open_ones = [each for each in behind if self._is_held_back(each)]
-        if len(open_ones) == len(behind):
+        if self._settings.is_read_committed and all(map(_is_held_back, behind)):
             until = "up to a transaction that is still open (read_committed)"
-            return Reason("transaction", f"{_names(open_ones)} read {until}")
+            return Reason("transaction", f"{_names(behind)} read {until}")
         return Reason("broker", f"{_names(behind)} not read to the end, and no broker hands out more")
-
-    def _is_held_back(self, reading: Reading) -> bool:
-        seen = reading.watermarks
-        assert seen is not None and reading.offset is not None
-        return self._settings.is_read_committed and 0 <= seen.last_stable_offset <= reading.offset
 
     def _reason_of_end(self, known: Sequence[Reading]) -> Reason | None:
         if not known:
@@ -169,6 +162,12 @@ class Silence:
 
 
 _ALL_PAUSED: Final = Reason("paused", "every partition is paused; resume() goes on with them")
+
+
+def _is_held_back(reading: Reading) -> bool:
+    """Return whether a transaction that is still open begins at its position."""
+    assert reading.watermarks is not None and reading.offset is not None
+    return 0 <= reading.watermarks.last_stable_offset <= reading.offset
 
 
 def _missing(reading: Reading) -> int:

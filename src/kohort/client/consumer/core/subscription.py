@@ -1,8 +1,7 @@
 """The subscription of a consumer, and which of its topics are missing.
 
 Laws: a subscribed topic may be missing, and is warned of once. A topic whose partitions are assigned by hand may not,
-after a moment of grace. Only subscribed topics may be created by asking for them, by requests of their own. A topic
-that was there before is not created: it was deleted, and its name is free for others.
+after a moment of grace.
 Source: Kafka's `allow.auto.create.topics`; "an unknown topic is one clear sentence" is a requirement of kohort's own.
 """
 
@@ -30,7 +29,7 @@ class Subscription:
         self._cluster = cluster
         self._may_create = may_create
         self._topics: frozenset[str] = frozenset()
-        self._pattern: str | None = None
+        self.pattern: str | None = None
         #: topic -> time at which it was first found missing.
         self._missing_since: dict[str, int] = {}
         #: Topics that are being created by a request for them -> answers that have shown them missing.
@@ -43,15 +42,11 @@ class Subscription:
     def replace(self, topics: Iterable[str], pattern: str | None = None) -> None:
         """Take the application's topics or pattern; without both it has assigned partitions by hand."""
         self._topics = frozenset(topics)
-        self._pattern = pattern
+        self.pattern = pattern
         self._missing_since.clear()
         self._creating.clear()
         # A topic that is subscribed to again may be created again.
         self._seen &= self._topics
-
-    def follow(self, wanted: set[str], now_ms: int) -> None:
-        """Have the cluster's metadata show these topics."""
-        self._cluster.want(wanted, now_ms, and_all=self._pattern is not None)
 
     def find_missing(self, assigned: Iterable[str], now_ms: int) -> list[str]:
         """Return the missing topics of those `assigned` by hand; create subscribed ones, or warn of them."""
@@ -67,6 +62,7 @@ class Subscription:
             if name not in self._topics:
                 if now_ms >= since_ms + UNKNOWN_TOPIC_GRACE_MS:
                     missing.append(name)
+            # A topic that was there before was deleted, and its name is free for others.
             elif self._may_create and name not in self._seen:
                 # Only a topic that was seen to be missing is created, so that the log can say that it was.
                 self._create(name)
@@ -93,7 +89,8 @@ class Subscription:
             self._ask()
 
     def _ask(self) -> None:
-        """Send a metadata request for the missing topics only, so that the broker creates them."""
+        """Send a metadata request so that the broker creates the missing topics."""
+        # A request of its own, since the broker creates whichever topic is named.
 
         def then(answer: Answer, now_ms: int) -> None:
             del answer

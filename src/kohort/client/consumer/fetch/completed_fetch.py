@@ -241,25 +241,20 @@ def _cut(scanned: ScannedRecords, start: int, stop: int, max_bytes: int) -> tupl
     return stop, size_bytes
 
 
-# The batches without those of aborted transactions, for `isolation.level` read_committed.
-#
-# Laws: a batch is left out if its producer's transaction began at or before it and was aborted behind it. Everything
-# else
-# stays, in order and without a copy.
-# Source: Kafka's `isolation.level` read_committed: the Fetch answer lists aborted transactions by producer and first
-# offset, and a control batch ends each.
-
 #: Key of a control record: its version and type; type 0 ends a transaction by aborting it.
 _CONTROL_KEY: Final = Struct(">hh")
 _ABORT: Final = 0
 
 
 def committed_parts(records: memoryview, aborted: Sequence[tuple[int, int]]) -> list[memoryview]:
-    """Return the stretches of `records` without the batches of aborted transactions.
+    """Return the stretches of `records` without the batches of aborted transactions, in order and without a copy.
 
     Args:
         records: whole batches.
         aborted: (producer id, first offset) of each aborted transaction, in any order.
+
+    Source: Kafka's `isolation.level` read_committed: the Fetch answer lists aborted transactions by producer and first
+    offset, and a control batch ends each.
     """
     if not aborted:
         return [records]
@@ -268,6 +263,7 @@ def committed_parts(records: memoryview, aborted: Sequence[tuple[int, int]]) -> 
     parts: list[memoryview] = []
     start = 0
     for position, header in split_batches(records):
+        # A batch is left out if its transaction began at or before it and was aborted behind it.
         while waiting and waiting[-1][1] <= header.last_offset:
             active.add(waiting.pop()[0])
         end = position + header.size_bytes

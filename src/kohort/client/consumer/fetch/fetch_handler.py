@@ -1,8 +1,6 @@
 """The application's half of fetching: the data that has arrived, and each partition's position.
 
-Laws: the positions of a reading never skip a record and never repeat one. Data of an earlier reading, or of a partition
-that was given up, is dropped unread. Data of a paused partition waits, and is dropped when other partitions need its
-room. Nothing is decoded before it is asked for.
+Laws: the positions of a reading never skip a record and never repeat one. Nothing is decoded before it is asked for.
 Source: the consumer threading refactor (CTR): FetchHandler.
 """
 
@@ -63,14 +61,7 @@ class HeldPartition:
 
 
 class FetchHandler:
-    """The assignment and the data of the application's side; used by the application's thread alone.
-
-    Args:
-        check_crcs: compare checksums when decoding.
-        is_read_committed: leave out aborted transactions.
-        skips_corrupt: go on behind records that cannot be read, instead of raising.
-        deserialize: converts records up to the first that a deserializer refuses; returns them, and that error.
-    """
+    """The assignment and the data of the application's side; used by the application's thread alone."""
 
     def __init__(
         self,
@@ -80,10 +71,14 @@ class FetchHandler:
         skips_corrupt: bool = False,
         deserialize: Deserialize | None = None,
     ) -> None:
+        #: Compare checksums when decoding.
         self._check_crcs: Final = check_crcs
+        #: Leave out aborted transactions.
         self._is_read_committed: Final = is_read_committed
+        #: Go on behind records that cannot be read, instead of raising.
         self._skips_corrupt: Final = skips_corrupt
         self._skipped: list[CorruptRecordError] = []
+        #: Converts records up to the first that a deserializer refuses; returns them, and that error.
         self._deserialize: Final = deserialize
         #: Allocates the arrays that fetched data is decoded to.
         self.allocate: Allocate = ArrayPool(limit_bytes=_POOL_BYTES).array
@@ -178,6 +173,7 @@ class FetchHandler:
         """Drop the data of a paused partition: it is read again from the application's position."""
         self._settle()
         held = self._held.get(partition)
+        # The application may have resumed it, or be elsewhere by now.
         if held is None or held.fence != fence or not held.is_paused:
             return
         held.position = self.position(partition)
@@ -279,6 +275,7 @@ class FetchHandler:
         """Take data that has arrived, or give back its bytes if it belongs to an earlier reading."""
         self.fetched_bytes += chunk.size_bytes
         held = self._held.get(chunk.partition)
+        # Data of an earlier reading, or of a partition that was given up, is dropped unread.
         if held is None or held.fence != chunk.fence:
             self._release(chunk)
             return

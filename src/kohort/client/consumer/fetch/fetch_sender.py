@@ -2,10 +2,8 @@
 
 Laws: a readable partition is asked for within one round trip of its broker, whatever other partitions, brokers and the
 application do. So each broker has one long fetch under way, and beside it a short one that does not wait, for
-partitions that were not ready when the long one was sent. A partition for which the short fetch finds nothing waits for
-the next long one. Each broker has its share of the buffer, and keeps some of it for the short fetch. Paused data gives
-way. Data of an earlier reading of a partition is dropped. A fetch whose readings have all ended is broken off. A broker
-that throttles is left alone as long as it says.
+partitions that were not ready when the long one was sent. Each broker has its share of the buffer, and keeps some of it
+for the short fetch. Paused data gives way.
 Source: the consumer threading refactor (CTR): FetchSender; Kafka's Fetch API: KIP-227 (sessions, for the long fetches),
 KIP-219 (throttling), KIP-320 (leader epochs), KIP-392 (preferred replica), KIP-516 (topic ids).
 """
@@ -32,15 +30,6 @@ from kohort.records.header import check_batch, parse_header
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
 from kohort.wire.messages.membership import KnownMembership
 
-# The answers to fetches: records, ends of logs, errors, other replicas, truncated logs.
-#
-# Laws: an answer has no effect on a partition that has a newer reading or another position by now. Records are passed
-# on
-# as slices of the answer, without a copy, up to the end of the last whole batch.
-# Source: Kafka's Fetch API; KIP-320 (a truncated log is found by the epoch of the last record, which each fetch
-# names),
-# KIP-392 (preferred replica).
-
 #: The start of a batch of format 2: base offset, length, leader epoch; further behind its last offset's delta.
 _BATCH_START: Final = Struct(">qii")
 _LAST_DELTA: Final = Struct(">i")
@@ -50,7 +39,7 @@ _TORN_ANSWERS: Final = 5
 _LENGTH_END: Final = 12
 
 
-class Held(NamedTuple):
+class HeldBytes(NamedTuple):
     """The data of an answer that stays in memory."""
 
     #: Memory that stays in use until its last record is taken.
@@ -60,22 +49,20 @@ class Held(NamedTuple):
 
 
 class FetchAnswers:
-    """Changes the readings by the brokers' answers.
+    """The brokers' answers: records, ends of logs, errors, other replicas, truncated logs.
 
-    Args:
-        requests: takes deliveries to the application.
-        cluster: the brokers and the leaders.
-        readings: of all partitions.
-        preference_ms: how long a replica that the leader has named is preferred.
+    Laws: an answer has no effect on a partition that has a newer reading or another position by now.
+    Source: KIP-320 (a truncated log is found by the epoch of the last record, which each fetch names).
     """
 
     def __init__(self, requests: Requests, cluster: Cluster, readings: Readings, *, preference_ms: int) -> None:
         self._requests = requests
         self._cluster = cluster
         self._readings = readings
+        #: How long a replica that the leader has named is preferred.
         self._preference_ms = preference_ms
 
-    def take(self, fetch: Fetch, response: FetchResponse, now_ms: int) -> Held:
+    def take(self, fetch: Fetch, response: FetchResponse, now_ms: int) -> HeldBytes:
         """Take in a good answer; return the data that is held from now on."""
         seen: dict[TopicPartition, Watermarks] = {}
         chunks: list[Chunk] = []
@@ -103,7 +90,7 @@ class FetchAnswers:
             self._requests.deliver(chunk)
         # Mostly one object, the frame that all slices of the answer refer to.
         pinned = {id(chunk.records.obj): memoryview(chunk.records.obj).nbytes for chunk in chunks}
-        return Held(sum(pinned.values()), {chunk.partition: chunk.size_bytes for chunk in chunks})
+        return HeldBytes(sum(pinned.values()), {chunk.partition: chunk.size_bytes for chunk in chunks})
 
     def _on_data(self, fetch: Fetch, reading: Reading, data: PartitionData, now_ms: int) -> Chunk | None:
         """Take in one partition's part of an answer; return the application's records of it, if any."""
@@ -131,6 +118,7 @@ class FetchAnswers:
             fence=reading.fence,
             offset=reading.offset,
             next_offset=end.next_offset,
+            # A slice of the answer, without a copy.
             records=data.records[: end.size_bytes],
             size_bytes=end.size_bytes,
             aborted=[(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()],
@@ -232,18 +220,13 @@ _LAST_BY_NAME: Final = 12
 _FIRST_WITH_SESSIONS: Final = 7
 #: Errors after which the next long fetch has to be a full one, without a pause.
 _SESSION_LOST: Final = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-_NOTHING: Final = Held(0, {})
+_NOTHING: Final = HeldBytes(0, {})
 
 
 class FetchSender:
     """Decides which partitions to fetch from which broker, and when.
 
     Args:
-        requests: sends requests, and takes deliveries to the application.
-        cluster: the brokers and the leaders.
-        readings: of all partitions.
-        lookup: finds the coordinator, whose answers to fetches may carry news for the member; `None` without a group.
-        settings: limits of fetches and of the buffer.
         preference_ms: how long a replica that the leader has named is preferred to it.
     """
 
@@ -258,6 +241,7 @@ class FetchSender:
         preference_ms: int,
     ) -> None:
         self._requests = requests
+        #: Finds the coordinator, whose answers to fetches may carry news for the member; `None` without a group.
         self._lookup = lookup
         self._cluster = cluster
         self._readings = readings
@@ -310,9 +294,10 @@ class FetchSender:
         """Send the fetches that are due, and break off those that serve no reading any more."""
         self._targets.place_due(now_ms)
         for fetch in self._targets.under_way():
-            if fetch.serves_nobody:
+            # Every reading that it was sent for has ended.
+            if fetch.over >= len(fetch.asked):
                 self._break_off(fetch)
-        if self._targets.are_leaders_missing:
+        if self._targets.leaderless:
             self._cluster.refresh_soon(now_ms)
         brokers = len(self._targets)
         missing = 0
@@ -502,7 +487,7 @@ class FetchSender:
             fetch.target.session.on_failure()
         self._end(fetch, _NOTHING)
 
-    def _end(self, fetch: Fetch, held: Held) -> None:
+    def _end(self, fetch: Fetch, held: HeldBytes) -> None:
         self._targets.end(fetch)
         self.fetched_bytes += sum(held.pieces.values())
         self.buffer.settle(

@@ -35,11 +35,6 @@ class Fetch:
     #: How many of its readings are over.
     over: int = 0
 
-    @property
-    def serves_nobody(self) -> bool:
-        """Whether every reading that the fetch was sent for is over."""
-        return self.over >= len(self.asked)
-
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FetchTarget:
@@ -93,13 +88,7 @@ class FetchTarget:
 
 
 class FetchTargets:
-    """All brokers that partitions are read from.
-
-    Args:
-        cluster: the brokers and the leaders.
-        readings: of all partitions.
-        buffer: gets to know which partitions are paused.
-    """
+    """All brokers that partitions are read from."""
 
     def __init__(self, cluster: Cluster, readings: Readings, buffer: FetchBuffer) -> None:
         self._cluster = cluster
@@ -112,7 +101,7 @@ class FetchTargets:
         #: Readings in short fetches.
         self._besides: dict[Reading, Fetch] = {}
         #: Readable readings without a known leader.
-        self._leaderless: dict[Reading, None] = {}
+        self.leaderless: dict[Reading, None] = {}
         #: When a reading is to be looked at again: its pause or its preferred replica's time ends.
         self._timers: TimerTable[Reading] = TimerTable()
 
@@ -131,11 +120,6 @@ class FetchTargets:
         """Return the fetches without an answer."""
         both = [fetch for target in self._table.values() for fetch in (target.long, target.beside)]
         return [fetch for fetch in both if fetch is not None]
-
-    @property
-    def are_leaders_missing(self) -> bool:
-        """Whether a reading waits for its leader to be known."""
-        return bool(self._leaderless)
 
     def next_deadline(self) -> int | None:
         """Return when a reading is to be placed anew."""
@@ -213,9 +197,9 @@ class FetchTargets:
                 self._homes[reading] = target
         is_due = reading.not_before_ms <= now_ms
         if is_readable and target is None and is_due:
-            self._leaderless[reading] = None
+            self.leaderless[reading] = None
         else:
-            self._leaderless.pop(reading, None)
+            self.leaderless.pop(reading, None)
         if target is not None and is_due and reading not in self._besides:
             target.offer(reading)
         elif target is not None:
@@ -238,7 +222,7 @@ class FetchTargets:
             home.size -= 1
             if home.ready.get(partition) is reading:
                 home.withdraw(partition)
-        self._leaderless.pop(reading, None)
+        self.leaderless.pop(reading, None)
         self._timers.disarm(reading)
         session = self._sessions.pop(reading, None)
         if session is not None and session.long is not None:
@@ -263,21 +247,9 @@ class FetchTargets:
         return self._table[endpoint]
 
 
-# The buffer of data that is fetched ahead of the application, and the share of each broker.
-#
-# Laws: held and requested bytes together stay within the limit, except for what one answer brings beyond its request:
-# a
-# broker sends one batch in any case, however large. One held record of an answer keeps the whole answer in memory, so
-# the
-# answer counts whole until nothing of it is held. Each broker has an equal share that no other broker can use up.
-# Answers
-# held only by paused partitions do not count there. The buffer counts bytes, never records.
-# Source: KIP-81 (bounded memory of the consumer); the consumer threading refactor (CTR): FetchBuffer.
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Pinned:
-    """An answer of which some bytes are held."""
+    """An answer of which some bytes are held: one held record keeps the whole answer in memory."""
 
     broker: Endpoint
     size_bytes: int
@@ -293,7 +265,11 @@ class _Piece:
 
 
 class FetchBuffer:
-    """Counts the bytes of fetched data until the application has taken them.
+    """The bytes of data that is fetched ahead of the application, and the share of each broker.
+
+    Laws: held and requested bytes together stay within the limit, except for what one answer brings beyond its request:
+    a broker sends one batch in any case, however large. Each broker has an equal share that no other can use up.
+    Source: KIP-81 (bounded memory of the consumer); the consumer threading refactor (CTR): FetchBuffer.
 
     >>> broker, orders = Endpoint("127.0.0.1", 9092), TopicPartition("orders", 0)
     >>> buffer = FetchBuffer(limit_bytes=100)

@@ -1,11 +1,8 @@
 """The table of readings: from which offset each partition is read, and how a first offset is found.
 
-Laws: a reading belongs to the topic id under which it began. When the topic is made again nothing more is read, until
-the group assigns the new topic or the application's side begins anew. A reading has the fence that the application's
-side gave it. An answer that was asked under another fence changes nothing. A partition without a first offset is not
-fetched. A paused partition needs none, so none is looked up. A refusal is told once, and the broker is asked again
-after growing pauses; one line says that it has passed. A part that changes a reading touches it, so that no part has to
-look at all readings.
+Laws: a reading belongs to the topic id under which it began, and has the fence that the application's side gave it. An
+answer that was asked under another fence changes nothing. A partition without a first offset is not fetched. A part
+that changes a reading touches it, so that no part has to look at all readings.
 Source: Kafka's `auto.offset.reset`; KIP-848, offsets.
 """
 
@@ -16,15 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from kohort.client.consumer.application_events import (
-    EARLIEST,
-    LATEST,
-    Fence,
-    Sought,
-    Start,
-    Watermarks,
-    empty_chunk,
-)
+from kohort.client.consumer import application_events as events
+from kohort.client.consumer.application_events import EARLIEST, LATEST, Fence, Sought, Start, Watermarks
 from kohort.client.consumer.offsets.committed import Committed, CommittedOffsets
 from kohort.client.consumer.offsets.queries import Found, OffsetQueries, Result
 from kohort.client.core.cluster import Cluster
@@ -92,22 +82,8 @@ class Reading:
         return self.offset is not None and not (self.is_paused or self.is_stuck or self.is_over or self.is_bygone)
 
 
-def _wake_nothing() -> None:
-    """Wake no part: the readings belong to no machine yet."""
-
-
 class Readings:
-    """The partitions that are being read.
-
-    Args:
-        committed: looks up committed offsets; `None` without a group.
-        reset: `earliest`, `latest` or `none`.
-        on_trouble: called for a partition that cannot be read.
-        on_back: called for a partition whose refusal has passed.
-        on_remade: called for a partition whose topic was made again, unless a group assigned it by topic id.
-        on_skipped: called with the number of records before the ends at which partitions without a committed offset
-            start; `None`: they are not counted.
-    """
+    """The partitions that are being read."""
 
     def __init__(
         self,
@@ -125,11 +101,18 @@ class Readings:
         self._requests = requests
         self._cluster = cluster
         self._queries = queries
+        #: Looks up committed offsets; `None` without a group.
         self._committed = committed
+        #: `earliest`, `latest` or `none`.
         self._reset: Final = reset
+        #: Called for a partition that cannot be read.
         self._on_trouble = on_trouble
+        #: Called for a partition whose refusal has passed.
         self._on_back = on_back
+        #: Called for a partition whose topic was made again, unless a group assigned it by topic id.
         self._on_remade = on_remade
+        #: Called with the number of records before the ends at which partitions without a committed offset start;
+        #: `None`: they are not counted.
         self._on_skipped = on_skipped
         #: Partitions whose skipped records were told already: each rebalance starts there anew until an offset is
         #: committed.
@@ -147,12 +130,9 @@ class Readings:
         #: Readings without an offset that pause after a refusal.
         self._resting: dict[Reading, None] = {}
         #: Wake this part of the machine, the fetches, and the parts that follow the topics.
-        self.wake: Callable[[], None] = _wake_nothing
-        self.wake_fetches: Callable[[], None] = _wake_nothing
-        self.wake_followers: Callable[[], None] = _wake_nothing
-
-    def __contains__(self, partition: object) -> bool:
-        return partition in self._table
+        self.wake: Callable[[], None] = lambda: None
+        self.wake_fetches: Callable[[], None] = lambda: None
+        self.wake_followers: Callable[[], None] = lambda: None
 
     def all(self) -> list[Reading]:
         """Return every reading."""
@@ -276,6 +256,7 @@ class Readings:
 
     def refuse(self, reading: Reading, error: BrokerError) -> None:
         """Tell the application once that brokers refuse to let it read a partition."""
+        # The broker is asked again after growing pauses, and `accept` says that the refusal has passed.
         if reading.refusal is not error.code:
             reading.refusal = error.code
             self._on_trouble(reading.partition, error)
@@ -313,6 +294,7 @@ class Readings:
             reading.topic_id = known
             self.touch(reading)
         elif not reading.is_bygone and ZERO_TOPIC_ID not in (known, reading.topic_id):
+            # Nothing more is read until the group assigns the new topic or the application's side begins anew.
             reading.is_bygone = True
             self.touch(reading)
             if not reading.is_given_by_id:
@@ -359,7 +341,7 @@ class Readings:
             self.stick(reading, LogTruncationError(partition.topic, partition.partition, reading.offset, offset))
             return False
         reading.offset, reading.offset_epoch = offset, epoch
-        self._requests.deliver(empty_chunk(reading.partition, reading.fence, offset))
+        self._requests.deliver(events.empty_chunk(reading.partition, reading.fence, offset))
         self.touch(reading)
         return True
 
@@ -372,6 +354,7 @@ class Readings:
         if not self._without_offset:
             return
         touched, self._without_offset = self._without_offset, {}
+        # A paused partition needs no first offset, so none is looked up.
         idle = [
             reading
             for reading in touched
@@ -393,8 +376,11 @@ class Readings:
                 self._ask_committed(self._committed, uncommitted, now_ms)
             # The committed offsets of the others are on their way, or wait for the topic's id.
             idle = [reading for reading in idle if reading.must_reset]
-        if idle:
-            self._ask_reset(idle, now_ms)
+        if idle and self._reset != "none":
+            self._look_up(idle, now_ms)
+            return
+        for reading in idle:
+            self._give_up(reading, f"{reading.partition} has no offset to start from, and auto.offset.reset is none")
 
     def _ask_committed(self, committed: CommittedOffsets, readings: list[Reading], now_ms: int) -> None:
         open_ = {reading.partition: reading for reading in readings}
@@ -416,15 +402,6 @@ class Readings:
 
         ids = {reading.partition: reading.topic_id or ZERO_TOPIC_ID for reading in readings}
         committed.ask(ids, then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms, is_wanted=is_wanted)
-
-    def _ask_reset(self, readings: list[Reading], now_ms: int) -> None:
-        if self._reset == "none":
-            for reading in readings:
-                self._give_up(
-                    reading, f"{reading.partition} has no offset to start from, and auto.offset.reset is none"
-                )
-            return
-        self._look_up(readings, now_ms)
 
     def _look_up(self, readings: list[Reading], now_ms: int) -> None:
         for reading in readings:
@@ -462,7 +439,7 @@ class Readings:
         is_told = reading.is_sent_elsewhere or reading.timestamp is not None
         reading.must_reset, reading.is_sent_elsewhere, reading.timestamp = False, False, None
         if is_told:
-            self._requests.deliver(empty_chunk(reading.partition, reading.fence, reading.offset))
+            self._requests.deliver(events.empty_chunk(reading.partition, reading.fence, reading.offset))
         return is_told
 
     def _count_skipped(self, begun: Mapping[TopicPartition, int], now_ms: int) -> None:

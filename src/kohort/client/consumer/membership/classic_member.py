@@ -2,11 +2,9 @@
 
 Laws: an eager member gives every partition up before each rebalance, so its JoinGroup goes out only when it owns
 nothing. A cooperative member's JoinGroup says what it owns. The member gives up what the answer lacks, takes what is
-new, and joins again if it has given something up. The leader computes for all, from the partitions that it sees then.
-An answer that belongs to an earlier generation changes nothing. A broker may hold the answer to a heartbeat; a member
-that joins again or leaves forgets that heartbeat.
+new, and joins again if it has given something up. An answer that belongs to an earlier generation changes nothing.
 Source: Kafka's JoinGroup, SyncGroup, Heartbeat and LeaveGroup; KIP-394 (MEMBER_ID_REQUIRED), KIP-62; static members:
-KIP-345, KIP-814; cooperative rebalancing: KIP-429; requirement H1.
+KIP-345, KIP-814; cooperative rebalancing: KIP-429; reasons: KIP-800; requirement H1.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ from kohort.client.core.actions import Disconnect, Endpoint, Lane
 from kohort.client.core.cluster import Cluster
 from kohort.client.core.coordinator_lookup import BUSY, MOVED
 from kohort.client.core.requests import Answer, Failure, RequestFailed, message_of
-from kohort.client.options import ConsumerSettings
 from kohort.errors import ErrorCode, ProtocolError
 from kohort.ids import TopicPartition, by_topic
 from kohort.wire.embedded import decode_assignment, decode_subscription, encode_assignment, encode_subscription
@@ -36,10 +33,20 @@ if TYPE_CHECKING:
     from kohort.client.consumer.membership.client_assignor import Assignment
 
 
+#: The first versions of JoinGroup and LeaveGroup that know static members.
+FIRST_STATIC: Final = 5
+FIRST_LEAVE_BY_NAME: Final = 3
+_PROTOCOL_TYPE: Final = "consumer"
+#: Longest reason that brokers take, characters (KIP-800).
+_LONGEST_REASON: Final = 255
 #: JoinGroup is answered when the rebalance ends: at the latest so long after max.poll.interval.ms.
 _JOIN_MARGIN_MS = 5_000
 #: The reason of a rebalance where the broker does not send one, as Apache Kafka's does not.
 _ANY_REASON = "a member came, went, fell silent or changed its subscription"
+_TIMEOUTS_REFUSED: Final = (
+    "registration.timeout.ms and expansion.timeout.ms have to be within the broker's bounds: 100 ms to a day, "
+    "unless it is set to others"
+)
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
@@ -101,7 +108,7 @@ class ClassicMember(Member):
     def on_topics_changed(self, now_ms: int) -> None:
         """Join again with the new subscription."""
         self._must_rejoin, self._why = True, "the subscription has changed"
-        self._matched.restart()
+        self._matched = PatternSubscription(self._cluster)
 
     def on_word(self, word: Word, now_ms: int) -> None:
         """Join again, with the application's reason, if it has asked for a rebalance."""
@@ -209,6 +216,7 @@ class ClassicMember(Member):
 
     def _drop_request(self) -> None:
         self._leader.open = None
+        # A broker may hold the answer to a heartbeat; a member that joins again or leaves forgets it.
         if self._in_flight is not None:
             self._requests.forget(self._in_flight)
             self._in_flight = None
@@ -236,13 +244,27 @@ class ClassicMember(Member):
 
     def _join(self, endpoint: Endpoint, sent_ms: int) -> None:
         assert self._is_cooperative or not self.owned, "an eager member joins with nothing"
-        request = build_join(
-            self._settings,
-            self.member_id,
-            topics=self.topics,
-            owned=self.owned,
-            generation_id=self.epoch,
-            reason=self._why,
+        options = self._settings.options
+        subscription = encode_subscription(
+            list(self.topics),
+            owned_partitions=by_topic(self.owned),
+            generation_id=self.epoch if self.owned else -1,
+            rack_id=options["client_rack"] or None,
+        )
+        request = JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=options["session_timeout_ms"],
+            rebalance_timeout_ms=options["max_poll_interval_ms"],
+            member_id=self.member_id,
+            group_instance_id=options["group_instance_id"],
+            protocol_type=_PROTOCOL_TYPE,
+            reason=self._why[:_LONGEST_REASON],
+            protocols=[
+                JoinGroupRequestProtocol(name=name, metadata=subscription)
+                for name in self._settings.assignment_strategy
+            ],
+            registration_timeout_ms=self._settings.registration_timeout_ms,
+            expansion_timeout_ms=self._settings.expansion_timeout_ms,
         )
         self._must_rejoin = False
         self._send(
@@ -301,7 +323,10 @@ class ClassicMember(Member):
             mine = ", ".join(self._settings.assignment_strategy)
             self._refuse(code, f"its members are no consumers, or have none of these assignors: {mine}", now_ms)
         else:
-            self._refuse(code, explain_refusal(self._settings, code), now_ms)
+            timeouts = self._settings.registration_timeout_ms, self._settings.expansion_timeout_ms
+            # The broker sends no text that names the option.
+            is_timeout = code is ErrorCode.INVALID_REQUEST and max(timeouts) >= 0
+            self._refuse(code, _TIMEOUTS_REFUSED if is_timeout else None, now_ms)
 
     def _again(self, now_ms: int) -> None:
         self._due_ms = now_ms + self._requests.retry.delay_ms(self._attempts)
@@ -322,12 +347,17 @@ class ClassicMember(Member):
             self._sync(endpoint, assignment, now_ms)
 
     def _sync(self, endpoint: Endpoint, assignment: Mapping[str, Mapping[str, list[int]]], sent_ms: int) -> None:
-        request = build_sync(
-            self._settings,
-            self.member_id,
+        request = SyncGroupRequest(
+            group_id=self.group_id,
             generation_id=self.epoch,
+            member_id=self.member_id,
+            group_instance_id=self._settings.options["group_instance_id"],
+            protocol_type=_PROTOCOL_TYPE,
             protocol_name=self._protocol_name,
-            assignment=assignment,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(partitions))
+                for member_id, partitions in assignment.items()
+            ],
         )
         self._send(
             endpoint,
@@ -412,7 +442,8 @@ class ClassicMember(Member):
                 then(now_ms)
             return
         name = self._settings.options["group_instance_id"]
-        request = build_leave(self._settings, self.member_id)
+        identity = MemberIdentity(member_id=self.member_id, group_instance_id=name, reason="the consumer is leaving")
+        request = LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id, members=[identity])
         self.member_id = ""
         if self._in_flight is not None and not self._is_beating:
             # A broker serves one request of a connection at a time, and JoinGroup may wait for minutes.
@@ -433,126 +464,13 @@ class ClassicMember(Member):
         self._requests.send(endpoint, Lane.COORDINATOR, request, answered, min_version=oldest)
 
 
-# The requests of a classic member: JoinGroup, SyncGroup and LeaveGroup.
-#
-# Source: Kafka's JoinGroup, SyncGroup and LeaveGroup; static members: KIP-345; reasons: KIP-800.
-
-#: The first versions of JoinGroup and LeaveGroup that know static members.
-FIRST_STATIC: Final = 5
-FIRST_LEAVE_BY_NAME: Final = 3
-_PROTOCOL_TYPE: Final = "consumer"
-#: Longest reason that brokers take, characters (KIP-800).
-_LONGEST_REASON: Final = 255
-
-
-def build_join(
-    settings: ConsumerSettings,
-    member_id: str,
-    *,
-    topics: tuple[str, ...],
-    owned: Set[TopicPartition],
-    generation_id: int,
-    reason: str,
-) -> JoinGroupRequest:
-    """Build the request to join the group or to take part in a rebalance.
-
-    Args:
-        settings: of the consumer.
-        member_id: empty for a new member.
-        topics: subscribed topics.
-        owned: partitions that the member keeps meanwhile, by the assignment of `generation_id`.
-        generation_id: its latest generation.
-        reason: why it joins, for people.
-    """
-    options = settings.options
-    assert options["group_id"] is not None
-    subscription = encode_subscription(
-        list(topics),
-        owned_partitions=by_topic(owned),
-        generation_id=generation_id if owned else -1,
-        rack_id=options["client_rack"] or None,
-    )
-    return JoinGroupRequest(
-        group_id=options["group_id"],
-        session_timeout_ms=options["session_timeout_ms"],
-        rebalance_timeout_ms=options["max_poll_interval_ms"],
-        member_id=member_id,
-        group_instance_id=options["group_instance_id"],
-        protocol_type=_PROTOCOL_TYPE,
-        reason=reason[:_LONGEST_REASON],
-        protocols=[JoinGroupRequestProtocol(name=name, metadata=subscription) for name in settings.assignment_strategy],
-        registration_timeout_ms=settings.registration_timeout_ms,
-        expansion_timeout_ms=settings.expansion_timeout_ms,
-    )
-
-
-def build_sync(
-    settings: ConsumerSettings,
-    member_id: str,
-    *,
-    generation_id: int,
-    protocol_name: str,
-    assignment: Mapping[str, Mapping[str, list[int]]],
-) -> SyncGroupRequest:
-    """Build the request for the member's assignment; the leader's brings the assignment of all.
-
-    Args:
-        settings: of the consumer.
-        member_id: its id.
-        generation_id: the generation that JoinGroup has returned.
-        protocol_name: the assignor that JoinGroup has returned.
-        assignment: member id -> topic -> partitions; empty unless the member leads.
-    """
-    options = settings.options
-    assert options["group_id"] is not None
-    return SyncGroupRequest(
-        group_id=options["group_id"],
-        generation_id=generation_id,
-        member_id=member_id,
-        group_instance_id=options["group_instance_id"],
-        protocol_type=_PROTOCOL_TYPE,
-        protocol_name=protocol_name,
-        assignments=[
-            SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(partitions))
-            for member, partitions in assignment.items()
-        ],
-    )
-
-
-def build_leave(settings: ConsumerSettings, member_id: str) -> LeaveGroupRequest:
-    """Build the request to leave the group."""
-    options = settings.options
-    assert options["group_id"] is not None
-    identity = MemberIdentity(
-        member_id=member_id, group_instance_id=options["group_instance_id"], reason="the consumer is leaving"
-    )
-    return LeaveGroupRequest(group_id=options["group_id"], member_id=member_id, members=[identity])
-
-
-def explain_refusal(settings: ConsumerSettings, code: ErrorCode) -> str | None:
-    """Name the option that made a join fail, where the broker sends no text; `None`: the code says enough."""
-    if (
-        code is not ErrorCode.INVALID_REQUEST
-        or max(settings.registration_timeout_ms, settings.expansion_timeout_ms) < 0
-    ):
-        return None
-    return (
-        "registration.timeout.ms and expansion.timeout.ms have to be within the broker's bounds: 100 ms to a day, "
-        "unless it is set to others"
-    )
-
-
-# The work of a classic group's leader: compute the assignment, and watch the topics meanwhile.
-#
-# Laws: nothing is computed before the metadata of every subscribed topic of the group are known. The leader joins
-# again,
-# once, when a topic no longer has as many partitions as it has computed with. A topic that the leader may not see at
-# present counts as unchanged.
-# Source: Kafka's JoinGroup and SyncGroup; KIP-814 (a static leader that returns computes nothing, but watches).
-
-
 class LeaderAssignment:
-    """The leader's part of one member; empty while the member follows."""
+    """The assignment that a member computes as the leader of its group; empty while the member follows.
+
+    Laws: nothing is computed before the metadata of every subscribed topic of the group are known. The leader joins
+    again, once, when a topic no longer has as many partitions as it has computed with.
+    Source: KIP-814 (a static leader that returns computes nothing, but watches).
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -598,6 +516,7 @@ class LeaderAssignment:
         return {} if response.skip_assignment else assign(response.protocol_name or "", members, self._counted)
 
     def _count(self, topics: Set[str]) -> dict[str, int]:
+        # A topic that the leader may not see at present counts as unchanged.
         return {
             topic: self._counted.get(topic, 0)
             if self._cluster.is_hidden(topic)
@@ -606,16 +525,11 @@ class LeaderAssignment:
         }
 
 
-# The topics that a classic member's pattern matches.
-#
-# The client matches anew whenever the cluster's metadata changes.
-#
-# Laws: nothing matches before a broker has listed all topics. Internal topics and those with an error never match.
-# Source: Kafka's subscriptions by pattern, which the classic protocol leaves to the client.
-
-
 class PatternSubscription:
-    """The topics that the pattern of one member matches."""
+    """The topics that the pattern of one member matches, by new metadata each time.
+
+    Source: Kafka's subscriptions by pattern, which the classic protocol leaves to the client.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -627,15 +541,12 @@ class PatternSubscription:
         """Whether a broker has listed all topics."""
         return self._seen_generation > 0
 
-    def restart(self) -> None:
-        """Match from the beginning: the pattern is another one."""
-        self._seen_generation = 0
-
     def look(self, pattern: str) -> tuple[str, ...] | None:
         """Return the matching topics, sorted; `None`: nothing has changed since the last match."""
         if not self._cluster.knows_all or self._seen_generation == self._cluster.generation:
             return None
         self._seen_generation = self._cluster.generation
+        # Internal topics and those with an error never match.
         matches = re.compile(pattern).fullmatch
         return tuple(
             sorted(

@@ -3,8 +3,7 @@
 The coordinator asks in the answer to a heartbeat. The member fetches the group's data, the application's assignor runs
 in the application's thread, and the member sends the result, again if need be.
 
-Laws: one computation at a time; a new request ends the one before. Nothing here waits for the application, heartbeats
-least of all. An assignor that fails is reported to the coordinator, which asks another member.
+Laws: one computation at a time; a new request ends the one before. Nothing here waits for the application.
 Source: KIP-848 as drafted (ConsumerGroupPrepareAssignment, ConsumerGroupInstallAssignment).
 """
 
@@ -17,22 +16,16 @@ from typing import Final, NamedTuple
 from kohort.assign.interface import Assignable, AssignableMember
 from kohort.assign.ownership import PartitionSpace
 from kohort.assign.subscribers import subscribers_by_topic
-from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationDone, ComputationWanted, LocalAssignor
+from kohort.client.consumer.application_events import AssignmentSaid, ComputationDone, ComputationWanted
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.coordinator_lookup import BUSY, MOVED, CoordinatorLookup
 from kohort.client.core.requests import Answer, Requests, message_of
+from kohort.client.local_assignors import LocalAssignor
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
+from kohort.wire.messages import consumer_group_install_assignment as install
+from kohort.wire.messages import consumer_group_prepare_assignment as prepare
 from kohort.wire.messages.consumer_group_heartbeat import ClientAssignor, ConsumerGroupHeartbeatResponse
-from kohort.wire.messages.consumer_group_install_assignment import (
-    AssignmentToInstall,
-    ConsumerGroupInstallAssignmentRequest,
-    ConsumerGroupInstallAssignmentResponse,
-)
-from kohort.wire.messages.consumer_group_prepare_assignment import (
-    ConsumerGroupPrepareAssignmentRequest,
-    ConsumerGroupPrepareAssignmentResponse,
-)
 
 #: The reason of a heartbeat by which the application asks for a computation.
 _WANTED: Final = 1
@@ -55,18 +48,7 @@ class _Result(NamedTuple):
 
 
 class AssignmentComputation:
-    """The computations of one membership.
-
-    Args:
-        requests: sends requests, and takes deliveries to the application.
-        lookup: finds the coordinator.
-        assignors: in the order of preference; without any, the coordinator does not ask this member.
-        group_id: its group.
-        timeout_ms: for so long the result is sent again, if the coordinator does not take it at once.
-        on_begun: called with the time when the coordinator knows that this member computes: a heartbeat that is sent
-            then
-            is answered with the result's assignment.
-    """
+    """The computations of one membership."""
 
     def __init__(
         self,
@@ -80,9 +62,13 @@ class AssignmentComputation:
     ) -> None:
         self._requests = requests
         self._lookup = lookup
+        #: In the order of preference; without any, the coordinator does not ask this member.
         self._assignors: Final = assignors
         self._group_id: Final = group_id
+        #: For so long the result is sent again, if the coordinator does not take it at once.
         self._timeout_ms: Final = timeout_ms
+        #: Called with the time when the coordinator knows that this member computes: a heartbeat that is sent then is
+        #: answered with the result's assignment.
         self._on_begun = on_begun
         #: Metadata by assignor; empty until the application has given them.
         self._metadata: tuple[bytes, ...] = ()
@@ -153,7 +139,7 @@ class AssignmentComputation:
             if self._preparing != number:
                 return
             self._preparing = None
-            response = message_of(answer, ConsumerGroupPrepareAssignmentResponse)
+            response = message_of(answer, prepare.ConsumerGroupPrepareAssignmentResponse)
             # Without an answer, or with an error, the next heartbeat says whether this is still to be done.
             if response is not None and response.error_code == ErrorCode.NONE:
                 self._group_epoch = response.group_epoch
@@ -162,7 +148,7 @@ class AssignmentComputation:
                 self._requests.deliver(wanted)
                 self._on_begun(now_ms)
 
-        request = ConsumerGroupPrepareAssignmentRequest(
+        request = prepare.ConsumerGroupPrepareAssignmentRequest(
             group_id=self._group_id, member_id=member_id, member_epoch=epoch
         )
         # Not by the heartbeats' connection: there it would wait behind a hold, or cut it.
@@ -175,6 +161,7 @@ class AssignmentComputation:
         group_epoch, self._group_epoch = self._group_epoch, None
         if done.error:
             self._requests.warn(f"the assignment of group {self._group_id} could not be computed here: {done.error}")
+            # The coordinator asks another member.
             self._result = _Result(group_epoch, FAILED, (), ())
         else:
             version = {each.name: each.maximum_version for each in self._assignors}.get(done.assignor, 0)
@@ -201,7 +188,7 @@ class AssignmentComputation:
             if self._number == number:
                 self._on_brought(answer, endpoint, now_ms)
 
-        request = ConsumerGroupInstallAssignmentRequest(
+        request = install.ConsumerGroupInstallAssignmentRequest(
             group_id=self._group_id,
             member_id=member_id,
             member_epoch=epoch,
@@ -209,7 +196,7 @@ class AssignmentComputation:
             error=result.error,
             owners=list(result.owners),
             members=[
-                AssignmentToInstall(member_id=each, metadata_version=version, metadata_bytes=told)
+                install.AssignmentToInstall(member_id=each, metadata_version=version, metadata_bytes=told)
                 for each, version, told in result.said
             ],
         )
@@ -224,7 +211,7 @@ class AssignmentComputation:
 
     def _on_brought(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
         self._is_bringing = False
-        response = message_of(answer, ConsumerGroupInstallAssignmentResponse)
+        response = message_of(answer, install.ConsumerGroupInstallAssignmentResponse)
         code = None if response is None else ErrorCode.of(response.error_code)
         if code is None or code in MOVED:
             self._lookup.lost(endpoint, now_ms)
@@ -242,7 +229,7 @@ class AssignmentComputation:
         self._attempts += 1
 
 
-def read_group(response: ConsumerGroupPrepareAssignmentResponse) -> Assignable:
+def read_group(response: prepare.ConsumerGroupPrepareAssignmentResponse) -> Assignable:
     """Build the assignor's input from the coordinator's answer, as a broker builds it for its own."""
     names = tuple(topic.topic_name for topic in response.topics)
     wanted = [tuple(names[place] for place in each.topics) for each in response.subscriptions]

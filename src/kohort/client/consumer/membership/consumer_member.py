@@ -1,99 +1,38 @@
 """A member by KIP-848: the coordinator decides, each heartbeat carries one step.
 
-Laws: the target is kept as the coordinator has sent it, whole. It is compared with the owned partitions whenever one of
-the two changes, so a topic whose name is not known yet is taken later and never forgotten (KAFKA-16198). After any
-failure the next heartbeat is a full one. A heartbeat without news waits for the answer to the one before, which a
-broker may hold. A heartbeat with news overtakes that one, and so does the heartbeat that leaves. The list of owned
-partitions in a heartbeat stays true until its answer, for the coordinator gives the rest to other members: so it names
-every assigned partition, taken or not. The assignment of an overtaken answer counts only with the answer behind it.
+Laws: after any failure the next heartbeat is a full one. A refused heartbeat prolongs no session. A failure that may
+pass is tried again after growing pauses; one that cannot pass ends the membership with its reason. The assignment of
+an overtaken answer counts only with the answer behind it.
 Source: KIP-848; KIP-1082 (the client makes the member id); reactions to errors as in Apache Kafka 4.3.
 """
 
 from __future__ import annotations
 
-from abc import ABC
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from kohort.client.consumer.application_events import CallbackKind, Subscribed, Word
-from kohort.client.consumer.local_assignors import ComputationDone
+from kohort.client.consumer.application_events import CallbackKind, ComputationDone, Subscribed, Word
 from kohort.client.consumer.membership.computing import NOT_OFFERED, AssignmentComputation
 from kohort.client.consumer.membership.member import Later, Member, longest_interval_ms, patience_ms, silence_ms
 from kohort.client.consumer.membership.states import ACTIVE, MemberState
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.coordinator_lookup import BUSY, MOVED
 from kohort.client.core.refusals import refused
-from kohort.client.core.requests import Answer, Failure, RequestFailed, Requests, ResponseReceived, message_of
-from kohort.client.options import ConsumerSettings
-from kohort.errors import BrokerError, ErrorCode
+from kohort.client.core.requests import Answer, Failure, RequestFailed, ResponseReceived, message_of
+from kohort.errors import ErrorCode
 from kohort.ids import TopicId, TopicPartition
-from kohort.wire.messages.consumer_group_heartbeat import (
-    Assignment,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
-)
+from kohort.wire.messages import consumer_group_heartbeat as heartbeat
 from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
-
-# A member by target assignment: the coordinator says which partitions it shall have.
-#
-# Laws: the target is kept as the coordinator has sent it, whole. It is compared with the owned partitions whenever one
-# of the two changes, so a topic whose name is not known yet is taken later and never forgotten (KAFKA-16198).
-# Source: KIP-848.
-
-
-class ReconcilingMember(Member, ABC):
-    """A member that revokes and takes partitions until it has its target assignment."""
-
-    #: topic id -> partitions of the target assignment; `None` before the first one.
-    _target: Mapping[TopicId, tuple[int, ...]] | None = None
-    #: topic -> id by which its partitions were assigned.
-    _ids: dict[str, TopicId]
-    #: Generation of the cluster's metadata with which the target was last compared.
-    _seen_generation: int = -1
-
-    @property
-    def topic_ids(self) -> Mapping[str, TopicId]:
-        """See `Member.topic_ids`."""
-        return self._ids
-
-    def _reconcile(self, now_ms: int) -> None:
-        """Compare the target with the owned partitions: first give up the surplus, then take the rest."""
-        self._seen_generation = self._cluster.generation
-        if self._target is None:
-            return
-        surplus = set()
-        for each in self.owned:
-            # By the id under which it was given: the name may belong to a younger topic, or to none, by now.
-            if each.partition not in self._target.get(self._ids[each.topic], ()):
-                surplus.add(each)
-        if surplus:
-            self._begin_revocation(surplus, now_ms)
-            return
-        gained: set[TopicPartition] = set()
-        for topic_id, partitions in self._target.items():
-            name = self._cluster.topic_name(topic_id)
-            if name is None:
-                self._cluster.refresh_soon(now_ms)
-                continue
-            new = set(map(partial(TopicPartition, name), partitions)) - self.owned
-            if new:
-                self._ids[name] = topic_id
-                gained |= new
-        if gained or self.state is not MemberState.STABLE:
-            self._gain(gained, now_ms)
-        self._has_assignment = True
-
-
-# The part of a KIP-848 member that deals with failed and refused heartbeats.
-#
-# Laws: after any failure the next heartbeat is a full one. A refused heartbeat prolongs no session. A failure that may
-# pass is tried again, after longer and longer pauses. A failure that cannot pass ends the membership with its reason.
-# Source: KIP-848; reactions to errors as in Apache Kafka 4.3.
 
 #: The coordinator does not know this member (any more): the member joins again with epoch 0.
 FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
+#: Epochs that leave: for good, and for a while, so that the partitions wait for a static member's return.
+_LEAVE: Final = -1
+_LEAVE_FOR_A_WHILE: Final = -2
+_FENCED: Final = int(ErrorCode.FENCED_MEMBER_EPOCH)
+#: Added to the session timeout before a member gives its `group.instance.id` up, which another one holds.
+_RELEASE_MARGIN_MS: Final = 5_000
 #: Refusals that may pass without the member changing anything.
 _TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
@@ -101,73 +40,6 @@ _TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 def explain_fence(code: ErrorCode, message: str | None) -> str:
     """Say why the coordinator has fenced the member."""
     return f"{code.name}{f': {message}' if message else ''}"
-
-
-class UnansweredMember(ReconcilingMember):
-    """A member that reacts to failed heartbeats; its subclass sends them."""
-
-    #: Whether the next heartbeat names every field; so until a full one has been answered well.
-    _is_full: bool = True
-    #: When the next heartbeat is due.
-    _due_ms: int = 0
-    _version: int = 1
-    _attempts: int = 0
-    #: When the `group.instance.id` was first found held by another member; `None` while it is not.
-    _held_since_ms: int | None = None
-
-    def _on_failure(self, answer: RequestFailed, endpoint: Endpoint, now_ms: int) -> None:
-        if answer.failure is Failure.UNSUPPORTED and self.state is MemberState.JOINING:
-            # Version 0 of ConsumerGroupHeartbeat has no patterns, so only a list of topics can step down to it.
-            if self._version > 0 and self.pattern is None:
-                self._version = 0
-                self._due_ms = now_ms
-            else:
-                missing = "patterns" if self.pattern is not None else "it"
-                self._host.fall_back_to_classic(f"the broker does not know {missing}", now_ms)
-            return
-        self._lookup.lost(endpoint, now_ms)
-        self._retry_all(now_ms)
-
-    def _on_error(self, code: ErrorCode, message: str | None, endpoint: Endpoint, sent_ms: int, now_ms: int) -> None:
-        is_joining = self.state is MemberState.JOINING
-        if self._host.publishing.take_refusal():
-            self._retry_all(now_ms)
-        elif code in MOVED:
-            self._lookup.lost(endpoint, now_ms)
-            self._retry_all(now_ms)
-        elif code in BUSY or code in _TROUBLED:
-            if code in _TROUBLED:
-                self._host.on_trouble(explain_trouble(code, message, self.group_id, self.topics), is_fatal=False)
-            elif code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                # A loaded coordinator gives its members a whole session from the end of the loading on.
-                self._on_heard(sent_ms)
-            self._retry_all(now_ms)
-        elif code is ErrorCode.UNSUPPORTED_VERSION and is_joining:
-            self._host.fall_back_to_classic(message or "the broker does not offer the consumer protocol", now_ms)
-        elif code is ErrorCode.UNRELEASED_INSTANCE_ID and is_joining and self._may_be_released(now_ms):
-            self._retry_all(now_ms)
-        elif code in FENCED and not is_joining:
-            self._lose(explain_fence(code, message), now_ms)
-        elif code in FENCED and code is not ErrorCode.GROUP_ID_NOT_FOUND:
-            # Epoch 0 joins whatever was before. The coordinator may know so after one pause.
-            self._retry_all(now_ms)
-        else:
-            self._refuse(code, message, now_ms)
-
-    @property
-    def is_name_held(self) -> bool:
-        return self._held_since_ms is not None
-
-    def _may_be_released(self, now_ms: int) -> bool:
-        if self._held_since_ms is None:
-            self._held_since_ms = now_ms
-        return may_be_released(self._held_since_ms, self._requests, self._settings, now_ms)
-
-    def _retry_all(self, now_ms: int) -> None:
-        """Send a full heartbeat after a pause: the coordinator may have missed any earlier field."""
-        self._is_full = True
-        self._due_ms = now_ms + self._requests.retry.delay_ms(self._attempts)
-        self._attempts += 1
 
 
 class _AnsweredHeartbeat(NamedTuple):
@@ -179,10 +51,24 @@ class _AnsweredHeartbeat(NamedTuple):
     was_full: bool
 
 
-class ConsumerMember(UnansweredMember):
+class ConsumerMember(Member):
     """A member by ConsumerGroupHeartbeat."""
 
     is_classic = False
+    #: topic id -> partitions of the target assignment; `None` before the first one.
+    _target: Mapping[TopicId, tuple[int, ...]] | None = None
+    #: topic -> id by which its partitions were assigned.
+    _ids: dict[str, TopicId]
+    #: Generation of the cluster's metadata with which the target was last compared.
+    _seen_generation: int = -1
+    #: Whether the next heartbeat names every field; so until a full one has been answered well.
+    _is_full: bool = True
+    #: When the next heartbeat is due.
+    _due_ms: int = 0
+    _version: int = 1
+    _attempts: int = 0
+    #: When the `group.instance.id` was first found held by another member; `None` while it is not.
+    _held_since_ms: int | None = None
     _interval_ms: int = 0
     #: The group's session timeout as the coordinator says it, milliseconds; 0: it has not said.
     _told_session_ms: int = 0
@@ -223,6 +109,14 @@ class ConsumerMember(UnansweredMember):
         """Whether the next heartbeat has news for the coordinator."""
         is_news = self._has_news or self._has_new_topics
         return is_news or (bool(self._settings.local_assignors) and self._computing.has_news)
+
+    @property
+    def topic_ids(self) -> Mapping[str, TopicId]:
+        return self._ids
+
+    @property
+    def is_name_held(self) -> bool:
+        return self._held_since_ms is not None
 
     # -- heartbeats that are due ----------------------------------------------------------------------------------
 
@@ -277,7 +171,6 @@ class ConsumerMember(UnansweredMember):
             )
 
     def subscribe(self, wanted: Subscribed, now_ms: int) -> None:
-        """See `Member.subscribe`."""
         self._computing.describe(wanted.metadata, is_wanted=False)
         super().subscribe(wanted, now_ms)
 
@@ -300,6 +193,7 @@ class ConsumerMember(UnansweredMember):
         # A heartbeat has to carry metadata or ask for them. A full one, and one that joins, carry them anyway.
         publishes_ms = None if self.epoch <= 0 or self._is_full else self._host.publishing.due_ms
         if self._in_flight:
+            # One without news waits for the answer to the one before, which a broker may hold.
             # One with news may overtake one that is held. By another connection its answer might come before that of
             # the one that it overtakes.
             has_word = self._has_word
@@ -344,7 +238,7 @@ class ConsumerMember(UnansweredMember):
         lists_owned = is_full or self._has_news or bool(self._in_flight)
         said = self._host.publishing.say(now_ms, is_full=is_full)
         self._is_owed = self._is_owed and not (lists_owned and self._target == self._latest)
-        request = ConsumerGroupHeartbeatRequest(
+        request = heartbeat.ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             # Before version 1 the coordinator makes the id, and knows none when the member joins.
             member_id="" if self._version == 0 and self.epoch == 0 else self.member_id,
@@ -373,11 +267,11 @@ class ConsumerMember(UnansweredMember):
         def then(answer: Answer, answered_ms: int) -> None:
             self._in_flight = tuple(filter(token.__ne__, self._in_flight))
             self._listing = tuple(filter(token.__ne__, self._listing))
-            response = message_of(answer, ConsumerGroupHeartbeatResponse)
+            response = message_of(answer, heartbeat.ConsumerGroupHeartbeatResponse)
             self._host.publishing.on_answer(said, response)
             if self._in_flight:
                 self._on_overtaken(answer, now_ms, was_full=is_full)
-            elif 0 < epoch < self.epoch and is_fenced(answer):
+            elif 0 < epoch < self.epoch and response is not None and response.error_code == _FENCED:
                 # It has heard of a newer epoch since: that one counts.
                 self._is_full, self._due_ms = True, answered_ms
             else:
@@ -402,17 +296,21 @@ class ConsumerMember(UnansweredMember):
         # An empty text takes an earlier pattern back; `None` would leave it.
         return "" if self.pattern is None and self._has_said_pattern else self.pattern
 
-    def _list(self) -> list[TopicPartitions]:
+    def _list(self) -> list[heartbeat.TopicPartitions]:
         """List the partitions that no other member may get: the owned and the assigned ones."""
-        # The application may be on its way into the callback for the partitions that it is just being given. Partitions
-        # of a topic without a known name will be taken later.
+        # The list stays true until its answer, for the coordinator gives the rest to other members. The application may
+        # be on its way into the callback for the partitions that it is just being given. Partitions of a topic without
+        # a known name will be taken later.
         wanted = self.callbacks.open
         given = wanted.partitions if wanted is not None and wanted.kind is CallbackKind.ASSIGNED else ()
-        return build_list(self._target or {}, (*self.owned, *given), self._ids)
+        listed = {topic_id: set(partitions) for topic_id, partitions in (self._target or {}).items()}
+        for topic, partition in (*self.owned, *given):
+            listed.setdefault(self._ids[topic], set()).add(partition)
+        return [heartbeat.TopicPartitions(topic_id=each, partitions=sorted(listed[each])) for each in sorted(listed)]
 
     def _on_overtaken(self, answer: Answer, sent_ms: int, *, was_full: bool) -> None:
         """Read an answer that another heartbeat has overtaken; only the later answer is acted on."""
-        response = message_of(answer, ConsumerGroupHeartbeatResponse)
+        response = message_of(answer, heartbeat.ConsumerGroupHeartbeatResponse)
         if response is None or response.error_code:
             # Its content may be lost. The heartbeat behind it meets the same failure, or is right by now.
             self._is_full = True
@@ -422,7 +320,7 @@ class ConsumerMember(UnansweredMember):
     def _on_answer(
         self,
         answer: Answer,
-        response: ConsumerGroupHeartbeatResponse | None,
+        response: heartbeat.ConsumerGroupHeartbeatResponse | None,
         endpoint: Endpoint,
         now_ms: int,
         beat: _AnsweredHeartbeat,
@@ -466,7 +364,36 @@ class ConsumerMember(UnansweredMember):
         self._has_news, self._due_ms = True, now_ms
         return True
 
-    def _note(self, response: ConsumerGroupHeartbeatResponse, sent_ms: int, *, was_full: bool) -> None:
+    def _reconcile(self, now_ms: int) -> None:
+        """Compare the target with the owned partitions: first give up the surplus, then take the rest."""
+        self._seen_generation = self._cluster.generation
+        if self._target is None:
+            return
+        surplus = set()
+        for each in self.owned:
+            # By the id under which it was given: the name may belong to a younger topic, or to none, by now.
+            if each.partition not in self._target.get(self._ids[each.topic], ()):
+                surplus.add(each)
+        if surplus:
+            self._begin_revocation(surplus, now_ms)
+            return
+        gained: set[TopicPartition] = set()
+        for topic_id, partitions in self._target.items():
+            name = self._cluster.topic_name(topic_id)
+            if name is None:
+                # The target is kept whole and compared again with new metadata, so that a topic whose name is not known
+                # yet is taken later and never forgotten (KAFKA-16198).
+                self._cluster.refresh_soon(now_ms)
+                continue
+            new = set(map(partial(TopicPartition, name), partitions)) - self.owned
+            if new:
+                self._ids[name] = topic_id
+                gained |= new
+        if gained or self.state is not MemberState.STABLE:
+            self._gain(gained, now_ms)
+        self._has_assignment = True
+
+    def _note(self, response: heartbeat.ConsumerGroupHeartbeatResponse, sent_ms: int, *, was_full: bool) -> None:
         """Take epoch, intervals and assignment from a good answer."""
         self._attempts = 0
         self._held_since_ms = None
@@ -489,29 +416,92 @@ class ConsumerMember(UnansweredMember):
             self._is_owed = self._is_owed or self.state is not MemberState.JOINING
             self._take(response.assignment, response.rebalance_reason)
 
-    def _take(self, assignment: Assignment, reason: str | None) -> None:
+    def _take(self, assignment: heartbeat.Assignment, reason: str | None) -> None:
         """Take an assignment, from a heartbeat's answer or from news beside heartbeats."""
         if self._after_leave is None:
             why = f" ({reason})" if reason else ""
             self._why = f"the coordinator's assignment at member epoch {self.epoch}{why}"
-        told = read_assignment(assignment)
+        rows = assignment.topic_partitions
+        told = {TopicId(each.topic_id): tuple(each.partitions) for each in rows if each.partitions}
         self._is_owed = self._is_owed or told != self._latest
         self._latest = told
+
+    # -- failed and refused heartbeats --------------------------------------------------------------------------------
+
+    def _on_failure(self, answer: RequestFailed, endpoint: Endpoint, now_ms: int) -> None:
+        if answer.failure is Failure.UNSUPPORTED and self.state is MemberState.JOINING:
+            # Version 0 of ConsumerGroupHeartbeat has no patterns, so only a list of topics can step down to it.
+            if self._version > 0 and self.pattern is None:
+                self._version = 0
+                self._due_ms = now_ms
+            else:
+                missing = "patterns" if self.pattern is not None else "it"
+                self._host.fall_back_to_classic(f"the broker does not know {missing}", now_ms)
+            return
+        self._lookup.lost(endpoint, now_ms)
+        self._retry_all(now_ms)
+
+    def _on_error(self, code: ErrorCode, message: str | None, endpoint: Endpoint, sent_ms: int, now_ms: int) -> None:
+        is_joining = self.state is MemberState.JOINING
+        if self._host.publishing.take_refusal():
+            self._retry_all(now_ms)
+        elif code in MOVED:
+            self._lookup.lost(endpoint, now_ms)
+            self._retry_all(now_ms)
+        elif code in BUSY or code in _TROUBLED:
+            if code in _TROUBLED:
+                # The broker does not say which of several topics it refuses.
+                only = self.topics[0] if len(self.topics) == 1 else ""
+                during = f"heartbeating in group {self.group_id}"
+                error = refused(code, message, during=during, operation="read", name=only)
+                self._host.on_trouble(error, is_fatal=False)
+            elif code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                # A loaded coordinator gives its members a whole session from the end of the loading on.
+                self._on_heard(sent_ms)
+            self._retry_all(now_ms)
+        elif code is ErrorCode.UNSUPPORTED_VERSION and is_joining:
+            self._host.fall_back_to_classic(message or "the broker does not offer the consumer protocol", now_ms)
+        elif code is ErrorCode.UNRELEASED_INSTANCE_ID and is_joining and self._may_be_released(now_ms):
+            self._retry_all(now_ms)
+        elif code in FENCED and not is_joining:
+            self._lose(explain_fence(code, message), now_ms)
+        elif code in FENCED and code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            # Epoch 0 joins whatever was before. The coordinator may know so after one pause.
+            self._retry_all(now_ms)
+        else:
+            self._refuse(code, message, now_ms)
+
+    def _may_be_released(self, now_ms: int) -> bool:
+        """Return whether to wait on for a `group.instance.id` that another member holds; warn at the first time."""
+        # KIP-345: a process that was killed holds its name until its session ends.
+        options = self._settings.options
+        session_ms = options["session_timeout_ms"]
+        if self._held_since_ms is None:
+            self._held_since_ms = now_ms
+            self._requests.warn(
+                f"{options['group_instance_id']} of group {self.group_id} is held by another member; this one "
+                f"joins when it is released, or gives up after session.timeout.ms, {session_ms}"
+            )
+        return now_ms < self._held_since_ms + session_ms + _RELEASE_MARGIN_MS
+
+    def _retry_all(self, now_ms: int) -> None:
+        """Send a full heartbeat after a pause that grows with each failure."""
+        # The coordinator may have missed any earlier field.
+        self._is_full = True
+        self._due_ms = now_ms + self._requests.retry.delay_ms(self._attempts)
+        self._attempts += 1
 
     # -- beside heartbeats: see `coordinator_lookup` ----------------------------------------------------------------
 
     def say(self) -> KnownMembership | None:
-        """See `UpdatedMember.say`."""
         if self.epoch <= 0 or self.state not in ACTIVE or self._is_full:
             return None
         return self._lookup.updates.build_word(self.group_id, self.member_id, self.epoch, self._latest)
 
     def has_list_to_say(self) -> bool:
-        """See `UpdatedMember.has_list_to_say`."""
         return bool(self._listing) or self._has_word or self._is_full
 
     def take_news(self, news: MembershipUpdate, now_ms: int) -> None:
-        """See `UpdatedMember.take_news`."""
         if self.epoch <= 0 or self.state not in ACTIVE or news.member_id != self.member_id:
             return
         if news.assignment is not None:
@@ -521,7 +511,6 @@ class ConsumerMember(UnansweredMember):
             self._follow(now_ms)
 
     def take_refusal(self, news: MembershipUpdate, lane: Lane, now_ms: int) -> None:
-        """See `UpdatedMember.take_refusal`."""
         if news.member_id == self.member_id:
             self.on_refused(ErrorCode.of(news.error_code), news.member_epoch, lane, now_ms)
 
@@ -530,7 +519,7 @@ class ConsumerMember(UnansweredMember):
         endpoint, epoch = self._lookup.endpoint, self.epoch
         if endpoint is None:
             return self._interval_ms
-        request = ConsumerGroupHeartbeatRequest(
+        request = heartbeat.ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,
             member_epoch=epoch,
@@ -538,7 +527,7 @@ class ConsumerMember(UnansweredMember):
         )
 
         def then(answer: Answer, answered_ms: int) -> None:
-            response = message_of(answer, ConsumerGroupHeartbeatResponse)
+            response = message_of(answer, heartbeat.ConsumerGroupHeartbeatResponse)
             if response is None or self._doubt is None or self.epoch != epoch:
                 return
             code = ErrorCode.of(response.error_code)
@@ -564,93 +553,21 @@ class ConsumerMember(UnansweredMember):
         # A join under way may succeed after all, so it is undone too.
         is_known = self.epoch > 0 or bool(self._in_flight)
         name = self._settings.options["group_instance_id"]
-        request = build_leave(self.group_id, self.member_id, name, self.goes_for_good)
-        if endpoint is None or request is None or not is_known:
+        # A member without a name that comes back sends no leave request.
+        is_said = name is not None or self.goes_for_good is not False
+        if endpoint is None or not is_said or not is_known:
             if then is not None:
                 then(now_ms)
             return
+        request = heartbeat.ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            instance_id=name,
+            member_epoch=_LEAVE if name is None or self.goes_for_good is True else _LEAVE_FOR_A_WHILE,
+        )
 
         def answered(_: Answer, now_ms: int) -> None:
             if then is not None:
                 then(now_ms)
 
         self._requests.send(endpoint, Lane.COORDINATOR, request, answered, max_version=self._version)
-
-
-# The content of a KIP-848 member's messages: lists of partitions, its leave, refusals.
-#
-# Source: KIP-848.
-
-#: Epochs that leave: for good, and for a while, so that the partitions wait for a static member's return.
-_LEAVE, _LEAVE_FOR_A_WHILE = -1, -2
-
-
-def build_list(
-    given: Mapping[TopicId, Sequence[int]], owned: Iterable[TopicPartition], ids: Mapping[str, TopicId]
-) -> list[TopicPartitions]:
-    """List the given and the owned partitions once each; `ids` are those of the owned topics."""
-    listed = {topic_id: set(partitions) for topic_id, partitions in given.items()}
-    for topic, partition in owned:
-        listed.setdefault(ids[topic], set()).add(partition)
-    return [TopicPartitions(topic_id=each, partitions=sorted(listed[each])) for each in sorted(listed)]
-
-
-def read_assignment(assignment: Assignment) -> dict[TopicId, tuple[int, ...]]:
-    """Return the assigned partitions by topic id, without topics that have none."""
-    return {TopicId(each.topic_id): tuple(each.partitions) for each in assignment.topic_partitions if each.partitions}
-
-
-def build_leave(
-    group_id: str, member_id: str, instance_id: str | None, goes_for_good: bool | None
-) -> ConsumerGroupHeartbeatRequest | None:
-    """Build the heartbeat that leaves; `None`: the member sends none, since it comes back and has no name.
-
-    Args:
-        group_id: its group.
-        member_id: its id.
-        instance_id: its `group.instance.id`, `None` for a dynamic member.
-        goes_for_good: whether it gives its name up, too; `None`: only a dynamic member does.
-    """
-    if instance_id is None and goes_for_good is False:
-        return None
-    return ConsumerGroupHeartbeatRequest(
-        group_id=group_id,
-        member_id=member_id,
-        instance_id=instance_id,
-        member_epoch=_LEAVE if instance_id is None or goes_for_good is True else _LEAVE_FOR_A_WHILE,
-    )
-
-
-def is_fenced(answer: Answer) -> bool:
-    """Return whether a heartbeat is refused for its epoch."""
-    response = message_of(answer, ConsumerGroupHeartbeatResponse)
-    return response is not None and response.error_code == ErrorCode.FENCED_MEMBER_EPOCH
-
-
-def explain_trouble(code: ErrorCode, message: str | None, group_id: str, topics: Sequence[str]) -> BrokerError:
-    """Build the error that tells the application of a refusal that may pass by itself."""
-    # The broker does not say which of several topics it refuses.
-    only = topics[0] if len(topics) == 1 else ""
-    return refused(code, message, during=f"heartbeating in group {group_id}", operation="read", name=only)
-
-
-# The wait of a static member for its `group.instance.id`, which an earlier process may still hold.
-#
-# Source: KIP-345; a process that was killed holds its name until its session ends.
-
-#: Added to the session timeout before the member gives up.
-_RELEASE_MARGIN_MS = 5_000
-
-
-def may_be_released(since_ms: int, requests: Requests, settings: ConsumerSettings, now_ms: int) -> bool:
-    """Return whether to wait on for a name held by another since `since_ms`; warn at the first time."""
-    options = settings.options
-    session_ms = options["session_timeout_ms"]
-    options = settings.options
-    session_ms = options["session_timeout_ms"]
-    if since_ms == now_ms:
-        requests.warn(
-            f"{options['group_instance_id']} of group {options['group_id']} is held by another member; this one "
-            f"joins when it is released, or gives up after session.timeout.ms, {session_ms}"
-        )
-    return now_ms < since_ms + session_ms + _RELEASE_MARGIN_MS

@@ -1,10 +1,8 @@
-"""The part of a member that both group protocols share: gain, give up and lose partitions, leave.
+"""The part of a member that both group protocols share: gain, give up and lose partitions, leave; its heartbeats.
 
 Laws: a partition is paused before the application is asked to give it up, and is not read after the callback has
 returned. The coordinator hears of it only after its offsets are committed. A request of an earlier assignment has no
 effect on a later one. No record of a partition that the coordinator may have given to another member is handed out.
-That is so once the session of the latest answered heartbeat is over, and from a refusal of the member on, by whichever
-connection it has come, until a later heartbeat is answered.
 Source: the consumer threading refactor (CTR); KIP-848, reconciliation of the member; KIP-62 (max.poll.interval.ms).
 """
 
@@ -14,16 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol
 
-from kohort.client.consumer.application_events import (
-    CallbackDone,
-    CallbackKind,
-    CallbackStarted,
-    Identity,
-    OwnedUntil,
-    Start,
-    Subscribed,
-    Word,
-)
+from kohort.client.consumer import application_events as events
+from kohort.client.consumer.application_events import Identity, OwnedUntil, Start
 from kohort.client.consumer.membership.publishing import MembershipMetadata
 from kohort.client.consumer.membership.states import ACTIVE, TRANSITIONS, Callbacks, MemberState, Step
 from kohort.client.core.actions import Endpoint, Lane
@@ -92,11 +82,7 @@ class _Doubt(NamedTuple):
 
 
 class Member(ABC):
-    """A member of a group: this class walks through the states, subclasses speak the protocol.
-
-    Args:
-        member_id: made by the client; the classic protocol gets one from the coordinator.
-    """
+    """A member of a group: this class walks through the states, subclasses speak the protocol."""
 
     #: Whether it speaks the classic protocol.
     is_classic: ClassVar[bool]
@@ -113,6 +99,7 @@ class Member(ABC):
     ) -> None:
         assert settings.options["group_id"] is not None
         self.group_id = settings.options["group_id"]
+        #: Made by the client; the classic protocol gets one from the coordinator.
         self.member_id = member_id
         #: Member epoch (classic: generation); 0 or below: not a member at present.
         self.epoch = -1
@@ -198,7 +185,7 @@ class Member(ABC):
         """Take over that the application subscribes to other topics."""
 
     @abstractmethod
-    def on_word(self, word: Word, now_ms: int) -> None:
+    def on_word(self, word: events.Word, now_ms: int) -> None:
         """Take a request to rebalance from the application, or the assignment that it has computed."""
 
     @property
@@ -208,7 +195,7 @@ class Member(ABC):
 
     @abstractmethod
     def _is_watched(self) -> bool:
-        """Whether a coordinator is given up that stays silent for a session from now on."""
+        """Return whether the member gives up a coordinator that stays silent for a session from now on."""
 
     @property
     @abstractmethod
@@ -241,7 +228,7 @@ class Member(ABC):
 
     # -- the application ------------------------------------------------------------------------------------------
 
-    def subscribe(self, wanted: Subscribed, now_ms: int) -> None:
+    def subscribe(self, wanted: events.Subscribed, now_ms: int) -> None:
         """Join the group with these topics or this pattern, or change the member's subscription."""
         is_new = self.pattern != wanted.pattern or (wanted.pattern is None and self.topics != wanted.topics)
         self.topics, self.pattern = wanted.topics, wanted.pattern
@@ -263,12 +250,12 @@ class Member(ABC):
             self._is_waiting_for_poll = False
             self._requests.wake_all()
 
-    def on_callback_started(self, started: CallbackStarted, now_ms: int) -> None:
+    def on_callback_started(self, started: events.CallbackStarted, now_ms: int) -> None:
         """Read the assigned partitions, paused, so that the callback can ask for their positions."""
         wanted = self.callbacks.on_started(started.number, now_ms)
         if wanted is None:
             return
-        if wanted.kind is CallbackKind.ASSIGNED:
+        if wanted.kind is events.CallbackKind.ASSIGNED:
             starts = {
                 each: Start(fence=start.fence, offset=start.offset, is_paused=True, timestamp=start.timestamp)
                 for each, start in started.starts.items()
@@ -277,18 +264,18 @@ class Member(ABC):
         elif self.state is MemberState.PREPARE_REVOCATION:
             self._move(Step.CALLED)
 
-    def on_callback_done(self, done: CallbackDone, now_ms: int) -> None:
+    def on_callback_done(self, done: events.CallbackDone, now_ms: int) -> None:
         """Carry on after the application has dealt with a callback."""
         self._polled_ms = now_ms
         wanted = self.callbacks.on_done(done.number)
         if wanted is None:
             return
-        if wanted.kind is CallbackKind.REVOKED:
+        if wanted.kind is events.CallbackKind.REVOKED:
             if self.state is MemberState.PREPARE_REVOCATION:
                 # The application has no callback for it, so none has begun.
                 self._move(Step.CALLED)
             self._on_revoked(set(wanted.partitions), now_ms)
-        elif wanted.kind is CallbackKind.ASSIGNED:
+        elif wanted.kind is events.CallbackKind.ASSIGNED:
             self.owned.update(wanted.partitions)
             self._host.start_reading(done.starts, now_ms)
             self._move(Step.ACKNOWLEDGED)
@@ -296,10 +283,10 @@ class Member(ABC):
         else:
             self._on_loss_acknowledged(now_ms)
 
-    def answer_for_nobody(self, now_ms: int) -> None:
+    def answer_open_callbacks(self, now_ms: int) -> None:
         """Count every open callback as answered, without progress, because the application is gone."""
         while (wanted := self.callbacks.open) is not None:
-            self.on_callback_done(CallbackDone(number=wanted.number, consumed={}, starts={}), now_ms)
+            self.on_callback_done(events.CallbackDone(number=wanted.number, consumed={}, starts={}), now_ms)
 
     def leave(self, then: Later, now_ms: int) -> None:
         """Give every partition up and leave the group; call `then` at the end, at once without a membership."""
@@ -380,10 +367,12 @@ class Member(ABC):
 
     def tell_owned_until(self) -> None:
         """Deliver until when the application may hand out records, if that has changed."""
+        # Another member may have them once the session of the latest answered heartbeat is over, and from a refusal on,
+        # by whichever connection it has come, until a later heartbeat is answered.
         # Without partitions, or before the coordinator has given an epoch, there is nothing to limit.
         until_ms = self._heard_ms + self._silence_ms if self.owned and self._has_epoch else None
         opened = self.callbacks.opened
-        is_loss = opened is not None and opened.wanted.kind is CallbackKind.LOST
+        is_loss = opened is not None and opened.wanted.kind is events.CallbackKind.LOST
         if is_loss or (self.owned and self._doubt is not None):
             until_ms = 0
         if until_ms != self._told_until_ms:
@@ -396,9 +385,9 @@ class Member(ABC):
         self._round += 1
         self._move(Step.MUST_REVOKE)
         # The partitions are not dropped: a callback that asks for positions has to find them. Nor are they given back
-        # # when the coordinator assigns them again meanwhile: the application may be in the callback already.
+        # when the coordinator assigns them again meanwhile: the application may be in the callback already.
         self._host.pause_reading(sorted(partitions))
-        self.callbacks.ask(CallbackKind.REVOKED, partitions, self._why, now_ms)
+        self.callbacks.ask(events.CallbackKind.REVOKED, partitions, self._why, now_ms)
 
     def _on_revoked(self, partitions: set[TopicPartition], now_ms: int) -> None:
         self._move(Step.ACKNOWLEDGED)
@@ -453,16 +442,17 @@ class Member(ABC):
         if partitions:
             self._round += 1
             self._move(Step.GAINED)
-            self.callbacks.ask(CallbackKind.ASSIGNED, partitions, self._why, now_ms)
+            self.callbacks.ask(events.CallbackKind.ASSIGNED, partitions, self._why, now_ms)
         elif self.state is not MemberState.STABLE:
             self._move(Step.SETTLED)
 
     def _take_half_gained(self) -> None:
         """Count the partitions of an open callback as owned: the application may hold them already."""
         wanted = self.callbacks.open
-        if wanted is not None and wanted.kind is CallbackKind.ASSIGNED:
+        if wanted is not None and wanted.kind is events.CallbackKind.ASSIGNED:
             self.owned.update(wanted.partitions)
-        self.callbacks.drop()
+        # Its answer will have no effect.
+        self.callbacks.opened = None
 
     # -- losing ---------------------------------------------------------------------------------------------------
 
@@ -479,7 +469,7 @@ class Member(ABC):
         self._drop_everything(Step.LOST)
         self._why = f"after a loss: {why}"
         if self.owned:
-            self.callbacks.ask(CallbackKind.LOST, self.owned, why, now_ms)
+            self.callbacks.ask(events.CallbackKind.LOST, self.owned, why, now_ms)
         else:
             self._on_loss_acknowledged(now_ms)
 
@@ -514,7 +504,7 @@ class Member(ABC):
         self._absence = Absence(self.member_id, self.epoch, str(message or code.name))
         self._drop_everything(Step.REFUSED)
         if self.owned:
-            self.callbacks.ask(CallbackKind.LOST, self.owned, code.name, now_ms)
+            self.callbacks.ask(events.CallbackKind.LOST, self.owned, code.name, now_ms)
             self.owned.clear()
         self._host.on_trouble(error, is_fatal=True)
         self._finish_leave(now_ms)
@@ -599,22 +589,14 @@ class Member(ABC):
         self._requests.wake_all()
 
 
-# The warning for a member without partitions: one line that says why it has none.
-#
-# Laws: said once for as long as it lasts; a member that waits for others to give up their partitions is none.
-# Source: the commonest surprise of groups: members beyond the number of partitions stand by.
-
 #: A rebalance may take so long before the member is warned.
 _PATIENCE_MS: Final = 3_000
 
 
 class Idleness:
-    """Watches whether one member has partitions to read.
+    """The warning for a member without partitions: one line that says why, once for as long as that lasts.
 
-    Args:
-        requests: sends the question to the coordinator, and takes the warning.
-        group_id: its group.
-        is_classic: whether the group is described by DescribeGroups.
+    Source: the commonest surprise of groups: members beyond the number of partitions stand by.
     """
 
     def __init__(self, requests: Requests, *, group_id: str, is_classic: bool) -> None:
@@ -680,9 +662,14 @@ _CLOCK_PARTS: Final = 100
 
 
 class HeartbeatSchedule:
-    """The schedule of one member's heartbeats."""
+    """When a member sends its next heartbeat.
 
-    __slots__ = ("_cuts",)
+    A broker may hold the answer until it has news for the member, for most of the interval. It answers the requests of
+    one connection in order, so a hold is cut as soon as the member sends another request by that connection.
+
+    Laws: the interval counts from when a heartbeat is sent, never from its answer. A hold is no silence of the broker.
+    Source: requirement H1; KIP-848 (the coordinator sets the interval); Apache Kafka's clients, which count so.
+    """
 
     def __init__(self) -> None:
         #: Holds in a row that were cut.
@@ -721,4 +708,5 @@ def longest_interval_ms(interval_ms: int, session_ms: int) -> int:
 
 def silence_ms(session_ms: int) -> int:
     """Return for how long after an answered heartbeat was sent a member surely keeps its partitions."""
+    # The coordinator counts from when it arrived. One of the two clocks may be slower by a hundredth.
     return session_ms - session_ms // _CLOCK_PARTS

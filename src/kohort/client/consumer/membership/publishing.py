@@ -3,8 +3,7 @@
 Both travel with heartbeats, in kohort's own tagged fields: a coordinator that does not know them skips them.
 
 Laws: the application's latest metadata counts. It is sent until a coordinator has taken it, and again in every full
-heartbeat after a failure. A coordinator that takes it always answers with news, even with empty ones. Without news the
-member knows that its coordinator cannot publish. The members' metadata are told when they are complete.
+heartbeat after a failure. The members' metadata are told when they are complete.
 Source: requirement G10; docs/reference/private-protocol.md.
 """
 
@@ -12,13 +11,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kohort.client.consumer.application_events import (
-    MetadataPublished,
-    MetadataWatched,
-    Publication,
-    PublishedSeen,
-    Trouble,
-)
+from kohort.client.consumer import application_events as events
 from kohort.client.core.refusals import refused
 from kohort.client.core.requests import Requests
 from kohort.errors import ErrorCode, KohortError, UnsupportedFeatureError
@@ -38,12 +31,7 @@ class Said(NamedTuple):
 
 
 class MembershipMetadata:
-    """One consumer's published metadata, and that of the other members.
-
-    Args:
-        requests: takes deliveries to the application.
-        group_id: for people who read an error.
-    """
+    """One consumer's published metadata, and that of the other members."""
 
     def __init__(self, requests: Requests, *, group_id: str) -> None:
         self._requests: Final = requests
@@ -71,13 +59,13 @@ class MembershipMetadata:
             return 0
         return self._sent_ms + COALESCED_MS if self._number > self._sent else None
 
-    def take(self, event: Publication) -> None:
+    def take(self, event: events.Publication) -> None:
         """Take metadata to publish, or the wish to watch the others' metadata."""
         match event:
-            case MetadataPublished(metadata=metadata):
+            case events.MetadataPublished(metadata=metadata):
                 self._metadata = metadata
                 self._number += 1
-            case MetadataWatched():
+            case events.MetadataWatched():
                 self._watches = True
         if self._is_classic:
             self._tell_lack()
@@ -106,6 +94,7 @@ class MembershipMetadata:
         if response.metadata_news is not None:
             self._taken = max(self._taken, said.number)
             self._note(response.metadata_news)
+        # A coordinator that takes it always answers with news, even with empty ones.
         elif said.metadata is not None or said.watched_version == 0:
             self._tell_lack()
 
@@ -136,7 +125,7 @@ class MembershipMetadata:
                 self._members[each.member_id] = each.instance_id or each.member_id, bytes(each.metadata)
         self._version = news.version
         if not news.has_more and (news.members or news.is_whole):
-            self._requests.deliver(PublishedSeen(published=dict(self._members.values())))
+            self._requests.deliver(events.PublishedSeen(published=dict(self._members.values())))
 
     def _tell_lack(self) -> None:
         self._metadata, self._watches, self._has_asked = None, False, False
@@ -151,4 +140,4 @@ class MembershipMetadata:
         )
 
     def _tell(self, error: KohortError) -> None:
-        self._requests.deliver(Trouble(error=error, is_fatal=False))
+        self._requests.deliver(events.Trouble(error=error, is_fatal=False))

@@ -112,13 +112,6 @@ TRANSITIONS: Final[dict[tuple[MemberState, Step], MemberState]] = {
 }
 
 
-# The rebalance callback that the application has to answer before a member may go on.
-#
-# Laws: one callback at a time. An answer to an older one has no effect. While the application runs a callback,
-# max.poll.interval.ms does not run.
-# Source: the consumer threading refactor (CTR): awaiting callbacks, and what to do when a revocation times out.
-
-
 @dataclass(slots=True, kw_only=True)
 class _Open:
     wanted: CallbackWanted
@@ -129,17 +122,16 @@ class _Open:
 
 
 class Callbacks:
-    """Asks the application to run a callback, and waits for its answer.
+    """The rebalance callback that the application has to answer before a member may go on: one at a time.
 
-    Args:
-        requests: takes the callback to the application.
-        timeout_ms: how long a revocation may take.
-        policy: `leave`, `retry` (wait for ever) or `retry_then_leave` (wait once more).
+    Source: the consumer threading refactor (CTR): awaiting callbacks, and what to do when a revocation times out.
     """
 
     def __init__(self, requests: Requests, *, timeout_ms: int, policy: str) -> None:
         self._requests = requests
+        #: How long a revocation may take.
         self._timeout_ms: Final = timeout_ms
+        #: `leave`, `retry` (wait for ever) or `retry_then_leave` (wait once more).
         self._policy: Final = policy
         #: The callback that the application has to answer, with its state; `None`: there is none.
         self.opened: _Open | None = None
@@ -178,10 +170,6 @@ class Callbacks:
             return None
         wanted, self.opened = self.opened.wanted, None
         return wanted
-
-    def drop(self) -> None:
-        """Drop the open callback: its answer will have no effect."""
-        self.opened = None
 
     @property
     def late_ms(self) -> int | None:

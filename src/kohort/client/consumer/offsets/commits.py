@@ -2,11 +2,7 @@
 
 Laws: one request is under way at a time. A later commit of a partition is never overtaken by an earlier one. A
 partition that cannot be committed now waits by itself, and holds up no other. An offset belongs to the topic id under
-which its records were read: it is committed by that id, compared with the cluster's metadata before each attempt, and
-dropped when that topic is gone. Waiting asynchronous commits go out together, with the latest offset of each partition,
-and partitions are given up behind them. Automatic commits contain only offsets from which the application has returned,
-and none that is committed already. A retry leaves out partitions that were given up meanwhile, since other members may
-own them.
+which its records were read.
 Source: Kafka's OffsetCommit API; KIP-848, offsets.
 """
 
@@ -163,17 +159,7 @@ class _Sent:
 
 
 class Commits:
-    """The commits of one group.
-
-    Args:
-        requests: sends requests.
-        lookup: finds the coordinator.
-        cluster: the topics, to see which are gone.
-        committer: in whose name to commit.
-        group_id: the group.
-        instance_id: the `group.instance.id` of a static member; `None` for a dynamic one.
-        auto_interval_ms: pause between automatic commits; `None` switches them off.
-    """
+    """The commits of one group."""
 
     def __init__(
         self,
@@ -192,6 +178,7 @@ class Commits:
         self._committer = committer
         self._group_id = group_id
         self._instance_id = instance_id
+        #: Pause between automatic commits; `None` switches them off.
         self._auto_interval_ms = auto_interval_ms
         #: partition -> offset below which the application has returned, if that is not committed yet; and the topic id.
         self._consumed: dict[TopicPartition, tuple[Committable, TopicId | None]] = {}
@@ -225,7 +212,7 @@ class Commits:
             return
         for each, offset in consumed.items():
             topic_id = self._committer.topic_id_of(each)
-            # That offset is committed, or on its way.
+            # An automatic commit contains nothing that is committed already, or on its way.
             if self._is_asked(each, offset, topic_id):
                 self._consumed.pop(each, None)
             else:
@@ -277,6 +264,7 @@ class Commits:
         `then` `None` leaves a failure to the log.
         """
         entries = self._number({each: (offset, self._committer.topic_id_of(each)) for each, offset in offsets.items()})
+        # Waiting asynchronous commits go out together, with the latest offset of each partition.
         last = self._queue[-1] if self._queue else None
         if last is None or not self._can_join(last, entries) or deadline_ms > last.deadline_ms + _JOIN_WITHIN_MS:
             last = _Commit(open={}, waiting=[], deadline_ms=deadline_ms, is_asynchronous=True)
@@ -440,6 +428,7 @@ class Commits:
         for commit, entries in self._sendable():
             has_ended = False
             for each, entry in entries.items():
+                # By its id before each attempt: the name may belong to another topic by now.
                 topic = self._cluster.topics.get(each.topic)
                 if entry.unknown_since_ms is None and (topic is None or topic.topic_id == entry.topic_id):
                     continue
@@ -517,6 +506,7 @@ class Commits:
             self._end_all(commit, entries, self._fenced(ErrorCode.UNKNOWN_MEMBER_ID), now_ms)
             return
         member_id, epoch = identity
+        # A retry leaves out partitions that were given up meanwhile, since other members may own them.
         given_up: list[TopicPartition] = []
         for each, entry in entries.items():
             if entry.epoch not in (None, epoch) and not self._committer.holds(each):

@@ -1,8 +1,7 @@
 """The question which offsets the group has committed.
 
 Laws: each query ends once for each partition. A query by topic id is never answered with an offset of another topic of
-that name. A topic that the coordinator does not know yet holds up no other. A stale epoch is never read as "no offset":
-the query is sent again with the newer epoch (platformatic/kafka #267), after a pause (KAFKA-20765).
+that name. A topic that the coordinator does not know yet holds up no other.
 Source: Kafka's OffsetFetch API; KIP-848, offsets.
 """
 
@@ -19,17 +18,9 @@ from kohort.client.core.requests import Answer, Requests, message_of
 from kohort.client.records import OffsetAndMetadata
 from kohort.errors import ErrorCode, KohortError, KohortTimeoutError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
-from kohort.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-)
+from kohort.wire.messages import offset_fetch
 
-_Row = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
+_Row = offset_fetch.OffsetFetchResponsePartition | offset_fetch.OffsetFetchResponsePartitions
 #: The committed offset of each partition, `None`: it has none; or the error that ended the query.
 Committed = Mapping[TopicPartition, OffsetAndMetadata | None] | KohortError
 FetchThen = Callable[[Committed, int], None]
@@ -74,11 +65,7 @@ class CommittedOffsets:
         Args:
             partitions: with the topic ids by which they are read; zero asks for the topic that has the name now.
             then: called once for all partitions that are asked for by name. For those by id it is called as they are
-                found,
-                since a coordinator may not know a topic yet.
-            deadline_ms: partitions without an answer by then end in an error.
-            now_ms: the driver's time.
-            is_wanted: whether a partition is to be asked for again.
+                found, since a coordinator may not know a topic yet.
         """
         self._queries.append(
             _Query(open=dict(partitions), then=then, deadline_ms=deadline_ms, is_wanted=is_wanted, due_ms=now_ms)
@@ -115,18 +102,21 @@ class CommittedOffsets:
         for each, topic_id in query.open.items():
             topics.setdefault((each.topic, topic_id), []).append(each.partition)
         names = {bytes(topic_id): name for name, topic_id in topics}
-        group = OffsetFetchRequestGroup(
+        group = offset_fetch.OffsetFetchRequestGroup(
             group_id=self._group_id,
             member_id=member_id or None,
             member_epoch=epoch if member_id else -1,
             topics=[
-                OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=each)
+                offset_fetch.OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=each)
                 for (name, topic_id), each in topics.items()
             ],
         )
-        request = OffsetFetchRequest(
+        request = offset_fetch.OffsetFetchRequest(
             group_id=self._group_id,
-            topics=[OffsetFetchRequestTopic(name=name, partition_indexes=each) for (name, _), each in topics.items()],
+            topics=[
+                offset_fetch.OffsetFetchRequestTopic(name=name, partition_indexes=each)
+                for (name, _), each in topics.items()
+            ],
             groups=[group],
             # An offset of a transaction that may yet be aborted must not be read past.
             require_stable=True,
@@ -144,7 +134,7 @@ class CommittedOffsets:
     def _on_query_answer(
         self, query: _Query, answer: Answer, endpoint: Endpoint, names: Mapping[bytes, str], now_ms: int
     ) -> None:
-        response = message_of(answer, OffsetFetchResponse)
+        response = message_of(answer, offset_fetch.OffsetFetchResponse)
         if response is None:
             self._lookup.lost(endpoint, now_ms)
             self._ask_again(query, now_ms)
@@ -157,7 +147,8 @@ class CommittedOffsets:
             self._lookup.lost(endpoint, now_ms)
             self._ask_again(query, now_ms)
         elif code is ErrorCode.STALE_MEMBER_EPOCH or code in NO_MEMBER or code.retriable:
-            # The membership is changing: its heartbeat brings the epoch with which to ask.
+            # The membership is changing: its heartbeat brings the epoch with which to ask. A stale epoch is never read
+            # as "no offset" (platformatic/kafka #267); it is asked again after a pause (KAFKA-20765).
             self._ask_again(query, now_ms)
         else:
             during = f"asking for the committed offsets of group {self._group_id}"
@@ -190,7 +181,7 @@ class CommittedOffsets:
 
 
 def _read_offsets(
-    response: OffsetFetchResponse, names: Mapping[bytes, str]
+    response: offset_fetch.OffsetFetchResponse, names: Mapping[bytes, str]
 ) -> tuple[ErrorCode, dict[TopicPartition, _Row]]:
     """Return the first error except for unknown topics, and the rows; `names` maps topic ids to names."""
     rows: list[tuple[str, _Row]]

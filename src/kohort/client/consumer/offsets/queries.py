@@ -1,8 +1,7 @@
 """The offset for a timestamp: first, next, or of the first record that is not older.
 
 Laws: each query ends once, with all its partitions or with an error. A partition whose leader is unknown or has moved
-is asked for again after a pause, until the query's deadline. Only metadata that were asked for since the query began
-can say that a partition does not exist: older ones may lack a new partition.
+is asked for again after a pause, until the query's deadline.
 Source: Kafka's ListOffsets API.
 """
 
@@ -18,13 +17,8 @@ from kohort.client.core.refusals import refused
 from kohort.client.core.requests import Answer, Requests, message_of
 from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError, UnknownTopicError
 from kohort.ids import TopicPartition
-from kohort.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
+from kohort.wire.messages import list_offsets
+from kohort.wire.messages.list_offsets import ListOffsetsPartition
 
 #: A topic that was just created may be unknown to a broker for a moment.
 UNKNOWN_TOPIC_GRACE_MS: Final = 1_000
@@ -77,18 +71,13 @@ class OffsetQueries:
         now_ms: int,
         on_error: OnError | None = None,
     ) -> None:
-        """Find an offset for each partition, and call `then(result, now_ms)`.
+        """Find an offset for each partition, and call `then(result, now_ms)`, without `on_error` once.
 
         Args:
             timestamps: partition -> timestamp, or one of Kafka's negative codes.
-            then: called once.
-            deadline_ms: partitions without an answer by then end in an error.
-            now_ms: the driver's time.
             on_error: called for each partition that has none, with the time. With it `then` is called for each part of
-                the
-                result as it comes, so that no partition waits for another one's leader. An error that `then` gets is
-                    about
-                the partitions that are still missing.
+                the result as it comes, so that no partition waits for another one's leader. An error that `then` gets
+                is about the partitions that are still missing.
         """
         self._queries.append(
             _Query(
@@ -159,6 +148,7 @@ class OffsetQueries:
         topic = self._cluster.topics.get(partition.topic)
         # A topic that was just created may be unknown to the broker that was asked.
         is_new = now_ms < query.started_ms + UNKNOWN_TOPIC_GRACE_MS
+        # Metadata from before the query may lack a new partition.
         if topic is None or is_new or self._cluster.generation < query.first_generation:
             return False
         is_missing = topic.error is ErrorCode.NONE and partition.partition not in topic.partitions
@@ -183,7 +173,7 @@ class OffsetQueries:
         query.attempts += 1
 
     def _send(self, query: _Query, leader: Endpoint, partitions: list[TopicPartition], now_ms: int) -> None:
-        request = ListOffsetsRequest(
+        request = list_offsets.ListOffsetsRequest(
             replica_id=-1,
             isolation_level=1 if self._is_read_committed else 0,
             topics=_by_topic(
@@ -209,7 +199,7 @@ class OffsetQueries:
         )
 
     def _on_answer(self, query: _Query, answer: Answer, now_ms: int) -> None:
-        response = message_of(answer, ListOffsetsResponse)
+        response = message_of(answer, list_offsets.ListOffsetsResponse)
         if response is None:
             self._cluster.refresh(now_ms)
             self._pause(query, now_ms)
@@ -227,7 +217,7 @@ class OffsetQueries:
             query.then(partial, now_ms)
 
     def _on_partition(
-        self, query: _Query, partition: TopicPartition, found: ListOffsetsPartitionResponse, now_ms: int
+        self, query: _Query, partition: TopicPartition, found: list_offsets.ListOffsetsPartitionResponse, now_ms: int
     ) -> None:
         code = ErrorCode.of(found.error_code)
         if partition not in query.open:
@@ -257,8 +247,8 @@ class OffsetQueries:
         query.then(result, now_ms)
 
 
-def _by_topic(entries: Iterable[tuple[str, ListOffsetsPartition]]) -> list[ListOffsetsTopic]:
+def _by_topic(entries: Iterable[tuple[str, ListOffsetsPartition]]) -> list[list_offsets.ListOffsetsTopic]:
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for name, entry in entries:
         topics.setdefault(name, []).append(entry)
-    return [ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
+    return [list_offsets.ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()]

@@ -18,8 +18,6 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kohort.base.values import value
-
 if TYPE_CHECKING:
     from kohort.assign.interface import Assignable, Assignor
 
@@ -115,43 +113,3 @@ def _checked_bytes(given: object, what: str) -> bytes:
     if len(told) > MOST_METADATA_BYTES:
         raise ValueError(f"{what} gave {len(told)} bytes; at most {MOST_METADATA_BYTES} are possible")
     return told
-
-
-# The messages between a consumer's two sides about assignments that the application computes.
-#
-# Source: KIP-848 as drafted (client-side assignors).
-
-
-@value
-class ComputationWanted:
-    """The coordinator's request to compute an assignment, by the assignor of that name."""
-
-    number: int
-    assignor: str
-    group: Assignable
-
-
-@value
-class AssignmentSaid:
-    """The metadata that came with an assignment, from the member that computed it.
-
-    An `error` other than 0: the computation has failed.
-    """
-
-    error: int
-    version: int
-    metadata: bytes
-
-
-@value
-class ComputationDone:
-    """The end of the computation of that number.
-
-    `error`: why it has failed, a sentence. Empty: `owner` is checked, and `said` are the metadata for each member.
-    """
-
-    number: int
-    assignor: str
-    owner: array[int]
-    said: Mapping[str, bytes]
-    error: str
