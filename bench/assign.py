@@ -73,7 +73,7 @@ def milliseconds(work: Callable[[], object]) -> float:
 @contextmanager
 def kafkas_classes() -> Iterator[Callable[[str], float] | str]:
     """What times a computation of Kafka's, or a sentence why there is nothing."""
-    from support.apache import KafkaUnavailableError, fetch_libs
+    from support.peers.apache import KafkaUnavailableError, fetch_libs
 
     try:
         libs = fetch_libs(timeout_seconds=150)

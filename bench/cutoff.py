@@ -148,7 +148,7 @@ class PythonMember:
         self._thread.join(PATIENCE_S)
 
     def _run(self) -> None:
-        from support import polled_members
+        from support.peers import polled_members
 
         address, group, topic, options = self._given
         member = getattr(polled_members, self._kind)(address, group, topic, **options)
@@ -171,7 +171,7 @@ class JavaReader:
     """Java's, in a process of its own, which says what it reads."""
 
     def __init__(self, address: str, group: str, topic: str, options: Mapping[str, Any]) -> None:
-        from support.java_member import JavaMember
+        from support.peers.java_member import JavaMember
 
         self.seen = Seen()
         # Nothing else goes by the connection on which words are lost: Java's consumer ends where an answer is left out.

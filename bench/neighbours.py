@@ -125,7 +125,7 @@ def three_brokers() -> Iterator[list[tuple[str, str]]]:
         assert process.stdout is not None
         clusters = [("three of kohort", process.stdout.readline().strip())]
         if not apache_left_out():
-            from support.apache_cluster import ApacheCluster
+            from support.peers.apache_cluster import ApacheCluster
 
             clusters.append(("three of Apache Kafka 4.3", stack.enter_context(ApacheCluster(3)).bootstrap_servers))
         yield clusters

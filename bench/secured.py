@@ -25,7 +25,7 @@ LOGINS = 20
 
 def options_of(kafka: Any, protocol: str) -> Options:
     """What both clients understand."""
-    from support.secured import PASSWORD, USER
+    from support.peers.secured import PASSWORD, USER
 
     options: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap(protocol), "security.protocol": protocol}
     if protocol.endswith("SSL"):
@@ -110,7 +110,7 @@ class Pair(NamedTuple):
 def measure(runs: int) -> list[Table]:
     if left_out := apache_left_out():
         return [Table("secured", "TLS beside plain", [], left_out), Table("logins", "Logins", [], left_out)]
-    from support.secured import SecuredKafka
+    from support.peers.secured import SecuredKafka
 
     rows: list[Row] = []
     with SecuredKafka() as kafka:

@@ -84,7 +84,7 @@ class KohortServer:
 
 def apache_left_out() -> list[str]:
     """A sentence why there is no Apache Kafka here; none if there is."""
-    from support.apache import KafkaUnavailableError, fetch_libs
+    from support.peers.apache import KafkaUnavailableError, fetch_libs
 
     if shutil.which("java") is None:
         return ["left out: Apache Kafka (java is not installed)"]
@@ -99,7 +99,7 @@ def apache_server(properties: Mapping[str, object] | None = None) -> object:
     """An Apache Kafka 4.3 in the same shape, or a sentence why there is none."""
     if left_out := apache_left_out():
         return left_out[0]
-    from support.apache_broker import ApacheKafka
+    from support.peers.apache_broker import ApacheKafka
 
     class ApacheServer(ApacheKafka):
         name = APACHE_KAFKA

@@ -16,7 +16,7 @@ from typing import Any
 
 from report import NO_PEER, Row, compare
 from servers import KohortServer, apache_server
-from support.spark_kafka import JARS, SparkKafkaUnavailableError, fetch_jars
+from support.peers.spark_kafka import JARS, SparkKafkaUnavailableError, fetch_jars
 
 #: Spark's own source is the newest whose jars go together here; it reads by the client that it was built with.
 PEER = " with ".join(":".join(JARS[number].split(":")[1:]) for number in (0, 3))

@@ -124,7 +124,7 @@ class JavaMember:
     """Apache Kafka's own consumer in a process of its own, the consumer protocol."""
 
     def __init__(self, address: str, group: str, topic: str) -> None:
-        from support.java_member import JavaMember as Process
+        from support.peers.java_member import JavaMember as Process
 
         self.changes: list[tuple[float, Owned]] = []
         self.began: float | None = None

@@ -12,7 +12,7 @@ from hypothesis import settings
 from support import guard, processes
 from support.distribution import pytest_xdist_make_scheduler
 from support.guard import pytest_unconfigure
-from support.java_options import SHORT_LIVED
+from support.peers.java_options import SHORT_LIVED
 from support.processes import pytest_addoption
 
 __all__ = ["pytest_addoption", "pytest_unconfigure", "pytest_xdist_make_scheduler"]

@@ -25,7 +25,7 @@ import kohort.errors
 from kohort.base.options import as_keyword, as_text
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.errors import ErrorCode
-from support.doc_names import Row, problem_with, public_names, rows_under
+from support.builders.doc_names import Row, problem_with, public_names, rows_under
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "reference" / "migrate.md"

@@ -27,8 +27,8 @@ from kohort.coordinator.consumer.validation import MAX_NAME, MAX_OWNED_PARTITION
 from kohort.coordinator.settings import MIGRATION_POLICIES
 from kohort.errors import ErrorCode
 from kohort.storage.topicconfig import TOPIC_OPTIONS
-from support.benches import load_bench
-from support.site import PAGES, ROOT, RUN_ELSEWHERE, blocks, is_program
+from support.builders.benches import load_bench
+from support.builders.site import PAGES, ROOT, RUN_ELSEWHERE, blocks, is_program
 
 TOOL: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "docs.py"))
 HOW_TO_LINES = 60

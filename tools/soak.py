@@ -91,7 +91,7 @@ SOAKS: Mapping[str, Soak] = {
     "held-clients": Soak(
         "every client in every protocol while the coordinator holds its heartbeats",
         "33",
-        (tests("interop/test_held_clients.py", jobs=0, options=("-s",)), ("-m", "support.java_cost")),
+        (tests("interop/test_held_clients.py", jobs=0, options=("-s",)), ("-m", "support.scenarios.java_cost")),
     ),
     "static-groups": Soak(
         "static groups of every client in every protocol", "5", (tests("interop/test_static_groups.py"),)
@@ -125,7 +125,7 @@ SOAKS: Mapping[str, Soak] = {
     "queries": Soak(
         "rounds of two real Spark queries of a group that are stopped and killed, two minutes each; from SEED on",
         "400",
-        (("-m", "support.handover_soak", SEED, "--rounds", str(200 * DEPTH)),),
+        (("-m", "support.scenarios.handover_soak", SEED, "--rounds", str(200 * DEPTH)),),
     ),
     "pythons": Soak(
         "the tests on each other Python from 3.11 to 3.13 that is installed",

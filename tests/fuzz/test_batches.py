@@ -18,9 +18,9 @@ from kohort.records.header import HEADER_SIZE, parse_header, seal
 from kohort.records.scan import scan_batches
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.disks import MemoryFileSystem
+from support.builders.fuzz import INPUTS, Bounds, Mutator
+from support.builders.storage_logs import empty_log, sequenced
 from support.depth import SEED
-from support.fuzz import INPUTS, Bounds, Mutator
-from support.storage_logs import empty_log, sequenced
 
 NOW_MS = 1_000_000
 #: What a reader lets one batch unfold to; the broker looks into larger ones beside its loop.

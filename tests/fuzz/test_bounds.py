@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from support.fuzz import MOST_BYTES, MOST_CALLS, Bounds, Mutator
+from support.builders.fuzz import MOST_BYTES, MOST_CALLS, Bounds, Mutator
 
 
 def test_an_input_that_takes_too_long_is_found() -> None:

@@ -26,10 +26,10 @@ from kohort.storage.segments.indexes import FACTS_SUFFIX, INDEX_SUFFIX, TIME_SUF
 from kohort.storage.segments.segment import SUFFIX
 from kohort.storage.store import Store
 from kohort.testing.disks import MemoryFileSystem
+from support.builders.fuzz import INPUTS, Bounds, Mutator
+from support.builders.left_directory import ACKNOWLEDGED, NEWEST, WRITTEN, files_in, left, scrub_all, served
+from support.builders.storage_logs import find_latest, find_time
 from support.depth import SEED
-from support.fuzz import INPUTS, Bounds, Mutator
-from support.left_directory import ACKNOWLEDGED, NEWEST, WRITTEN, files_in, left, scrub_all, served
-from support.storage_logs import find_latest, find_time
 
 #: Kind -> how the names of its files end.
 KINDS = {

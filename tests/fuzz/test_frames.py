@@ -17,11 +17,11 @@ import pytest
 
 from kohort.broker.context import BrokerContext
 from kohort.wire.registry import SERVED, ApiKey, request_class
-from support.broker_wire import encode_request
+from support.builders.fuzz import INPUTS, Bounds, Mutator
+from support.builders.fuzz_messages import Generator
 from support.depth import SEED
-from support.fuzz import INPUTS, Bounds, Mutator
-from support.fuzz_messages import Generator
-from support.wired_connection import WiredConnection, wired_broker
+from support.dialogues.broker_wire import encode_request
+from support.dialogues.wired_connection import WiredConnection, wired_broker
 
 #: A broker for so many frames: what they leave in it is no part of what the next one costs.
 PER_BROKER = 2_000

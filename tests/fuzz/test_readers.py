@@ -37,10 +37,10 @@ from kohort.storage.recovery import load_log_start
 from kohort.storage.segments.indexes import FACTS_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, load_facts, load_index, sum_of
 from kohort.storage.topicconfig import LogConfig
 from kohort.testing.disks import MemoryFileSystem
+from support.builders.fuzz import INPUTS, Bounds, Mutator
+from support.builders.left_directory import FOLDER, files_in, left
+from support.builders.storage_logs import TOPIC_ID
 from support.depth import SEED
-from support.fuzz import INPUTS, Bounds, Mutator
-from support.left_directory import FOLDER, files_in, left
-from support.storage_logs import TOPIC_ID
 
 #: The facts and indexes that are read are those of the first segment.
 FIRST = f"{FOLDER}/{0:020d}"

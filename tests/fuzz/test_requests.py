@@ -17,8 +17,8 @@ import kohort
 from kohort.wire.codec import decode
 from kohort.wire.registry import SERVED, ApiKey, ResponseHeader, request_class, response_class, response_header_version
 from kohort.wire.schema import Message
-from support.fuzz_messages import Generator
-from support.raw_client import RawClient, request_frame
+from support.builders.fuzz_messages import Generator
+from support.dialogues.raw_client import RawClient, request_frame
 
 SEEDS = 8
 REQUESTS = 1500

@@ -18,8 +18,8 @@ import pytest
 import kohort
 from kohort import Acl, AclFilter, ClientQuota, ScramCredential, TopicPartition
 from kohort.errors import AuthenticationError, AuthorizationError, BrokerError, ErrorCode, PartlyDoneError
-from support.cli import TIMEOUT_SECONDS, environment, run_kohort
-from support.secured import PASSWORD, USER, SecuredKafka
+from support.peers.cli import TIMEOUT_SECONDS, environment, run_kohort
+from support.peers.secured import PASSWORD, USER, SecuredKafka
 from support.waiting import until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 import kohort
-from support import cluster_day
-from support.apache_cluster import ApacheCluster
-from support.matrix import ApacheBrokers, opened
+from support.peers.apache_cluster import ApacheCluster
+from support.scenarios import cluster_day
+from support.scenarios.matrix import ApacheBrokers, opened
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 

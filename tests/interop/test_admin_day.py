@@ -10,10 +10,10 @@ import pytest
 import kohort
 from kohort.errors import ConfigError
 from kohort.testing import Cluster
-from support import admin_calls
-from support.admin_day import play_day
-from support.cli import run_kohort
-from support.many_groups import play_many_groups
+from support.peers.cli import run_kohort
+from support.scenarios import admin_calls
+from support.scenarios.admin_day import play_day
+from support.scenarios.many_groups import play_many_groups
 
 CONFIG = {"group.consumer.heartbeat.interval.ms": 200}
 

@@ -18,9 +18,9 @@ from kohort import NewTopic
 from kohort.cli.main import main
 from kohort.errors import BrokerError, ConfigError, ErrorCode, UnsupportedFeatureError
 from kohort.testing import Cluster
-from support.awaited_admin import AwaitedAdmin
-from support.cli import Finished
-from support.topics_day import TIMES, play_configs, play_offsets, play_topics
+from support.peers.awaited_admin import AwaitedAdmin
+from support.peers.cli import Finished
+from support.scenarios.topics_day import TIMES, play_configs, play_offsets, play_topics
 
 MANY = 700
 Cli = Callable[..., Finished]

@@ -13,8 +13,8 @@ import confluent_kafka
 import pytest
 
 import kohort
+from support.peers.restarts import wait_until
 from support.ports import quiet_port
-from support.restarts import wait_until
 
 pytestmark = pytest.mark.interop
 

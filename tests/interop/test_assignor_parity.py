@@ -15,8 +15,8 @@ import pytest
 from kohort.assign.assignors import built_in
 from kohort.assign.kernels import count_moves
 from kohort.assign.moves import kept_owners
-from support.assignables import loads_of, partitions_of
-from support.kafka_assignors import COUNTERPARTS, Case, generated_story, kafka_assignors, recorded_cases
+from support.builders.assignables import loads_of, partitions_of
+from support.peers.kafka_assignors import COUNTERPARTS, Case, generated_story, kafka_assignors, recorded_cases
 
 CASES = recorded_cases()
 STICKY = ("uniform", "sticky", "cooperative-sticky")

@@ -29,7 +29,7 @@ from kohort.errors import (
     UnknownOptionError,
     UnknownTopicError,
 )
-from support.cli import Finished, run_kohort, run_python
+from support.peers.cli import Finished, run_kohort, run_python
 
 pytestmark = pytest.mark.interop
 

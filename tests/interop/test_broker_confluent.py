@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
 from kohort.broker.embedded import Broker
-from support.confluent_member import Lines, Member, settle
+from support.peers.confluent_member import Lines, Member, settle
 from support.ports import quiet_port
 from support.waiting import until
 

@@ -14,7 +14,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata
 
 from kohort.broker.embedded import Broker
-from support.kafka_python_client import subscribe
+from support.peers.kafka_python_client import subscribe
 from support.waiting import until
 
 pytestmark = pytest.mark.interop

@@ -21,7 +21,7 @@ import pytest
 
 import kohort
 from kohort.errors import BrokersUnreachableError
-from support.restarts import MortalBroker, Worker, wait_until
+from support.peers.restarts import MortalBroker, Worker, wait_until
 
 pytestmark = pytest.mark.interop
 

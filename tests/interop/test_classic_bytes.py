@@ -24,7 +24,7 @@ from kohort.wire.messages.offset_delete import (
 )
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 
 pytestmark = pytest.mark.interop
 

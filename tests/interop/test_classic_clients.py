@@ -21,9 +21,9 @@ from kafka import KafkaConsumer
 from kohort.broker.embedded import Broker
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient
-from support.confluent_member import Member, settle
-from support.kafka_python_client import subscribe
+from support.dialogues.broker_wire import RawClient
+from support.peers.confluent_member import Member, settle
+from support.peers.kafka_python_client import subscribe
 from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.interop

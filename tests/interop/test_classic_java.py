@@ -6,7 +6,7 @@ import pytest
 
 from kohort import Admin
 from kohort.broker.embedded import Broker
-from support.java_member import JavaMember
+from support.peers.java_member import JavaMember
 from support.waiting import until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import kohort
-from support.cli import TIMEOUT_SECONDS, Finished, environment, run_kohort, started_kohort
+from support.peers.cli import TIMEOUT_SECONDS, Finished, environment, run_kohort, started_kohort
 
 pytestmark = pytest.mark.interop
 

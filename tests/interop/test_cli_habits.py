@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import kohort
-from support.cli import TIMEOUT_SECONDS, Finished, environment, run_kohort, run_python, started_kohort
+from support.peers.cli import TIMEOUT_SECONDS, Finished, environment, run_kohort, run_python, started_kohort
 from support.ports import quiet_port
 
 pytestmark = pytest.mark.interop

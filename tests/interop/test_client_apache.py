@@ -14,13 +14,13 @@ import kohort
 from kohort import Consumer
 from kohort.assign.assignors import built_in
 from kohort.errors import UnsupportedFeatureError
-from support import client_scenarios
-from support.apache_broker import ApacheKafka
-from support.client_scenarios import BROKER_CONFIG, group_options, new_topic, poll_until, send_values
-from support.client_suite import ClientSuite
-from support.lossy_proxy import LossyProxy
-from support.matrix import ApacheBroker, Case, cases, members_go_on, opened
-from support.mixed_scenarios import java_member_shares, neighbours, python_member_shares
+from support.peers.apache_broker import ApacheKafka
+from support.peers.lossy_proxy import LossyProxy
+from support.scenarios import client_scenarios
+from support.scenarios.client_scenarios import BROKER_CONFIG, group_options, new_topic, poll_until, send_values
+from support.scenarios.client_suite import ClientSuite
+from support.scenarios.matrix import ApacheBroker, Case, cases, members_go_on, opened
+from support.scenarios.mixed_scenarios import java_member_shares, neighbours, python_member_shares
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 

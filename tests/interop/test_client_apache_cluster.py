@@ -13,14 +13,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import kohort
 from kohort import TopicPartition
 from kohort.errors import BrokerError, ErrorCode, KohortError, LogTruncationError, PartlyDoneError
-from support import admin_calls, cluster_day
-from support.apache_broker import ApacheKafka
-from support.apache_cluster import ApacheCluster
-from support.client_scenarios import new_topic, poll_until, send_values, wait_until
-from support.kafka_tools import run_kafka_tool
-from support.many_groups import play_many_groups
-from support.matrix import ApacheBrokers, Case, cases, members_go_on, opened
-from support.topics_day import play_configs, play_offsets, play_topics
+from support.peers.apache_broker import ApacheKafka
+from support.peers.apache_cluster import ApacheCluster
+from support.peers.kafka_tools import run_kafka_tool
+from support.scenarios import admin_calls, cluster_day
+from support.scenarios.client_scenarios import new_topic, poll_until, send_values, wait_until
+from support.scenarios.many_groups import play_many_groups
+from support.scenarios.matrix import ApacheBrokers, Case, cases, members_go_on, opened
+from support.scenarios.topics_day import play_configs, play_offsets, play_topics
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.matrix import Case, OurBroker, OurCluster, Place, cases, members_go_on, opened
-from support.mixed_scenarios import java_member_shares, neighbours, python_member_shares
+from support.scenarios.matrix import Case, OurBroker, OurCluster, Place, cases, members_go_on, opened
+from support.scenarios.mixed_scenarios import java_member_shares, neighbours, python_member_shares
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 

@@ -12,8 +12,8 @@ import pytest
 
 from kohort import Admin, Broker, Consumer, Producer, TopicPartition
 from kohort.errors import BrokerError, ErrorCode, UnknownTopicError
+from support.peers.sharing_member import SharingMember, sharing
 from support.ports import quiet_port
-from support.sharing_member import SharingMember, sharing
 from support.waiting import until
 
 CONFIG = {

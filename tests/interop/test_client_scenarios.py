@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kohort import Broker
-from support.client_scenarios import BROKER_CONFIG
-from support.client_suite import ClientSuite
-from support.lossy_proxy import LossyProxy
+from support.peers.lossy_proxy import LossyProxy
 from support.ports import quiet_port
+from support.scenarios.client_scenarios import BROKER_CONFIG
+from support.scenarios.client_suite import ClientSuite
 
 pytestmark = pytest.mark.interop
 

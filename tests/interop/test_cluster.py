@@ -27,7 +27,7 @@ from kohort.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kohort.wire.schema import Message
-from support.raw_client import RawClient, request_frame
+from support.dialogues.raw_client import RawClient, request_frame
 from support.waiting import until
 
 CONFIG = {"group.initial.rebalance.delay.ms": 0}

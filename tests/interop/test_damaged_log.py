@@ -14,8 +14,8 @@ import kohort
 from kohort.broker.embedded import Broker
 from kohort.ids import TopicId
 from kohort.storage.store import Store
-from support.apache import java_command
-from support.storage_logs import TOPIC_ID, batch
+from support.builders.storage_logs import TOPIC_ID, batch
+from support.peers.apache import java_command
 
 DAMAGED_AT = 5
 

@@ -22,8 +22,8 @@ from kohort.cli.demo.flights import FlightsMissingError, find_flights, read_flig
 from kohort.cli.demo.stage import BEFORE_SPARK
 from kohort.cli.folders import MARK_NAME, PAGE_MARK
 from kohort.cli.report.session import why_no_spark
-from support.cli import STOOD_STILL, Finished, run_kohort, run_python, started_kohort
-from support.spark_session import require_spark
+from support.peers.cli import STOOD_STILL, Finished, run_kohort, run_python, started_kohort
+from support.peers.spark_session import require_spark
 from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.interop

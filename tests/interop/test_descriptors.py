@@ -18,7 +18,7 @@ from kohort.errors import ErrorCode
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient, batch_of
+from support.dialogues.broker_wire import RawClient, batch_of
 
 pytestmark = pytest.mark.interop
 DESCRIPTORS = 256

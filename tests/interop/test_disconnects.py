@@ -16,9 +16,9 @@ import pytest
 
 import kohort
 from kohort.wire.registry import ApiKey
-from support.apache import java_command
-from support.lossy_proxy import LossyProxy
-from support.restarts import wait_until
+from support.peers.apache import java_command
+from support.peers.lossy_proxy import LossyProxy
+from support.peers.restarts import wait_until
 
 pytestmark = pytest.mark.interop
 

@@ -18,7 +18,7 @@ from kafka.errors import KafkaError
 
 import kohort
 from kohort.errors import BrokerError, KohortError, KohortTimeoutError
-from support.cli import Running, started_kohort
+from support.peers.cli import Running, started_kohort
 
 pytestmark = [
     pytest.mark.interop,

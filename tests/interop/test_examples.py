@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import kohort
-from support.spark_session import require_spark
+from support.peers.spark_session import require_spark
 from support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,8 +23,8 @@ from confluent_kafka.admin import (
 )
 
 import kohort
-from support.kafka_tools import run_kafka_tool
-from support.restarts import wait_until
+from support.peers.kafka_tools import run_kafka_tool
+from support.peers.restarts import wait_until
 from support.waiting import until
 
 pytestmark = pytest.mark.interop

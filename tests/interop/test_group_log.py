@@ -33,10 +33,10 @@ from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kohort.wire.registry import ApiKey
-from support.apache_broker import ApacheKafka
-from support.broker_wire import RawClient
-from support.kafka_tools import run_kafka_tool
-from support.restarts import wait_until
+from support.dialogues.broker_wire import RawClient
+from support.peers.apache_broker import ApacheKafka
+from support.peers.kafka_tools import run_kafka_tool
+from support.peers.restarts import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import kohort
-from support.group_scenarios import CONFIG, Answers, answers_of, answers_of_kafka, recorded_answers
+from support.scenarios.group_scenarios import CONFIG, Answers, answers_of, answers_of_kafka, recorded_answers
 
 _REJOIN = "a live member is never told GROUP_ID_NOT_FOUND or that nothing is committed, but to join again"
 _ASSIGNOR = "KAFKA-20434: another choice of the assignor raises the epoch; what follows counts one more"

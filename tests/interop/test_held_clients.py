@@ -16,7 +16,7 @@ from kohort import Broker
 from kohort.broker import context
 from kohort.simulation.clients.program_world import HoldsFor
 from support.depth import IS_SOAK
-from support.held_scenarios import CALM, CLIENTS, ROUGH, SHARES, SHORT_SESSIONS, Case, play
+from support.scenarios.held_scenarios import CALM, CLIENTS, ROUGH, SHARES, SHORT_SESSIONS, Case, play
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 

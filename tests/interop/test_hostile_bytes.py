@@ -35,7 +35,7 @@ from kohort.wire.messages.produce import (
     TopicProduceData,
 )
 from kohort.wire.registry import SERVED, ApiKey
-from support.raw_client import RawClient, frame, request_frame
+from support.dialogues.raw_client import RawClient, frame, request_frame
 from support.waiting import until
 
 pytestmark = pytest.mark.interop

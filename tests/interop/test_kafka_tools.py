@@ -17,8 +17,8 @@ import confluent_kafka
 import pytest
 
 import kohort
-from support.kafka_tools import run_kafka_tool
-from support.restarts import wait_until
+from support.peers.kafka_tools import run_kafka_tool
+from support.peers.restarts import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 

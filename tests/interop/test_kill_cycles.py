@@ -13,7 +13,7 @@ import pytest
 
 from kohort.testing import check_history
 from support.depth import at_depth
-from support.kill_cycles import kill_again_and_again
+from support.scenarios.kill_cycles import kill_again_and_again
 
 pytestmark = pytest.mark.interop
 

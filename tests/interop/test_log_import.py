@@ -19,8 +19,8 @@ from kohort.cli.main import main
 from kohort.ids import TopicPartition
 from kohort.storage.files.fs import DiskFileSystem
 from kohort.storage.tools.kafka_import import last_states
-from support.apache_broker import ApacheKafka
-from support.restarts import wait_until
+from support.peers.apache_broker import ApacheKafka
+from support.peers.restarts import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 

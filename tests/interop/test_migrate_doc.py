@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 import kohort
-from support.site import run_block
+from support.builders.site import run_block
 from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.interop

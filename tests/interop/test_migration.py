@@ -21,10 +21,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import kohort
 from kohort import Broker, TopicPartition
-from support.apache import java_command
-from support.group_members import ConfluentMember, KohortMember, Ledger
-from support.python_members import AiokafkaMember, KafkaPythonMember
-from support.restarts import MortalBroker, Worker
+from support.peers.apache import java_command
+from support.peers.group_members import ConfluentMember, KohortMember, Ledger
+from support.peers.python_members import AiokafkaMember, KafkaPythonMember
+from support.peers.restarts import MortalBroker, Worker
 from support.waiting import until
 
 pytestmark = pytest.mark.interop

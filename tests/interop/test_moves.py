@@ -9,8 +9,8 @@ import pytest
 import kohort
 from kohort.client.admin.results.moves import SubmittedMove
 from kohort.testing import Cluster
-from support.confluent_member import Member, settle
-from support.our_member import OurMember
+from support.peers.confluent_member import Member, settle
+from support.peers.our_member import OurMember
 from support.waiting import until
 
 pytestmark = pytest.mark.interop

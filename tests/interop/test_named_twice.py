@@ -10,8 +10,8 @@ import kohort
 from kohort.errors import ErrorCode
 from kohort.wire.registry import ApiKey
 from kohort.wire.schema import Message, fields_of
-from support.apache_broker import ApacheKafka
-from support.broker_wire import RawClient, batch_of, make
+from support.dialogues.broker_wire import RawClient, batch_of, make
+from support.peers.apache_broker import ApacheKafka
 from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]

@@ -11,8 +11,8 @@ import pytest
 from kohort.base.options import Option, OptionSet
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
-from support import own_configs
-from support.kafka_tools import run_kafka_tool
+from support.builders import own_configs
+from support.peers.kafka_tools import run_kafka_tool
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 import kohort
-from support.assignor_package import AssignorPackage, is_gone, wait_until_gone
-from support.confluent_member import Member, settle
-from support.our_member import OurMember
-from support.restarts import MortalBroker
+from support.builders.assignor_package import AssignorPackage, is_gone, wait_until_gone
+from support.peers.confluent_member import Member, settle
+from support.peers.our_member import OurMember
+from support.peers.restarts import MortalBroker
 from support.waiting import until
 
 pytestmark = pytest.mark.interop

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 import kohort
-from support.confluent_member import Member, settle
+from support.peers.confluent_member import Member, settle
 from support.waiting import until
 
 pytestmark = pytest.mark.interop

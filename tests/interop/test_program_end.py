@@ -21,7 +21,7 @@ import pytest
 import kohort
 from kohort import TopicPartition
 from kohort.testing.cluster import Cluster
-from support.cli import Finished, environment, run_python, started_python
+from support.peers.cli import Finished, environment, run_python, started_python
 from support.waiting import until
 
 pytestmark = pytest.mark.interop

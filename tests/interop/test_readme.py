@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from support.cli import SOURCE, Running, started
-from support.spark_session import require_spark
+from support.peers.cli import SOURCE, Running, started
+from support.peers.spark_session import require_spark
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 

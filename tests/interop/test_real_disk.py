@@ -19,7 +19,7 @@ import kohort
 from kohort.cli.main import main
 from kohort.errors import KohortError
 from kohort.storage.files.fs import DiskFileSystem
-from support.cli import Running, started_kohort
+from support.peers.cli import Running, started_kohort
 
 pytestmark = pytest.mark.interop
 

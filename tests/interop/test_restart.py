@@ -22,8 +22,8 @@ import pytest
 import kohort
 from kohort.ids import TopicPartition
 from kohort.records.batch import build_batch
-from support.cli import started_python
-from support.restarts import MortalBroker, Worker, wait_until
+from support.peers.cli import started_python
+from support.peers.restarts import MortalBroker, Worker, wait_until
 
 pytestmark = pytest.mark.interop
 

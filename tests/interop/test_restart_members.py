@@ -21,9 +21,9 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.ids import OFFSETS_TOPIC
 from kohort.storage.store import Store
-from support.java_member import JavaMember
-from support.polled_members import AioMember, ConfluentMember, KafkaPythonMember, OurMember, PolledMember
-from support.restarts import MortalBroker, wait_until
+from support.peers.java_member import JavaMember
+from support.peers.polled_members import AioMember, ConfluentMember, KafkaPythonMember, OurMember, PolledMember
+from support.peers.restarts import MortalBroker, wait_until
 from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.interop

@@ -25,8 +25,8 @@ from kohort.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient
-from support.restarts import MortalBroker, wait_until
+from support.dialogues.broker_wire import RawClient
+from support.peers.restarts import MortalBroker, wait_until
 
 pytestmark = pytest.mark.interop
 

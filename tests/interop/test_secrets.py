@@ -20,9 +20,9 @@ from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sasl
 from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kohort.wire.registry import ApiKey
 from kohort.wire.schema import Message
-from support.certificates import Certificates, server_context
-from support.cli import run_kohort
-from support.scripted_broker import ScriptedBroker
+from support.dialogues.scripted_broker import ScriptedBroker
+from support.peers.certificates import Certificates, server_context
+from support.peers.cli import run_kohort
 
 pytestmark = pytest.mark.interop
 

@@ -15,11 +15,21 @@ import pytest
 
 import kohort
 from kohort.errors import AuthenticationError, BrokersUnreachableError
-from support.admin_day import play_day
-from support.certificates import Certificates
-from support.cli import run_kohort
-from support.secured import PASSWORD, USER, WAYS, SecuredKafka, login, options_of, quoted, short_token, unsecured_token
-from support.secured_steward import Steward
+from support.peers.certificates import Certificates
+from support.peers.cli import run_kohort
+from support.peers.secured import (
+    PASSWORD,
+    USER,
+    WAYS,
+    SecuredKafka,
+    login,
+    options_of,
+    quoted,
+    short_token,
+    unsecured_token,
+)
+from support.peers.secured_steward import Steward
+from support.scenarios.admin_day import play_day
 from support.waiting import until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]

@@ -13,7 +13,7 @@ import pytest
 
 import kohort
 import kohort.aio
-from support.secured import WAYS, SecuredKafka, options_of
+from support.peers.secured import WAYS, SecuredKafka, options_of
 from support.waiting import until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]

@@ -20,9 +20,9 @@ import kohort
 from kohort.cli.main import VERBS, build_parser
 from kohort.cli.parser import foreign_words
 from kohort.cli.recordformat import TOKENS
-from support.cli import TIMEOUT_SECONDS, environment, run_kohort
-from support.kafka_tools import run_kafka_tool
-from support.site import DOCS, PAGES, Block, blocks, run_block, scripts
+from support.builders.site import DOCS, PAGES, Block, blocks, run_block, scripts
+from support.peers.cli import TIMEOUT_SECONDS, environment, run_kohort
+from support.peers.kafka_tools import run_kafka_tool
 from support.waiting import until
 
 pytestmark = pytest.mark.interop

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from kohort import Admin
 from kohort.broker.embedded import Broker
 from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from support.confluent_member import Member, settle
-from support.raw_client import RawClient
+from support.dialogues.raw_client import RawClient
+from support.peers.confluent_member import Member, settle
 from support.waiting import until
 
 pytestmark = pytest.mark.interop

@@ -8,7 +8,7 @@ import pytest
 
 from kohort import Admin
 from kohort.broker.embedded import Broker
-from support.java_member import JavaMember
+from support.peers.java_member import JavaMember
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 

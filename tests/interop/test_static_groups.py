@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from kohort import Admin, Broker
-from support.confluent_member import Member
 from support.depth import IS_SOAK
-from support.kafka_tools import run_kafka_tool
-from support.static_groups import CONFIG, KINDS, LONG_MS, PARTITIONS, SESSION_MS, TOPIC, StaticGroup
+from support.peers.confluent_member import Member
+from support.peers.kafka_tools import run_kafka_tool
+from support.scenarios.static_groups import CONFIG, KINDS, LONG_MS, PARTITIONS, SESSION_MS, TOPIC, StaticGroup
 from support.waiting import until
 
 pytestmark = pytest.mark.interop

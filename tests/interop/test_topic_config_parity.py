@@ -14,10 +14,10 @@ from kohort.errors import ErrorCode
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.registry import ApiKey
-from support.apache_broker import ApacheKafka
-from support.broker_wire import RawClient, make, produce_request
-from support.cli import run_kohort
-from support.odd_batches import odd_batches, three
+from support.builders.odd_batches import odd_batches, three
+from support.dialogues.broker_wire import RawClient, make, produce_request
+from support.peers.apache_broker import ApacheKafka
+from support.peers.cli import run_kohort
 from support.waiting import until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]

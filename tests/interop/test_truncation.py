@@ -19,9 +19,9 @@ from kohort.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient, fetch_request
+from support.builders.storage_logs import PAGE_CACHE, TOPIC_ID, batch
+from support.dialogues.broker_wire import RawClient, fetch_request
 from support.ports import quiet_port
-from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch
 
 TOPIC = "orders"
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from kohort.wire.codec import decode, encode
 from kohort.wire.schema import Message, schema_of
-from support.foreign_wire import FOREIGN, GAPS, Foreign, fit
-from support.wire_messages import messages_and_versions
-from support.wire_strategies import message_strategy
+from support.builders.wire_messages import messages_and_versions
+from support.builders.wire_strategies import message_strategy
+from support.peers.foreign_wire import FOREIGN, GAPS, Foreign, fit
 
 pytestmark = pytest.mark.interop
 

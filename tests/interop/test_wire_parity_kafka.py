@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from kohort.wire.codec import decode, encode
 from kohort.wire.schema import Message
-from support.kafka_messages import KafkaMessages, kafka_messages
-from support.wire_messages import messages_and_versions
-from support.wire_strategies import message_strategy
+from support.builders.wire_messages import messages_and_versions
+from support.builders.wire_strategies import message_strategy
+from support.peers.kafka_messages import KafkaMessages, kafka_messages
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 

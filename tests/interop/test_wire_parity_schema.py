@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kohort.wire.schema import INT32, STRING, Message, array, field, fields_of, message, schema_of
-from support.apache import kafka_libs
-from support.kafka_schemas import (
+from support.builders.wire_messages import message_classes
+from support.peers.apache import kafka_libs
+from support.peers.kafka_schemas import (
     declared_layout,
     expected_layout,
     read_definitions,
@@ -18,7 +19,6 @@ from support.kafka_schemas import (
     versions_of,
     without_comments,
 )
-from support.wire_messages import message_classes
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 

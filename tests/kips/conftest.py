@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.coordinator_dialogue import GroupDialogue
+from support.dialogues.coordinator_dialogue import GroupDialogue
 
 
 @pytest.fixture

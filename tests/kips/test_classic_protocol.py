@@ -12,8 +12,8 @@ from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import DescribeClassicGroupReply
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import decode_assignment, decode_subscription
-from support.classic_client import REBALANCE_MS, SESSION_MS, ClassicClient, rebalance
-from support.coordinator_dialogue import GroupDialogue
+from support.dialogues.classic_client import REBALANCE_MS, SESSION_MS, ClassicClient, rebalance
+from support.dialogues.coordinator_dialogue import GroupDialogue
 
 
 @pytest.fixture

@@ -24,10 +24,10 @@ from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.heartbeat import HeartbeatRequest
 from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
-from support.classic_dialogue import ClassicDialogue
-from support.client_scenarios import poll_until
-from support.consumer_dialogue import ConsumerDialogue, batch, orders
-from support.protocol_dialogue import MODES, at_rest, build, leave_request, offer, want_back
+from support.dialogues.classic_dialogue import ClassicDialogue
+from support.dialogues.consumer_dialogue import ConsumerDialogue, batch, orders
+from support.dialogues.protocol_dialogue import MODES, at_rest, build, leave_request, offer, want_back
+from support.scenarios.client_scenarios import poll_until
 
 ASSIGNED, REVOKED, LOST = CallbackKind.ASSIGNED, CallbackKind.REVOKED, CallbackKind.LOST
 #: So long a revocation may take here.

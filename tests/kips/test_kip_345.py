@@ -5,7 +5,7 @@ from __future__ import annotations
 from kohort.coordinator import commands
 from kohort.coordinator.records.types import ConsumerGroupEpochSet, MemberTargetSet
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import GroupDialogue
+from support.dialogues.coordinator_dialogue import GroupDialogue
 
 
 def static_group(*names: str, partitions: int = 6) -> GroupDialogue:

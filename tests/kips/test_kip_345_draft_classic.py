@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.errors import ErrorCode
-from support.classic_fleet import Fleet
+from support.dialogues.classic_fleet import Fleet
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from kohort.coordinator.records.types import (
     TargetAssignmentEpochSet,
 )
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import GroupDialogue
+from support.dialogues.coordinator_dialogue import GroupDialogue
 
 
 def test_first_member_gets_everything_in_its_first_answer() -> None:

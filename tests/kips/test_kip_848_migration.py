@@ -9,7 +9,7 @@ import pytest
 
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
-from support.mixed_dialogue import MixedDialogue
+from support.dialogues.mixed_dialogue import MixedDialogue
 
 
 def shares(group: MixedDialogue) -> list[int]:

@@ -10,10 +10,10 @@ from kohort.assign.assignors import built_in
 from kohort.assign.kernels import count_moves
 from kohort.coordinator.records.types import MemberState
 from kohort.errors import ErrorCode
-from support.assignables import group_of, loads_of
-from support.coordinator_dialogue import GroupDialogue
-from support.good_client import Client, check_owners
-from support.moves import statuses, submit
+from support.builders.assignables import group_of, loads_of
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.good_client import Client, check_owners
+from support.dialogues.moves import statuses, submit
 
 
 def _change(random: Random, dialogue: GroupDialogue, clients: list[Client], alive: list[Client]) -> None:

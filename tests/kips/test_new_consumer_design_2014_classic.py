@@ -10,8 +10,8 @@ import pytest
 
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
-from support.classic_client import SESSION_MS, ClassicClient, rebalance
-from support.coordinator_dialogue import GroupDialogue
+from support.dialogues.classic_client import SESSION_MS, ClassicClient, rebalance
+from support.dialogues.coordinator_dialogue import GroupDialogue
 
 
 @pytest.fixture

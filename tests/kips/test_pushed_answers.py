@@ -12,8 +12,8 @@ import pytest
 from kohort.coordinator.commands import ConsumerGroupHeartbeatReply
 from kohort.coordinator.records.types import ConsumerMemberForgotten
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import Answer
-from support.hold_dialogue import HOLD_MS, ClassicHoldDialogue, HoldDialogue
+from support.dialogues.coordinator_dialogue import Answer
+from support.dialogues.hold_dialogue import HOLD_MS, ClassicHoldDialogue, HoldDialogue
 
 SESSION_MS = 45_000
 

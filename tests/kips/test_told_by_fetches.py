@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from kohort.coordinator.commands import ConsumerGroupHeartbeatReply
-from support.hold_dialogue import HoldDialogue
+from support.dialogues.hold_dialogue import HoldDialogue
 
 SESSION_MS = 45_000
 

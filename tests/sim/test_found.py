@@ -9,8 +9,8 @@ from kohort.coordinator.commands import JoinGroup, JoinGroupReply, SyncGroup, Sy
 from kohort.coordinator.decision import TimerKey
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import encode_assignment, encode_subscription
-from support.coordinator_dialogue import GroupDialogue
-from support.mixed_dialogue import MixedDialogue, assignment, subscription
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.mixed_dialogue import MixedDialogue, assignment, subscription
 
 
 def test_topic_that_vanished_while_the_broker_was_down_is_taken_from_its_group() -> None:

@@ -22,7 +22,7 @@ from kohort.coordinator.model import GroupsState
 from kohort.coordinator.shard import Shard
 from kohort.simulation.scenario import GroupPlan, Kind
 from kohort.testing import World
-from support.planted_bugs import HELD, always, law_that_finds, without_timers
+from support.scenarios.planted_bugs import HELD, always, law_that_finds, without_timers
 
 
 def test_worlds_in_which_much_is_held() -> None:

@@ -38,8 +38,8 @@ from kohort.simulation.invariants.assignments import GenerationLaws
 from kohort.simulation.invariants.offsets import OffsetLaws
 from kohort.simulation.runtime import Home, SimulatedLog
 from kohort.simulation.trace import LawBroken
-from support.coordinator_dialogue import GroupDialogue
-from support.mixed_dialogue import MixedDialogue, assignment
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.mixed_dialogue import MixedDialogue, assignment
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "docs.py"

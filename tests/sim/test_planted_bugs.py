@@ -46,7 +46,7 @@ from kohort.simulation.members import classic as classic_members
 from kohort.simulation.runtime import SimulatedDisk, SimulatedRuntime
 from kohort.simulation.scenario import GroupPlan, Scenario, build_settings
 from kohort.testing import SimulatedBroker, World
-from support.planted_bugs import (
+from support.scenarios.planted_bugs import (
     BEHIND,
     CLOCK_SET,
     COMPUTING,

@@ -15,7 +15,7 @@ from kohort.coordinator.consumer import member_metadata
 from kohort.coordinator.consumer.metadata_log import MetadataLog
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.records.types import ConsumerGroupEpochSet, MemberMetadataForgotten
-from support.planted_bugs import PUBLISHED, always, law_that_finds
+from support.scenarios.planted_bugs import PUBLISHED, always, law_that_finds
 
 
 def test_publishing_that_raises_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.simulation.scenario import GroupPlan, Scenario, as_static
-from support.planted_bugs import always, forget_to_write, law_that_finds, without_timers
+from support.scenarios.planted_bugs import always, forget_to_write, law_that_finds, without_timers
 
 #: Named members that come and go, and others that come for the first time.
 FIXED = as_static(

@@ -13,7 +13,7 @@ from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.errors import ErrorCode
 from kohort.simulation.scenario import GroupPlan, Scenario
 from kohort.testing import World
-from support.planted_bugs import NAMED, always, law_that_finds
+from support.scenarios.planted_bugs import NAMED, always, law_that_finds
 
 SEEDS = 20
 #: Groups that move between the protocols while they are static.

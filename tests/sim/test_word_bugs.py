@@ -17,7 +17,7 @@ from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import ConsumerMember
 from kohort.errors import ErrorCode, Refused
 from kohort.testing import World
-from support.planted_bugs import TOLD, always, law_that_finds
+from support.scenarios.planted_bugs import TOLD, always, law_that_finds
 
 
 def test_worlds_in_which_members_hear_beside_their_heartbeats() -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kohort
-from support.spark_kafka import SparkKafkaUnavailableError, fetch_jars
-from support.spark_session import require_spark
+from support.peers.spark_kafka import SparkKafkaUnavailableError, fetch_jars
+from support.peers.spark_session import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

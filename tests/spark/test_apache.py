@@ -15,8 +15,8 @@ from kohort.spark.batch import KohortBatchReader
 from kohort.spark.offsets import RecordsLostError
 from kohort.spark.options import parse_options
 from kohort.spark.reading import SpanToRead
-from support.apache_broker import ApacheKafka
-from support.spark_query import Query
+from support.dialogues.spark_query import Query
+from support.peers.apache_broker import ApacheKafka
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import kohort
-from support.apache_broker import ApacheKafka
-from support.spark_cluster import StandaloneCluster
-from support.spark_session import require_spark
+from support.peers.apache_broker import ApacheKafka
+from support.peers.spark_cluster import StandaloneCluster
+from support.peers.spark_session import require_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.late_readers import run_in_time
-from support.spark_session import require_spark
+from support.peers.late_readers import run_in_time
+from support.peers.spark_session import require_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_900)]
 

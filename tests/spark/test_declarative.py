@@ -10,8 +10,8 @@ import pyarrow.parquet
 import pytest
 
 import kohort
-from support.late_readers import run_in_time
-from support.spark_session import require_spark
+from support.peers.late_readers import run_in_time
+from support.peers.spark_session import require_spark
 from support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_900)]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from support.apache_broker import ApacheKafka
-from support.handover_driver import Driver
-from support.handover_round import EVENTS, Plan, Round, build_plan
-from support.handover_soak import SESSIONS, patient_broker, two_drivers
-from support.restarts import MortalBroker
-from support.spark_session import require_spark
+from support.peers.apache_broker import ApacheKafka
+from support.peers.handover_driver import Driver
+from support.peers.restarts import MortalBroker
+from support.peers.spark_session import require_spark
+from support.scenarios.handover_round import EVENTS, Plan, Round, build_plan
+from support.scenarios.handover_soak import SESSIONS, patient_broker, two_drivers
 
 # Virtual machines start and end meanwhile, on a machine that may be busy.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

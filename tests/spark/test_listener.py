@@ -10,7 +10,7 @@ import pytest
 import kohort
 from kohort import TopicPartition
 from kohort.spark import BatchReport, QueryListener, follow, read_stream, read_topic, write_topic
-from support.spark_kafka import SparkKafkaUnavailableError, fetch_jars
+from support.peers.spark_kafka import SparkKafkaUnavailableError, fetch_jars
 from support.waiting import until
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from kohort import pipelines
 from kohort.client.admin.results.groups import HistoryEvent
 from kohort.pipelines.fact import COLUMNS
 from kohort.pipelines.following import Follower
-from support.journal_rows import Followed, GroupRows
+from support.dialogues.journal_rows import Followed, GroupRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,7 +23,7 @@ from kohort.cli.report.follow import put_together, read_table, start_query
 from kohort.cli.report.gather import gather_groups
 from kohort.cli.report.page import write_page
 from kohort.ids import JOURNAL_TOPIC
-from support.journal_rows import Followed
+from support.dialogues.journal_rows import Followed
 from support.waiting import until
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from kohort.errors import KohortError
 from kohort.spark.batch import KohortBatchReader
 from kohort.spark.options import for_batch, for_stream, parse_options
 from support.depth import IS_SOAK
-from support.spark_kafka import SparkKafkaUnavailableError, fetch_jars
+from support.peers.spark_kafka import SparkKafkaUnavailableError, fetch_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

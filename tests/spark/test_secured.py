@@ -12,7 +12,7 @@ import pytest
 
 import kohort
 import kohort.spark
-from support.secured import PASSWORD, SHORT_S, USER, SecuredKafka, quoted
+from support.peers.secured import PASSWORD, SHORT_S, USER, SecuredKafka, quoted
 from support.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def test_query_outlives_its_tokens(spark: SparkSession, kafka: SecuredKafka, tmp
     options = {
         **settings(kafka, "librdkafka's"),
         "kafka.sasl.mechanism": "OAUTHBEARER",
-        "kafka.sasl.oauth.token.provider": "support.secured:short_token",
+        "kafka.sasl.oauth.token.provider": "support.peers.secured:short_token",
     }
     for name in LOGINS["librdkafka's"]:
         del options[name]

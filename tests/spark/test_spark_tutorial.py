@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.site import blocks, run_block
-from support.spark_session import require_spark
+from support.builders.site import blocks, run_block
+from support.peers.spark_session import require_spark
 
 pytestmark = pytest.mark.spark
 

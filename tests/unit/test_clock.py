@@ -13,7 +13,7 @@ from kohort.broker.embedded import Broker
 from kohort.records.batch import build_batch
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient, produce_request
+from support.dialogues.broker_wire import RawClient, produce_request
 
 HOUR_MS = 3_600_000
 SECOND_MS = 1_000

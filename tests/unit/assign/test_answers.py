@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kohort.assign.assignors import BUILT_IN, built_in
 from kohort.assign.moves import find_fault
-from support.assignables import group_of, partitions_of
+from support.builders.assignables import group_of, partitions_of
 
 GROUP = group_of({"t": 2, "u": 1}, {"a": ["t", "u"], "b": ["t"]})
 

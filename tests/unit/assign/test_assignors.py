@@ -12,7 +12,7 @@ from kohort.assign.assignors import BUILT_IN, built_in
 from kohort.assign.interface import UNLIMITED, Assignable, Assignor
 from kohort.assign.kernels import count_moves
 from kohort.assign.moves import kept_owners, spread_of
-from support.assignables import group_of, loads_of, owned
+from support.builders.assignables import group_of, loads_of, owned
 
 
 def assignor(name: str) -> Assignor:

@@ -17,7 +17,7 @@ from kohort.assign.moves import kept_owners, spread_of
 from kohort.assign.ownership import PartitionSpace
 from kohort.assign.uniform import assign_heterogeneous
 from kohort.ids import TopicId
-from support.assignables import group_of, loads_of, partitions_of
+from support.builders.assignables import group_of, loads_of, partitions_of
 from support.work import steps_of, use_plain_kernels
 
 

@@ -26,7 +26,7 @@ from kohort.assign.ownership import changed_members, gather_owners, spread_owner
 from kohort.assign.assignors import BUILT_IN, built_in
 from kohort.records.kernel_form import is_compiled_form
 from kohort.assign.choice import balance_kernels, chain_kernels, kernels
-from support.assignables import random_group
+from support.builders.assignables import random_group
 print(*(is_compiled_form(module) for module in (kernels, balance_kernels, chain_kernels)))
 found = 0
 for seed in range(60):

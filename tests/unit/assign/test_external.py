@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kohort.assign.assignors import External
 from kohort.assign.interface import Assignable
 from kohort.assign.moves import kept_owners, spread_of
-from support.assignables import group_of, loads_of, owned, partitions_of
+from support.builders.assignables import group_of, loads_of, owned, partitions_of
 
 
 @st.composite

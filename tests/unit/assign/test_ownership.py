@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kohort.assign.ownership import PartitionSpace, changed_members, gather_owners, spread_owners
 from kohort.ids import TopicId
-from support.assignables import loads_of
+from support.builders.assignables import loads_of
 
 A, B, C = (TopicId(name * 16) for name in (b"a", b"b", b"c"))
 

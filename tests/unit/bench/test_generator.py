@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.benches import load_bench
+from support.builders.benches import load_bench
 
 pytestmark = pytest.mark.process
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.benches import load_bench
+from support.builders.benches import load_bench
 
 published = load_bench("published")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.benches import load_bench
+from support.builders.benches import load_bench
 
 report = load_bench("report")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.benches import load_bench
+from support.builders.benches import load_bench
 
 run = load_bench("run")
 report = load_bench("report")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kohort import TopicPartition
-from support.benches import load_bench
+from support.builders.benches import load_bench
 
 group = load_bench("sparkgroup")
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.benches import load_bench
+from support.builders.benches import load_bench
 
 steady = load_bench("sparksteady")
 

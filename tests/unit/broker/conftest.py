@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kohort.broker.embedded import Broker
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 
 
 @pytest.fixture

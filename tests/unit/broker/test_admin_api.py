@@ -21,7 +21,7 @@ from kohort.wire.messages.describe_quorum import DescribeQuorumRequest, Partitio
 from kohort.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kohort.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kohort.wire.registry import VERSIONS, ApiKey
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 

@@ -15,8 +15,8 @@ from kohort.broker.processes.assignorloading import installed_names, load_assign
 from kohort.broker.processes.assignorprocess import AssignorProcess
 from kohort.coordinator.decision import ComputeTarget
 from kohort.errors import ConfigError
-from support.assignables import group_of
-from support.assignor_package import AssignorPackage, wait_until_gone
+from support.builders.assignables import group_of
+from support.builders.assignor_package import AssignorPackage, wait_until_gone
 
 pytestmark = pytest.mark.process
 

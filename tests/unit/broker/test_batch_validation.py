@@ -17,7 +17,7 @@ from kohort.records.batch import build_batch, iterate_records
 from kohort.records.header import seal, split_batches
 from kohort.wire.messages.produce import PartitionProduceResponse
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient, fetch_request, produce_request
+from support.dialogues.broker_wire import RawClient, fetch_request, produce_request
 
 
 def produce(client: RawClient, batch: bytes, *, acks: int = -1) -> PartitionProduceResponse:

@@ -17,7 +17,7 @@ from kohort.storage.data_directory import RECOVERY_POINT_NAME, load_offsets
 from kohort.storage.log_state import capture, is_outdated, write
 from kohort.storage.store import Store
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import TOPIC_ID, batch
+from support.builders.storage_logs import TOPIC_ID, batch
 
 MANY = 1_000_000
 CONFIGS = {"segment.bytes": "1000", "flush.messages": "9223372036854775807"}

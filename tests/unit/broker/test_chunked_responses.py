@@ -26,8 +26,8 @@ from kohort.wire.messages.incremental_alter_configs import AlterConfigsResource,
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kohort.wire.registry import SERVED, ApiKey
-from support.broker_wire import encode_request
-from support.wired_connection import WiredConnection, wired_broker
+from support.dialogues.broker_wire import encode_request
+from support.dialogues.wired_connection import WiredConnection, wired_broker
 
 TOPIC, GROUP = 2, 32
 #: What an answer of parts is asked for: so many names, not all of one kind.

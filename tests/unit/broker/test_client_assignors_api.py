@@ -25,7 +25,7 @@ from kohort.wire.messages.consumer_group_install_assignment import (
 from kohort.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
 from kohort.wire.private import PrivateApiKey
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 from support.waiting import until
 
 PREPARE, INSTALL = PrivateApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, PrivateApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT

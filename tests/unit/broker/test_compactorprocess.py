@@ -17,8 +17,8 @@ from kohort.errors import StorageError
 from kohort.records.batch import build_batch
 from kohort.storage.compaction import CompactionPlan, CompactionStopped, compact, plan_compaction
 from kohort.storage.files.fs import DiskFileSystem, DiskHealth
-from support.assignor_package import wait_until_gone
-from support.storage_logs import empty_log
+from support.builders.assignor_package import wait_until_gone
+from support.builders.storage_logs import empty_log
 
 pytestmark = pytest.mark.process
 

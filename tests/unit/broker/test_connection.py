@@ -22,7 +22,7 @@ from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRes
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.registry import VERSIONS, ApiKey
-from support.broker_wire import (
+from support.dialogues.broker_wire import (
     PATIENCE_SECONDS,
     RawClient,
     batch_of,
@@ -30,7 +30,7 @@ from support.broker_wire import (
     fetch_request,
     produce_request,
 )
-from support.wired_connection import WiredConnection, wired_broker
+from support.dialogues.wired_connection import WiredConnection, wired_broker
 
 REQUEST_LIMIT = 64 * 1024
 _SIZE = Struct(">i")

@@ -12,7 +12,7 @@ from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRe
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 
 #: The wire has no longer strings.
 LONGEST = 32_767

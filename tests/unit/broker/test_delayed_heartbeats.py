@@ -24,8 +24,8 @@ from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
 from kohort.wire.messages.sync_group import SyncGroupRequest
 from kohort.wire.registry import ApiKey
-from support.broker_wire import encode_request
-from support.wired_connection import WiredConnection, wired_broker
+from support.dialogues.broker_wire import encode_request
+from support.dialogues.wired_connection import WiredConnection, wired_broker
 
 BEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
 #: Correlation id of the heartbeat that is held.

@@ -17,7 +17,7 @@ from kohort.wire.messages.delete_records import DeleteRecordsPartition, DeleteRe
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
 from kohort.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.registry import VERSIONS, ApiKey
-from support.broker_wire import RawClient, fetch_request
+from support.dialogues.broker_wire import RawClient, fetch_request
 from support.waiting import until
 
 

@@ -18,7 +18,7 @@ from kohort.broker.durability import DiskFull, Durability, is_durable
 from kohort.storage.files.fs import DiskDirectory, DiskFile, DiskFileSystem, NoRoomError, SyncFailedError
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
-from support.storage_logs import batch, empty_log
+from support.builders.storage_logs import batch, empty_log
 
 PATIENCE_SECONDS = 10.0
 

@@ -21,7 +21,7 @@ from kohort.records.batch import iterate_records
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient, batch_of, fetch_request, produce_request
+from support.dialogues.broker_wire import RawClient, batch_of, fetch_request, produce_request
 from support.ports import quiet_port
 
 pytestmark = pytest.mark.process

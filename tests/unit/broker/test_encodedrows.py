@@ -17,7 +17,7 @@ from kohort.wire.messages.describe_log_dirs import (
 )
 from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.registry import VERSIONS, ApiKey
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 
 
 def versions(key: ApiKey) -> range:

@@ -15,7 +15,7 @@ from kohort.testing import Fault, FaultyFileSystem, Operation
 from kohort.testing.disks import FaultyFile, MemoryFileSystem
 from kohort.wire.messages.produce import PartitionProduceResponse
 from support.depth import IS_SOAK
-from support.faulty_day import Day
+from support.scenarios.faulty_day import Day
 
 pytestmark = pytest.mark.large
 

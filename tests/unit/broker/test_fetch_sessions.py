@@ -25,8 +25,8 @@ from kohort.wire.messages.fetch import (
     PartitionData,
 )
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient, batch_of
-from support.wired_connection import WiredConnection, wired_broker
+from support.dialogues.broker_wire import RawClient, batch_of
+from support.dialogues.wired_connection import WiredConnection, wired_broker
 
 BY_NAME, BY_ID = 11, 17
 

@@ -28,8 +28,8 @@ from kohort.wire.messages.delete_records import DeleteRecordsPartition, DeleteRe
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient, batch_of, encode_request
-from support.coldness import make_cold
+from support.builders.coldness import make_cold
+from support.dialogues.broker_wire import RawClient, batch_of, encode_request
 from support.waiting import PATIENCE_SECONDS
 
 VERSION = 11

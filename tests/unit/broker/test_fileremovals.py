@@ -10,7 +10,7 @@ import pytest
 from kohort.broker.schedules import FileRemovals
 from kohort.ids import TopicId
 from kohort.storage.store import Store
-from support.storage_logs import batch
+from support.builders.storage_logs import batch
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])

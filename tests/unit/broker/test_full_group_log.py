@@ -18,7 +18,7 @@ from kohort.ids import OFFSETS_TOPIC, TopicPartition
 from kohort.simulation.clients.network import PROGRAM
 from kohort.testing import Fault, FaultyFileSystem
 from kohort.testing.disks import MemoryFileSystem
-from support.virtual_broker import beside_a_broker
+from support.dialogues.virtual_broker import beside_a_broker
 
 pytestmark = pytest.mark.large
 

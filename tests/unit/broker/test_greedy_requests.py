@@ -36,7 +36,7 @@ from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, T
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kohort.wire.primitives import encode_uvarint
 from kohort.wire.registry import ApiKey, RequestHeader
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 
 NAMES = [str(number) for number in range(MOST_NAMED + 1)]
 NUMBERS = list(range(MOST_PARTITIONS + 1))

@@ -11,7 +11,7 @@ from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from kohort.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.messages.list_config_resources import ListConfigResourcesRequest
 from kohort.wire.registry import VERSIONS, ApiKey
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 #: The longest text that the protocol carries.

@@ -19,7 +19,7 @@ from kohort.wire.messages.heartbeat import HeartbeatRequest
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.messages.list_groups import ListGroupsRequest
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 
 Protocol = Literal["classic", "consumer"]
 REFUSED = ErrorCode.POLICY_VIOLATION

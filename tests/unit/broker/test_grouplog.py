@@ -15,7 +15,7 @@ from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.batch import build_batch
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import empty_log
+from support.builders.storage_logs import empty_log
 
 COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
 

@@ -26,10 +26,10 @@ from kohort.testing.disks import MemoryFileSystem
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient, batch_of, encode_request, fetch_request, produce_request
-from support.running_coordinator import RunningCoordinator
-from support.storage_logs import empty_log
-from support.wired_connection import WiredConnection, wired_broker
+from support.builders.storage_logs import empty_log
+from support.dialogues.broker_wire import RawClient, batch_of, encode_request, fetch_request, produce_request
+from support.dialogues.running_coordinator import RunningCoordinator
+from support.dialogues.wired_connection import WiredConnection, wired_broker
 
 BEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
 

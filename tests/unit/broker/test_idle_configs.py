@@ -16,7 +16,7 @@ from kohort.wire.messages.incremental_alter_configs import (
 )
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 
 TOPIC = 2
 

@@ -15,10 +15,10 @@ from kohort.simulation.clients.network import VirtualLoop, run_virtually
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.registry import ApiKey
-from support.broker_wire import batch_of, encode_request, produce_request
-from support.virtual_broker import beside_a_broker
-from support.virtual_callers import Caller, call
-from support.wired_connection import Wire, WiredConnection, wired_broker
+from support.dialogues.broker_wire import batch_of, encode_request, produce_request
+from support.dialogues.virtual_broker import beside_a_broker
+from support.dialogues.virtual_callers import Caller, call
+from support.dialogues.wired_connection import Wire, WiredConnection, wired_broker
 
 API_VERSIONS = encode_request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
 #: One look may be a little later than it is due.

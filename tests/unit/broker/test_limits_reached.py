@@ -14,7 +14,7 @@ from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsReque
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 from support.waiting import until
 
 

@@ -21,9 +21,9 @@ from kohort.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient, produce_request
-from support.coldness import make_cold
-from support.storage_logs import batch, empty_log
+from support.builders.coldness import make_cold
+from support.builders.storage_logs import batch, empty_log
+from support.dialogues.broker_wire import RawClient, produce_request
 
 
 def look_up(log: PartitionLog, timestamp: int) -> tuple[int, int]:

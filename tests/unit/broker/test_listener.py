@@ -14,9 +14,9 @@ import uvloop
 from kohort.broker.listener import ACCEPTED_AT_ONCE, Listener
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.registry import ApiKey
-from support.broker_wire import encode_request
+from support.dialogues.broker_wire import encode_request
+from support.dialogues.wired_connection import wired_broker
 from support.waiting import PATIENCE_SECONDS
-from support.wired_connection import wired_broker
 
 LOOPS = {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from support.cli import started_python
+from support.peers.cli import started_python
 
 pytestmark = pytest.mark.process
 

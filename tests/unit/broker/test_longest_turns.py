@@ -29,9 +29,9 @@ from kohort.wire.messages.offset_commit import (
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.registry import ApiKey
 from kohort.wire.schema import Message
-from support.broker_wire import RawClient, batch_of, encode_request, produce_request
-from support.coldness import make_cold
-from support.turning_broker import Turn, TurningBroker
+from support.builders.coldness import make_cold
+from support.dialogues.broker_wire import RawClient, batch_of, encode_request, produce_request
+from support.peers.turning_broker import Turn, TurningBroker
 from support.waiting import until
 
 pytestmark = pytest.mark.process

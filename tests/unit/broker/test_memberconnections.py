@@ -29,8 +29,8 @@ from kohort.wire.messages.offset_commit import (
 )
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient
-from support.restarts import wait_until
+from support.dialogues.broker_wire import RawClient
+from support.peers.restarts import wait_until
 
 
 @dataclass(frozen=True)

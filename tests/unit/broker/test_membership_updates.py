@@ -20,8 +20,8 @@ from kohort.wire.messages.offset_commit import (
 )
 from kohort.wire.registry import ApiKey, response_class
 from kohort.wire.schema import Message
-from support.broker_wire import encode_request
-from support.wired_connection import WiredConnection, wired_broker
+from support.dialogues.broker_wire import encode_request
+from support.dialogues.wired_connection import WiredConnection, wired_broker
 
 BEAT, FETCH, COMMIT = ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.FETCH, ApiKey.OFFSET_COMMIT
 FETCH_VERSION = 17

@@ -19,8 +19,8 @@ from kohort.wire.messages.list_groups import ListGroupsRequest
 from kohort.wire.messages.submit_moves import MoveToSubmit, SubmitMovesRequest
 from kohort.wire.private import PrivateApiKey
 from kohort.wire.registry import ApiKey
-from support.beating_members import BeatingMembers
-from support.broker_wire import RawClient
+from support.dialogues.beating_members import BeatingMembers
+from support.dialogues.broker_wire import RawClient
 from support.ports import quiet_port
 from support.waiting import until
 

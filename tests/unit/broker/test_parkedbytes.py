@@ -14,7 +14,7 @@ from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestPr
 from kohort.wire.messages.list_groups import ListGroupsRequest
 from kohort.wire.messages.sync_group import SyncGroupRequest
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 from support.waiting import until
 
 MEBI = 1 << 20

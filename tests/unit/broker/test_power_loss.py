@@ -16,7 +16,7 @@ from kohort.broker.durability import Durability
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.disks import MemoryFile, MemoryFileSystem
 from support.depth import at_depth
-from support.power_loss import PromiseBroken, Run, check_moment, play
+from support.scenarios.power_loss import PromiseBroken, Run, check_moment, play
 
 pytestmark = pytest.mark.large
 

@@ -16,7 +16,7 @@ from kohort.wire.messages.init_producer_id import InitProducerIdRequest
 from kohort.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.registry import VERSIONS, ApiKey
-from support.broker_wire import RawClient, batch_of, fetch_request, produce_request
+from support.dialogues.broker_wire import RawClient, batch_of, fetch_request, produce_request
 
 
 def values_of(answer: object) -> list[bytes | None]:

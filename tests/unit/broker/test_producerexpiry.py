@@ -16,7 +16,7 @@ from kohort.ids import TopicId
 from kohort.records.batch import build_batch
 from kohort.storage.store import Store
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient, produce_request
+from support.dialogues.broker_wire import RawClient, produce_request
 from support.waiting import until
 
 

@@ -12,7 +12,7 @@ from kohort.broker.fetch import purgatory as purgatory_module
 from kohort.broker.fetch.purgatory import LONGEST_WAIT_MS, DelayedFetch, Purgatory
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import empty_log
+from support.builders.storage_logs import empty_log
 
 FOREVER_MS = 3_600_000
 

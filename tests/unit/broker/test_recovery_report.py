@@ -10,7 +10,7 @@ import kohort
 from kohort.broker.embedded import Broker
 from kohort.ids import TopicId
 from kohort.storage.store import Store
-from support.storage_logs import batch
+from support.builders.storage_logs import batch
 
 
 def found(caplog: pytest.LogCaptureFixture, data_dir: Path) -> list[str]:

@@ -18,7 +18,7 @@ from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsReque
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
 from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 
 BEGUN = "the change is not in force after 1 ms; it has begun, and goes on"
 NOT_BEGUN = "the change is not in force after 1 ms; it had not begun, and is not done"

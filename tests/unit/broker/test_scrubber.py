@@ -19,7 +19,7 @@ from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.scrubbing import scrub, scrub_newest
 from kohort.storage.segments.indexes import load_facts
 from kohort.storage.store import Store
-from support.storage_logs import TOPIC_ID, batch, offsets
+from support.builders.storage_logs import TOPIC_ID, batch, offsets
 
 
 def scrub_once(store: Store, caplog: pytest.LogCaptureFixture) -> None:

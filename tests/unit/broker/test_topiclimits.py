@@ -11,7 +11,7 @@ from kohort.wire.messages.create_partitions import CreatePartitionsRequest, Crea
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 
 
 def test_topics_that_are_asked_for_come_as_fast_as_a_minute_allows() -> None:

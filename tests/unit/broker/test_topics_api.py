@@ -37,7 +37,7 @@ from kohort.wire.messages.offset_for_leader_epoch import (
 )
 from kohort.wire.private import PrivateApiKey
 from kohort.wire.registry import SERVED, VERSIONS, ApiKey
-from support.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 

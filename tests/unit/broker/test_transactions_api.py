@@ -29,9 +29,9 @@ from kohort.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from kohort.wire.registry import VERSIONS, ApiKey
-from support.broker_wire import RawClient
-from support.running_coordinator import RunningCoordinator
-from support.storage_logs import empty_log, open_log
+from support.builders.storage_logs import empty_log, open_log
+from support.dialogues.broker_wire import RawClient
+from support.dialogues.running_coordinator import RunningCoordinator
 
 FIRST, LAST = VERSIONS[ApiKey.TXN_OFFSET_COMMIT]
 

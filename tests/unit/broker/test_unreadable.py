@@ -31,8 +31,8 @@ from kohort.wire.messages.offset_commit import (
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kohort.wire.private import PrivateApiKey
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient
-from support.storage_logs import TOPIC_ID, batch
+from support.builders.storage_logs import TOPIC_ID, batch
+from support.dialogues.broker_wire import RawClient
 
 PARTITIONS = 4
 CONFIG = {"offsets.topic.num.partitions": PARTITIONS, "journal.ring.rows": 0}

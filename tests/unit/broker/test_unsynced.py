@@ -15,7 +15,7 @@ from kohort.storage.files import fs
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient, batch_of
+from support.dialogues.broker_wire import RawClient, batch_of
 from support.waiting import PATIENCE_SECONDS, until
 
 

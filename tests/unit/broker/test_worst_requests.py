@@ -17,11 +17,11 @@ from selectors import DefaultSelector, SelectorKey
 import pytest
 
 from kohort.wire.registry import SERVED, ApiKey
-from support.broker_wire import encode_request
 from support.depth import IS_SOAK
-from support.wired_connection import WiredConnection, wired_broker
+from support.dialogues.broker_wire import encode_request
+from support.dialogues.wired_connection import WiredConnection, wired_broker
+from support.scenarios.worst_requests import PARTITIONS, WIDE, WITHOUT_ROWS, WORST, Worst
 from support.work import CallCount
-from support.worst_requests import PARTITIONS, WIDE, WITHOUT_ROWS, WORST, Worst
 
 pytestmark = pytest.mark.large
 

@@ -9,7 +9,7 @@ import pytest
 
 from kohort.cli.main import VERBS, build_parser, main
 from kohort.cli.verbs.completion import SHELLS, bash_script, describe
-from support.cli import environment
+from support.peers.cli import environment
 
 pytestmark = pytest.mark.process
 

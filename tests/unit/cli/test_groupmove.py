@@ -16,8 +16,8 @@ from kohort.broker.embedded import Broker
 from kohort.cli.main import main
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.registry import ApiKey
-from support.beating_members import BeatingMembers
-from support.broker_wire import RawClient
+from support.dialogues.beating_members import BeatingMembers
+from support.dialogues.broker_wire import RawClient
 
 
 class Ended(NamedTuple):

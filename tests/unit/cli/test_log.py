@@ -13,7 +13,7 @@ from kohort.coordinator.records.types import OffsetCommitted
 from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID
 from kohort.records.batch import build_batch
 from kohort.storage.store import Store
-from support.storage_logs import TOPIC_ID, batch
+from support.builders.storage_logs import TOPIC_ID, batch
 
 NAME = "00000000000000000000.log"
 

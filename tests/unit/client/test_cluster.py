@@ -26,7 +26,7 @@ from kohort.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from support.consumer_dialogue import BROKER, ORDERS, ConsumerDialogue, orders
+from support.dialogues.consumer_dialogue import BROKER, ORDERS, ConsumerDialogue, orders
 
 HOSTS = "10.0.0.1:9092,10.0.0.2:9092"
 

@@ -15,7 +15,7 @@ from kohort.records.batch import build_batch
 from kohort.records.choice import is_compiled, kernels_named
 from kohort.records.columns import RecordColumns, gather_columns
 from kohort.records.scan import scan_batches
-from support.record_columns import decode_columns
+from support.builders.record_columns import decode_columns
 
 NAMES = ("c", "numpy", "python") if is_compiled() else ("numpy", "python")
 EVERY = (*DEFAULT_COLUMNS, "headers")

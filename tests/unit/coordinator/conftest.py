@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.mixed_dialogue import MixedDialogue
+from support.dialogues.mixed_dialogue import MixedDialogue
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 
 from kohort.coordinator.records.types import MemberState
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import GroupDialogue
-from support.moves import submit
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.moves import submit
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from kohort.coordinator.consumer.assignment.batching_window import assignment_key
 from kohort.coordinator.consumer.assignment.volatile import AssignmentWindowOpened
 from kohort.coordinator.records.types import ConsumerGroupEpochSet, MemberState, TargetAssignmentEpochSet
-from support.coordinator_dialogue import GroupDialogue
+from support.dialogues.coordinator_dialogue import GroupDialogue
 
 
 def windowed(topics: dict[str, int] | None = None, **limits: Any) -> GroupDialogue:

@@ -18,9 +18,9 @@ from kohort.coordinator.consumer.client_assignors.state import ClientSide
 from kohort.coordinator.model import ConsumerGroup
 from kohort.coordinator.records.types import ClientAssignorsForgotten
 from kohort.errors import ErrorCode, Refused
-from support.client_assignors import assignor, beat, compute, given, is_asked, join
-from support.coordinator_dialogue import GroupDialogue
-from support.mixed_dialogue import MixedDialogue
+from support.dialogues.client_assignors import assignor, beat, compute, given, is_asked, join
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.mixed_dialogue import MixedDialogue
 
 
 def chosen(group: GroupDialogue) -> str:

@@ -12,8 +12,8 @@ from kohort.coordinator.consumer.client_assignors.assignment_request import FAUL
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.static_membership.mode import start_offline
 from kohort.errors import ErrorCode
-from support.client_assignors import assignor, beat, compute, given, is_asked, join, said
-from support.coordinator_dialogue import GroupDialogue
+from support.dialogues.client_assignors import assignor, beat, compute, given, is_asked, join, said
+from support.dialogues.coordinator_dialogue import GroupDialogue
 
 OTHERS = {"a": {("t", 0), ("t", 1)}, "b": {("t", 2), ("t", 3)}}
 

@@ -6,9 +6,9 @@ from kohort.coordinator import commands
 from kohort.coordinator.commands import ClientAssignment, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.heartbeat import find_settled
 from kohort.coordinator.records.types import ClientAssignmentSet
-from support.client_assignors import assignor, beat, compute, given, is_asked, join, said
-from support.coordinator_dialogue import GroupDialogue
-from support.hold_dialogue import HoldDialogue
+from support.dialogues.client_assignors import assignor, beat, compute, given, is_asked, join, said
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.hold_dialogue import HoldDialogue
 
 
 def pair(*, window_ms: int = 0) -> GroupDialogue:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kohort.coordinator import commands
 from kohort.coordinator.commands import ClientAssignment
 from kohort.errors import ErrorCode
-from support.client_assignors import assignor, beat, compute, given, is_asked, join, said
-from support.coordinator_dialogue import GroupDialogue
-from support.hold_dialogue import HoldDialogue
+from support.dialogues.client_assignors import assignor, beat, compute, given, is_asked, join, said
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.hold_dialogue import HoldDialogue
 
 TAKEN = commands.InstallAssignmentReply()
 

@@ -1,6 +1,6 @@
 """A log that compaction has worked on, at any moment, says the same as the whole one.
 
-The histories are those of `support.chaos`: both kinds of groups, conversions, offsets, deletions, restarts.
+The histories are those of `support.scenarios.chaos`: both kinds of groups, conversions, offsets, deletions, restarts.
 Source: requirement G1; KAFKA-19862 (records whose predecessors compaction took).
 """
 
@@ -12,9 +12,9 @@ from random import Random
 import pytest
 
 from kohort.coordinator.records import codec
-from support.chaos import Chaos
-from support.coordinator_dialogue import GroupDialogue
-from support.moves import submit
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.moves import submit
+from support.scenarios.chaos import Chaos
 
 pytestmark = pytest.mark.large
 

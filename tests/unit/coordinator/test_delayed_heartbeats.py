@@ -10,8 +10,8 @@ from kohort.coordinator import delayed_heartbeats
 from kohort.coordinator.commands import ConsumerGroupHeartbeatReply
 from kohort.coordinator.records.types import CurrentAssignmentSet
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import Answer
-from support.hold_dialogue import HOLD_MS, HoldDialogue
+from support.dialogues.coordinator_dialogue import Answer
+from support.dialogues.hold_dialogue import HOLD_MS, HoldDialogue
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 from kohort.coordinator import commands
 from kohort.coordinator.records.types import MemberConnectionSeen
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import Answer, GroupDialogue
-from support.mixed_dialogue import ClassicClient, MixedDialogue
+from support.dialogues.coordinator_dialogue import Answer, GroupDialogue
+from support.dialogues.mixed_dialogue import ClassicClient, MixedDialogue
 
 GRACE_MS = 2_000
 #: How often members are told to heartbeat, where nobody says anything else.

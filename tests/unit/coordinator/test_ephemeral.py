@@ -17,7 +17,7 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.ids import CauseId, RequestToken
-from support.coordinator_dialogue import topic_id_of
+from support.dialogues.coordinator_dialogue import topic_id_of
 
 PARTITIONS = 120
 STABLE = [f"stable-{number}" for number in range(10)]

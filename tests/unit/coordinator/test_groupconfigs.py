@@ -9,7 +9,7 @@ from kohort.coordinator.configs import GROUP_CONFIGS, configs_in, effective_sett
 from kohort.coordinator.records.types import GroupConfigsForgotten, GroupConfigsSet
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import GroupDialogue
+from support.dialogues.coordinator_dialogue import GroupDialogue
 
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"

@@ -19,7 +19,7 @@ from kohort.coordinator.records.types import (
     TargetAssignmentEpochSet,
 )
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import GroupDialogue, topic_id_of
+from support.dialogues.coordinator_dialogue import GroupDialogue, topic_id_of
 
 T = topic_id_of("t")
 

@@ -13,7 +13,7 @@ from kohort.coordinator.invariants import check_groups
 from kohort.coordinator.model import NO_NAMES, NO_PATTERNS, NOBODY, ConsumerMember
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId
-from support.coordinator_dialogue import GroupDialogue, topic_id_of
+from support.dialogues.coordinator_dialogue import GroupDialogue, topic_id_of
 
 T, U = topic_id_of("t"), topic_id_of("u")
 

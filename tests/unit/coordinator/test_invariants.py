@@ -21,7 +21,7 @@ from kohort.coordinator.invariants import (
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records.types import MemberState
 from kohort.errors import InvariantViolation
-from support.coordinator_dialogue import GroupDialogue, topic_id_of
+from support.dialogues.coordinator_dialogue import GroupDialogue, topic_id_of
 
 T, U = topic_id_of("t"), topic_id_of("u")
 

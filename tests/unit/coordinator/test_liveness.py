@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kohort.coordinator.liveness import longest_interval_ms, pending_interval_ms, settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup
 from kohort.coordinator.settings import GroupSettings
-from support.coordinator_dialogue import GroupDialogue
+from support.dialogues.coordinator_dialogue import GroupDialogue
 
 INT32_MAX = 2**31 - 1
 

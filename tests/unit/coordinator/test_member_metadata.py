@@ -30,8 +30,8 @@ from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records.types import MemberMetadataForgotten, MemberMetadataSet, VolatileRecord
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import CauseId, RequestToken
-from support.coordinator_dialogue import Answer
-from support.hold_dialogue import HoldDialogue
+from support.dialogues.coordinator_dialogue import Answer
+from support.dialogues.hold_dialogue import HoldDialogue
 
 
 def news_in(answer: Answer) -> MetadataNews | None:

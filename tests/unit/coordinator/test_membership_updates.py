@@ -7,7 +7,7 @@ import pytest
 from kohort.coordinator.decision import TimerKey
 from kohort.coordinator.records.types import VolatileRecord
 from kohort.errors import ErrorCode
-from support.hold_dialogue import HoldDialogue
+from support.dialogues.hold_dialogue import HoldDialogue
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from kohort.coordinator.commands import LogExtent
 from kohort.coordinator.consumer.reconciliation.move_throttle import WEIGHED_FOR_MS, moves_key
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import GroupDialogue
-from support.moves import submit
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.moves import submit
 
 ORDER = "group.moves.order"
 

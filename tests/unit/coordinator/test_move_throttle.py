@@ -7,10 +7,10 @@ import pytest
 from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.coordinator.decision import TimerKey
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import GroupDialogue
-from support.hold_dialogue import HoldDialogue
-from support.mixed_dialogue import MixedDialogue
-from support.moves import describe, submit
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.hold_dialogue import HoldDialogue
+from support.dialogues.mixed_dialogue import MixedDialogue
+from support.dialogues.moves import describe, submit
 
 PACE = "group.moves.per.second"
 

@@ -6,8 +6,8 @@ import pytest
 
 from kohort.coordinator.consumer.moves import PHASES
 from kohort.coordinator.records.types import SubmittedMoveForgotten, SubmittedMoveSet
-from support.coordinator_dialogue import GroupDialogue
-from support.moves import describe, statuses, submit
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.moves import describe, statuses, submit
 
 BEGIN_MS = 1_000_000
 

@@ -9,7 +9,7 @@ from kohort.coordinator.commands import JoinGroupReply, SyncGroupReply
 from kohort.coordinator.offsets.delete import EXPIRED_AT_ONCE
 from kohort.coordinator.records.types import ClassicGroupForgotten, ConsumerGroupForgotten, OffsetForgotten
 from kohort.wire.embedded import encode_subscription
-from support.mixed_dialogue import MixedDialogue
+from support.dialogues.mixed_dialogue import MixedDialogue
 
 RETENTION_MS = 10 * 60_000
 #: Half of it.

@@ -8,7 +8,7 @@ from kohort.coordinator.commands import CommittedOffset, FetchOffsetsReply
 from kohort.coordinator.commands import admin as asked
 from kohort.coordinator.records.types import OffsetCommitted, OffsetForgotten
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import GroupDialogue, topic_id_of
+from support.dialogues.coordinator_dialogue import GroupDialogue, topic_id_of
 
 NONE, STALE = ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH
 

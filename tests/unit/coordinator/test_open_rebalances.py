@@ -7,10 +7,10 @@ import pytest
 from kohort.coordinator.journal_events import entries, open_rebalances
 from kohort.coordinator.journal_events.open_rebalances import OpenRebalances
 from kohort.journal.rows import Entry
-from support.coordinator_dialogue import GroupDialogue
-from support.hold_dialogue import HoldDialogue
-from support.moves import answers, statuses, submit
-from support.situations import again, classic
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.hold_dialogue import HoldDialogue
+from support.dialogues.moves import answers, statuses, submit
+from support.scenarios.situations import again, classic
 
 
 def told(group: GroupDialogue, event: str) -> list[Entry]:

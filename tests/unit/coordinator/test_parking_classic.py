@@ -6,8 +6,8 @@ import pytest
 
 from kohort.coordinator import commands, delayed_heartbeats
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import Answer
-from support.hold_dialogue import ClassicHoldDialogue
+from support.dialogues.coordinator_dialogue import Answer
+from support.dialogues.hold_dialogue import ClassicHoldDialogue
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from kohort.coordinator.commands import Command, CommitOffsets, GroupCommand, ad
 from kohort.coordinator.consumer import describe
 from kohort.coordinator.decision import TimerKey
 from kohort.coordinator.records.types import ClassicGroupStored, MemberState, Record
-from support.chaos import MEMBERS, Chaos
-from support.coordinator_dialogue import GroupDialogue
-from support.good_client import Client, check_owners
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.good_client import Client, check_owners
+from support.scenarios.chaos import MEMBERS, Chaos
 
 
 @pytest.mark.large

@@ -9,9 +9,9 @@ import pytest
 from kohort.coordinator.commands import MemberDisconnected
 from kohort.coordinator.journal_events import open_rebalances as kept
 from kohort.coordinator.journal_events.open_rebalances import LastRead, Reads
-from support.coordinator_dialogue import GroupDialogue
-from support.explained import last
-from support.mixed_dialogue import MixedDialogue
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.explained import last
+from support.dialogues.mixed_dialogue import MixedDialogue
 
 
 def two_members(**settings: Any) -> MixedDialogue:

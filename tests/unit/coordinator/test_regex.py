@@ -29,7 +29,7 @@ from kohort.coordinator.records.types import (
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
-from support.coordinator_dialogue import Answer, GroupDialogue
+from support.dialogues.coordinator_dialogue import Answer, GroupDialogue
 
 re2 = pytest.importorskip("re2")
 

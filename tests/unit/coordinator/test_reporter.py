@@ -9,8 +9,8 @@ from kohort.errors import ErrorCode
 from kohort.ids import CauseId, RequestToken
 from kohort.journal.rows import TEXT_LIMIT, Entry, RowKind
 from kohort.journal.words import PARTITIONS_SHOWN
-from support.coordinator_dialogue import GroupDialogue
-from support.mixed_dialogue import MixedDialogue
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.mixed_dialogue import MixedDialogue
 
 
 def events(entries: list[Entry]) -> list[str]:

@@ -20,7 +20,7 @@ from kohort.coordinator.records.types import (
     TargetAssignmentEpochForgotten,
     TargetAssignmentEpochSet,
 )
-from support.coordinator_dialogue import GroupDialogue, topic_id_of
+from support.dialogues.coordinator_dialogue import GroupDialogue, topic_id_of
 
 T = topic_id_of("t")
 

@@ -10,8 +10,8 @@ from kohort.coordinator.commands import admin as asked
 from kohort.coordinator.consumer.assignment.batching_window import STEP_MS
 from kohort.coordinator.consumer.moves import MOST_MOVES
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import GroupDialogue
-from support.moves import answers, describe, submit
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.moves import answers, describe, submit
 from support.work import steps_of
 
 

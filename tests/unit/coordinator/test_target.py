@@ -7,7 +7,7 @@ from kohort.coordinator.consumer.assignment.target import hash_topics
 from kohort.coordinator.records.types import ConsumerMemberForgotten, MemberState, TargetAssignmentEpochSet
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import GroupDialogue, topic_id_of
+from support.dialogues.coordinator_dialogue import GroupDialogue, topic_id_of
 
 
 def test_interval_holds_back_the_target_and_a_timer_computes_it() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import GroupDialogue
-from support.moves import submit
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.moves import submit
 
 
 def assignor_of(group: GroupDialogue) -> str:

@@ -17,7 +17,7 @@ from kohort.coordinator.consumer.assignment.balance import TargetBalance, build_
 from kohort.coordinator.consumer.assignment.volatile import TargetBalanceKept
 from kohort.coordinator.records.types import MemberTargetSet
 from kohort.ids import TopicId
-from support.coordinator_dialogue import GroupDialogue, topic_id_of
+from support.dialogues.coordinator_dialogue import GroupDialogue, topic_id_of
 
 Targets = dict[str, dict[TopicId, tuple[int, ...]]]
 

@@ -10,7 +10,7 @@ from kohort.coordinator.commands import ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.assignment.async_assignor import LONGEST_ERROR, LONGEST_RETRY_MS, REFUSE_AFTER
 from kohort.coordinator.consumer.assignment.batching_window import assignment_key
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import GroupDialogue
+from support.dialogues.coordinator_dialogue import GroupDialogue
 
 
 def group_of(topics: dict[str, int] | None = None, **limits: int) -> GroupDialogue:

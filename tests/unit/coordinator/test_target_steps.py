@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.coordinator.consumer.assignment.batching_window import STEP_MS, assignment_key, count_open
-from support.coordinator_dialogue import GroupDialogue
+from support.dialogues.coordinator_dialogue import GroupDialogue
 
 
 def loads(group: GroupDialogue) -> list[int]:

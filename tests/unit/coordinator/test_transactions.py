@@ -14,7 +14,7 @@ from kohort.coordinator.records.codec import build_log_batch, read_log_batch
 from kohort.coordinator.records.types import OffsetForgotten, TransactionCompleted
 from kohort.errors import ErrorCode
 from kohort.records.header import parse_header
-from support.coordinator_dialogue import Answer, GroupDialogue
+from support.dialogues.coordinator_dialogue import Answer, GroupDialogue
 
 NONE, UNSTABLE = ErrorCode.NONE, ErrorCode.UNSTABLE_OFFSET_COMMIT
 

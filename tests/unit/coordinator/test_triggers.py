@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kohort.coordinator.commands import LeaveGroup, LeavingMember
-from support.coordinator_dialogue import GroupDialogue
-from support.mixed_dialogue import MixedDialogue, subscription
+from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.mixed_dialogue import MixedDialogue, subscription
 
 
 def triggers(group: GroupDialogue) -> list[str]:

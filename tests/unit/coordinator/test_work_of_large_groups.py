@@ -14,7 +14,7 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.ids import CauseId, RequestToken
-from support.coordinator_dialogue import topic_id_of
+from support.dialogues.coordinator_dialogue import topic_id_of
 from support.work import steps_of, use_plain_kernels
 
 FEW, MANY = 100, 1_000

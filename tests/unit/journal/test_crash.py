@@ -11,9 +11,9 @@ from kohort.journal.rows import Entry, RowKind
 from kohort.journal.words import show_clock
 from kohort.pipelines.fact import Kind
 from kohort.pipelines.following import Follower
-from support.explained import event_of
-from support.mixed_dialogue import MixedDialogue
-from support.situations import settled
+from support.dialogues.explained import event_of
+from support.dialogues.mixed_dialogue import MixedDialogue
+from support.scenarios.situations import settled
 
 
 def crash(group: MixedDialogue, untold: Callable[[], object]) -> list[HistoryEvent]:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kohort.journal.explain.explaining import explain
 from kohort.journal.rows import VERSION, Entry, Row, RowKind, decode_row, encode_row
-from support.explained import event_of
-from support.situations import SITUATIONS
+from support.dialogues.explained import event_of
+from support.scenarios.situations import SITUATIONS
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kohort.errors import NotInHistoryError
-from support.explained import explained
-from support.mixed_dialogue import MixedDialogue
-from support.situations import settled
+from support.dialogues.explained import explained
+from support.dialogues.mixed_dialogue import MixedDialogue
+from support.scenarios.situations import settled
 
 
 def static(**settings: object) -> MixedDialogue:

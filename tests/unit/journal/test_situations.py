@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-import support.classic_situations
-import support.static_situations
+import support.scenarios.classic_situations
+import support.scenarios.static_situations
 from kohort.coordinator.journal_events import triggers
 from kohort.errors import NotInHistoryError
 from kohort.journal.explain.explaining import explain
 from kohort.journal.explain.sentences import say_trigger
-from support.explained import event_of, explained, last
-from support.situations import SITUATIONS, settled
+from support.dialogues.explained import event_of, explained, last
+from support.scenarios.situations import SITUATIONS, settled
 
-assert support.classic_situations and support.static_situations, "importing them fills the table"
+assert support.scenarios.classic_situations and support.scenarios.static_situations, "importing them fills the table"
 
 
 @pytest.mark.parametrize("name", SITUATIONS)

@@ -12,7 +12,7 @@ from kohort.client.admin.results.groups import HistoryEvent
 from kohort.pipelines.fact import COLUMNS, Fact, Kind
 from kohort.pipelines.following import Follower
 from kohort.pipelines.journal import batches_of, frame_of
-from support.journal_rows import Followed, GroupRows, replay
+from support.dialogues.journal_rows import Followed, GroupRows, replay
 
 
 def facts_of(rows: Sequence[HistoryEvent]) -> list[Fact]:

@@ -6,16 +6,16 @@ import pickle
 
 import pytest
 
-import support.classic_situations
-import support.static_situations
+import support.scenarios.classic_situations
+import support.scenarios.static_situations
 from kohort.journal.words import read_partitions
 from kohort.pipelines.fact import Fact, Kind
 from kohort.pipelines.following import NAMED_CAUSES, Follower
-from support.explained import event_of, explained
-from support.journal_rows import Followed, GroupRows
-from support.situations import SITUATIONS
+from support.dialogues.explained import event_of, explained
+from support.dialogues.journal_rows import Followed, GroupRows
+from support.scenarios.situations import SITUATIONS
 
-assert support.classic_situations and support.static_situations, "importing them fills the table"
+assert support.scenarios.classic_situations and support.scenarios.static_situations, "importing them fills the table"
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.errors import ConfigError
 from kohort.pipelines.tables import what_if
-from support.journal_rows import replay
+from support.dialogues.journal_rows import replay
 
 
 def test_what_an_assignor_moves_is_what_it_takes_from_living_members() -> None:

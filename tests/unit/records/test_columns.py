@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kohort.errors import CorruptRecordError
 from kohort.records.batch import Record, build_batch, iterate_records
 from kohort.records.choice import KernelSet, is_compiled, kernels_named
-from support.record_columns import decode_columns
+from support.builders.record_columns import decode_columns
 
 from .strategies import CODECS, RECORDS, RUNS, with_body, with_right_crc
 
@@ -418,7 +418,7 @@ GUARDED = """
 import ctypes, mmap, random
 from kohort.records.batch import build_batch
 from kohort.records.choice import kernels_named
-from support.record_columns import decode_columns
+from support.builders.record_columns import decode_columns
 from kohort.errors import CorruptRecordError
 
 PAGE = mmap.PAGESIZE

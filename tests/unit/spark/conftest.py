@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kohort
-from support.client_scenarios import BROKER_CONFIG
+from support.scenarios.client_scenarios import BROKER_CONFIG
 
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 if TYPE_CHECKING:
-    from support.spark_query import Start
+    from support.dialogues.spark_query import Start
 
 _NUMBERS = count(1)
 
@@ -76,7 +76,7 @@ def fill(address: str) -> Callable[..., None]:
 @pytest.fixture
 def start(address: str) -> Iterator[Start]:
     """Starts queries; what a test leaves running is stopped."""
-    from support.spark_query import Query
+    from support.dialogues.spark_query import Query
 
     running: list[Query] = []
 

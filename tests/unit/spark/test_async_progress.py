@@ -9,7 +9,7 @@ import pytest
 
 import kohort
 from kohort.spark.checkpoint import BatchNotLoggedError
-from support.spark_query import Checkpoint, Start
+from support.dialogues.spark_query import Checkpoint, Start
 
 
 def test_query_whose_batches_are_not_logged_ends_and_commits_nothing(

@@ -14,8 +14,8 @@ from kohort.spark.checkpoint import BatchState, read_batch_state
 from kohort.spark.driver_channel import BatchDone, Drain, fingerprint, is_open, post
 from kohort.spark.member.thread import GroupMember
 from kohort.spark.offsets import OffsetJson
-from support.spark_groups import committed, of_group, share, total
-from support.spark_query import Checkpoint, Start, places
+from support.dialogues.spark_groups import committed, of_group, share, total
+from support.dialogues.spark_query import Checkpoint, Start, places
 from support.waiting import until
 
 

@@ -11,8 +11,8 @@ import pytest
 import kohort
 from kohort import TopicPartition
 from kohort.spark.offsets import to_json
-from support.spark_groups import committed, of_group
-from support.spark_query import Checkpoint, Query, Start, places
+from support.dialogues.spark_groups import committed, of_group
+from support.dialogues.spark_query import Checkpoint, Query, Start, places
 from support.waiting import until
 
 SetOffset = Callable[[str, int], None]

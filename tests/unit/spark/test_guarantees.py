@@ -12,8 +12,8 @@ import pytest
 
 import kohort
 from kohort.spark.driver_channel import BatchDone, Drain, fingerprint, is_open, post
-from support.spark_groups import of_group
-from support.spark_query import Checkpoint, Place, Start, places
+from support.dialogues.spark_groups import of_group
+from support.dialogues.spark_query import Checkpoint, Place, Start, places
 from support.waiting import until
 
 pytestmark = pytest.mark.large

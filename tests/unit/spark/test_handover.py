@@ -11,8 +11,8 @@ import pytest
 import kohort
 from kohort import TopicPartition
 from kohort.spark.member.names import NameTakenError
-from support.spark_groups import committed, of_group, owned, share, total
-from support.spark_query import Checkpoint, Query, Start, places
+from support.dialogues.spark_groups import committed, of_group, owned, share, total
+from support.dialogues.spark_query import Checkpoint, Query, Start, places
 from support.waiting import until
 
 

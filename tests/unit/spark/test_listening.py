@@ -13,7 +13,17 @@ from kohort import TopicPartition, to_prometheus
 from kohort.spark import BatchReport, QueryListener
 from kohort.spark.driver_channel import BatchDone, DriverChannel, fingerprint
 from kohort.spark.offsets import read_sources
-from support.spark_progress import KAFKA, KOHORT, ORDERS, ours, progress, progressed, source, sparks, terminated
+from support.builders.spark_progress import (
+    KAFKA,
+    KOHORT,
+    ORDERS,
+    ours,
+    progress,
+    progressed,
+    source,
+    sparks,
+    terminated,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from kohort.spark.offsets import RecordsLostError
 from kohort.spark.options import EARLIEST, LATEST, for_batch, parse_options
 from kohort.spark.planning import find_partitions, find_topics, resolve_offsets
 from kohort.spark.reading import SpanToRead
-from support.spark_query import Start
+from support.dialogues.spark_query import Start
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ import kohort
 from kohort import TopicPartition
 from kohort.errors import ConfigError, StateError
 from kohort.spark import Follower, follow
-from support.client_scenarios import BROKER_CONFIG
+from support.builders.spark_progress import ours, progress, progressed, sparks, terminated
 from support.ports import quiet_port
-from support.spark_progress import ours, progress, progressed, sparks, terminated
+from support.scenarios.client_scenarios import BROKER_CONFIG
 from support.waiting import until
 
 
@@ -233,12 +233,12 @@ def test_program_that_does_not_close_it_commits_at_its_end(
         f"import sys; sys.path[:0] = [{str(here.parents[2])!r}, {str(here.parent)!r}]\n"
         "from types import SimpleNamespace\n"
         "import kohort.spark\n"
-        "from support.spark_progress import progressed, sparks\n"
+        "from support.builders.spark_progress import progressed, sparks\n"
         "nothing = lambda listener: None\n"
         "session = SimpleNamespace(streams=SimpleNamespace(active=[], addListener=nothing, removeListener=nothing))\n"
         f"follower = kohort.spark.follow(session, 'at-exit', bootstrap_servers={address!r})\n"
         f"follower.onQueryProgress(progressed(sparks({{0: 5}}, topic={name!r})))\n"
-        "from support.spark_progress import terminated\n"
+        "from support.builders.spark_progress import terminated\n"
         "follower.onQueryTerminated(terminated())\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

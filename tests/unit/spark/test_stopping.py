@@ -13,7 +13,7 @@ from kohort import TopicPartition
 from kohort.errors import ConfigError, KohortTimeoutError, StateError
 from kohort.spark import Stopped, drain_and_stop
 from kohort.spark.driver_channel import BatchDone, Drain, DriverChannel, Message, fingerprint
-from support.spark_progress import ORDERS, ours, progress, sparks
+from support.builders.spark_progress import ORDERS, ours, progress, sparks
 
 
 class Query:

@@ -17,9 +17,9 @@ from kohort.spark.offsets import CheckpointError, QueryOffset
 from kohort.spark.options import parse_options
 from kohort.spark.stream import KohortStreamReader
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from support.dialogues.raw_client import RawClient
+from support.dialogues.spark_query import Checkpoint, Query, Start, places
 from support.ports import quiet_port
-from support.raw_client import RawClient
-from support.spark_query import Checkpoint, Query, Start, places
 from support.waiting import until
 
 

@@ -9,7 +9,7 @@ import pytest
 import kohort
 from kohort import TopicPartition
 from kohort.errors import ConfigError
-from support.spark_query import Start, places
+from support.dialogues.spark_query import Start, places
 from support.waiting import until
 
 

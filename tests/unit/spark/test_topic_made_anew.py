@@ -10,7 +10,7 @@ import pytest
 import kohort
 from kohort.errors import UnknownTopicError
 from kohort.spark.offsets import RecordsLostError
-from support.spark_query import Checkpoint, Query
+from support.dialogues.spark_query import Checkpoint, Query
 from support.waiting import until
 
 pytestmark = pytest.mark.large

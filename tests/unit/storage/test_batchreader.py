@@ -11,7 +11,7 @@ from kohort.records.header import HEADER_SIZE, check_batch, parse_header
 from kohort.storage.files.fs import LogFile
 from kohort.storage.segments.scan import BatchReader, find_batch
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import batch
+from support.builders.storage_logs import batch
 
 SIZES = st.lists(st.integers(0, 300), min_size=1, max_size=5)
 

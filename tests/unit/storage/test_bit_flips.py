@@ -13,9 +13,9 @@ from kohort.records.header import split_batches
 from kohort.storage.data_directory import META_NAME
 from kohort.storage.segments.segment import SUFFIX
 from kohort.storage.store import Store
+from support.builders.left_directory import ACKNOWLEDGED, BATCHES, PER_BATCH, files_in, left, scrub_all, served
+from support.builders.storage_logs import sequenced
 from support.depth import IS_SOAK
-from support.left_directory import ACKNOWLEDGED, BATCHES, PER_BATCH, files_in, left, scrub_all, served
-from support.storage_logs import sequenced
 
 STRIDE = 1 if IS_SOAK else 13
 

@@ -10,8 +10,8 @@ import pytest
 from kohort.broker.scheduling import warm
 from kohort.storage.files.descriptors import HeldBytes, NotResidentError
 from kohort.storage.files.fs import DiskFile, DiskFileSystem
-from support.coldness import make_cold
-from support.storage_logs import batch, empty_log, offsets
+from support.builders.coldness import make_cold
+from support.builders.storage_logs import batch, empty_log, offsets
 
 PAGE = 4096
 

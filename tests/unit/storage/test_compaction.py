@@ -28,7 +28,7 @@ from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX
 from kohort.storage.recovery import mark_sparse
 from kohort.testing.disks import Crashed, MemoryFileSystem
-from support.storage_logs import MODEL_CASES, empty_log, open_log
+from support.builders.storage_logs import MODEL_CASES, empty_log, open_log
 
 DAY_MS = 86_400_000
 NOW_MS = 5_000

@@ -13,7 +13,7 @@ from kohort.errors import StorageError
 from kohort.storage.files.fs import DiskFailedError, DiskFile, DiskFileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
-from support.storage_logs import batch, empty_log, offsets
+from support.builders.storage_logs import batch, empty_log, offsets
 
 
 def make_files(disk: DiskFileSystem, directory: Path, count: int) -> list[DiskFile]:
@@ -139,7 +139,7 @@ _MANY_PARTITIONS = """
 import sys, resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 from kohort.storage.files.fs import DiskFileSystem
-from support.storage_logs import batch, empty_log, offsets
+from support.builders.storage_logs import batch, empty_log, offsets
 disk = DiskFileSystem()
 logs = [empty_log(disk, f"{sys.argv[1]}/orders-{number}", flush_messages=1) for number in range(100)]
 for turn in range(3):

@@ -10,7 +10,7 @@ from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.segments.indexes import SYNCED_SUFFIX
 from kohort.storage.topicconfig import LONG_MAX
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import batch, empty_log, open_log, sequenced, values
+from support.builders.storage_logs import batch, empty_log, open_log, sequenced, values
 
 DIRECTORY = "/orders-0"
 SIZE = len(batch(value=b"0"))

@@ -14,7 +14,7 @@ from kohort.storage.store import Store
 from kohort.storage.tools.inspection import Damage, PartitionContent, hold_offline, inspect_directory, inspect_partition
 from kohort.storage.tools.repair import repair
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import TOPIC_ID, batch, empty_log, open_log, sequenced
+from support.builders.storage_logs import TOPIC_ID, batch, empty_log, open_log, sequenced
 
 SIZE = len(batch())
 

@@ -25,7 +25,7 @@ from kohort.storage.tools.kafka_import import (
     take_over,
 )
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import TOPIC_ID, batch
+from support.builders.storage_logs import TOPIC_ID, batch
 
 SOURCE, TARGET = "/logs", "/data"
 

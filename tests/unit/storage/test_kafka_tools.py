@@ -9,8 +9,8 @@ import pytest
 
 from kohort.records.batch import build_batch
 from kohort.storage.store import Store
-from support.kafka_tools import run_kafka_tool
-from support.storage_logs import TOPIC_ID, batch, sequenced
+from support.builders.storage_logs import TOPIC_ID, batch, sequenced
+from support.peers.kafka_tools import run_kafka_tool
 
 pytestmark = pytest.mark.process
 

@@ -15,7 +15,7 @@ from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
 from kohort.storage.tools.inspection import inspect_directory
 from kohort.testing.disks import Crashed, MemoryFileSystem
-from support.storage_logs import TOPIC_ID, batch, find_time, offsets, sequenced, values
+from support.builders.storage_logs import TOPIC_ID, batch, find_time, offsets, sequenced, values
 
 #: More than a stop writes down one by one.
 MANY = 250

@@ -12,7 +12,7 @@ from kohort.storage.partitions.leader_epoch_runs import EpochRuns
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch
+from support.builders.storage_logs import PAGE_CACHE, TOPIC_ID, batch
 
 SIZE = len(batch())
 FILE = "/data/orders-0/00000000000000000000.log"

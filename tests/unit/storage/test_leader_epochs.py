@@ -10,7 +10,7 @@ from kohort.storage.partitions.leader_epochs import UNKNOWN, LeaderEpochs
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import TOPIC_ID, batch
+from support.builders.storage_logs import TOPIC_ID, batch
 
 
 @pytest.mark.parametrize(

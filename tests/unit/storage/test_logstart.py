@@ -10,7 +10,7 @@ from kohort.errors import ErrorCode, Refused
 from kohort.storage.data_directory import LOG_START_NAME
 from kohort.storage.recovery import delete_before, keep_log_start
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import batch, empty_log, offsets, open_log
+from support.builders.storage_logs import batch, empty_log, offsets, open_log
 
 DIRECTORY = "/orders-0"
 

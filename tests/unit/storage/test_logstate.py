@@ -27,7 +27,7 @@ from kohort.storage.segments.indexes import (
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import batch, find_latest, find_time, offsets, sequenced
+from support.builders.storage_logs import batch, find_latest, find_time, offsets, sequenced
 
 DIRECTORY = "/orders-0"
 CONFIG = LogConfig(flush_messages=LONG_MAX, segment_bytes=2500, index_interval_bytes=200)

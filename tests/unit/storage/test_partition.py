@@ -14,7 +14,7 @@ from kohort.storage.files.fs import DiskFileSystem, FileSystem, SyncFailedError
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import batch, empty_log, find_latest, find_time, offsets, open_log, sequenced, values
+from support.builders.storage_logs import batch, empty_log, find_latest, find_time, offsets, open_log, sequenced, values
 
 
 @pytest.fixture(params=["disk", "few descriptors", "memory", "volatile"])

@@ -15,7 +15,7 @@ from kohort.storage.files.fs import DiskFileSystem, FileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import MODEL_CASES, batch, empty_log, find_time, open_log
+from support.builders.storage_logs import MODEL_CASES, batch, empty_log, find_time, open_log
 
 
 @contextmanager

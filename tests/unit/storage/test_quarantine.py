@@ -16,7 +16,7 @@ from kohort.storage.segments.indexes import SYNCED_SUFFIX
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
 from kohort.testing.disks import Crashed, MemoryFileSystem
-from support.storage_logs import batch, empty_log, open_log
+from support.builders.storage_logs import batch, empty_log, open_log
 
 DIRECTORY = "/orders-0"
 FILE = f"{DIRECTORY}/{segment_name(0)}"

@@ -7,7 +7,7 @@ import pytest
 from kohort.storage.log_state import capture, settle, write
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.disks import FaultyFileSystem, MemoryFileSystem
-from support.storage_logs import batch, empty_log, offsets
+from support.builders.storage_logs import batch, empty_log, offsets
 
 #: Values of batches: some so long that an index has an entry for each, some so short that it has one for many.
 VALUES = (5000, 30, 30, 30, 300, 20_000, 30, 2000)

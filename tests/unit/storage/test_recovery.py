@@ -14,7 +14,7 @@ from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery import TailCut, open_partition
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import batch, empty_log, offsets, open_log, sequenced, values
+from support.builders.storage_logs import batch, empty_log, offsets, open_log, sequenced, values
 
 FILE = "/orders-0/00000000000000000000.log"
 

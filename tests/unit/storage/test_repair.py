@@ -11,7 +11,7 @@ from kohort.storage.store import Store
 from kohort.storage.tools.inspection import PartitionContent, inspect_directory
 from kohort.storage.tools.repair import Remedy, make_catalog, plan_catalog, plan_repair, repair
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import TOPIC_ID, batch, offsets, sequenced, take_producer_ids, values
+from support.builders.storage_logs import TOPIC_ID, batch, offsets, sequenced, take_producer_ids, values
 
 SIZE = len(batch())
 FILE = "/data/orders-0/00000000000000000000.log"

@@ -11,7 +11,7 @@ from kohort.storage.segments.indexes import FACTS_SUFFIX
 from kohort.storage.segments.segment import DELETED_SUFFIX
 from kohort.storage.topicconfig import LONG_MAX
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import MODEL_CASES, batch, empty_log, offsets, open_log
+from support.builders.storage_logs import MODEL_CASES, batch, empty_log, offsets, open_log
 
 DAY_MS = 86_400_000
 DIRECTORY = "/orders-0"

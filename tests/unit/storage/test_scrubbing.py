@@ -14,7 +14,7 @@ from kohort.storage.segments.indexes import FACTS_SUFFIX, index_path, load_facts
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import batch
+from support.builders.storage_logs import batch
 
 DIRECTORY = "/orders-0"
 FILE = f"{DIRECTORY}/{segment_name(0)}"

@@ -18,7 +18,7 @@ from kohort.storage.files.fs import DiskFailedError, DiskFileSystem, SyncFailedE
 from kohort.storage.store import Store
 from kohort.storage.tools.inspection import inspect_directory
 from kohort.testing.disks import Crashed, MemoryFileSystem
-from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch, offsets, sequenced, take_producer_ids, values
+from support.builders.storage_logs import PAGE_CACHE, TOPIC_ID, batch, offsets, sequenced, take_producer_ids, values
 
 #: What `summary` says, and the configs of the topic "orders".
 State: TypeAlias = tuple[dict[str, list[int]], dict[str, str]]
@@ -161,7 +161,7 @@ def test_kill_9_loses_nothing_that_was_appended(directory: str) -> None:
     """The page cache outlives the process; producers' sequences too."""
     script = f"""
 import os, signal
-from support.storage_logs import TOPIC_ID, sequenced, take_producer_ids
+from support.builders.storage_logs import TOPIC_ID, sequenced, take_producer_ids
 from kohort.storage.tools.inspection import inspect_directory
 from kohort.storage.store import Store
 store = Store.open({directory!r})

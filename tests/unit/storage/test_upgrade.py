@@ -10,15 +10,15 @@ import pytest
 from kohort.ids import OFFSETS_TOPIC
 from kohort.records.batch import Record, iterate_records
 from kohort.storage.store import Store
-from support.data_directory import FLIGHTS_ID, OFFSETS_ID, ORDERS_ID
-from support.storage_logs import find_latest, find_time, offsets, sequenced, take_producer_ids, values
+from support.builders.data_directory import FLIGHTS_ID, OFFSETS_ID, ORDERS_ID
+from support.builders.storage_logs import find_latest, find_time, offsets, sequenced, take_producer_ids, values
 
 DIRECTORIES = Path(__file__).parents[2] / "data"
 
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_directory_of_format_1_opens_and_reads(tmp_path: Path, clean: bool) -> None:
-    """Written by the first version; `tests/support/data_directory.py` says what is in it."""
+    """Written by the first version; `tests/support/builders/data_directory.py` says what is in it."""
     directory = tmp_path / "data"
     shutil.copytree(DIRECTORIES / "data-directory-v1", directory)
     if not clean:

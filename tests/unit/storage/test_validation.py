@@ -15,7 +15,7 @@ from kohort.records.header import parse_header
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.validation import RecordsRefused
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import batch, empty_log, sequenced
+from support.builders.storage_logs import batch, empty_log, sequenced
 
 
 @pytest.fixture

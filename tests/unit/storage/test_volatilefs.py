@@ -12,7 +12,7 @@ from kohort.ids import TopicId
 from kohort.storage.files.fs import NoRoomError
 from kohort.storage.files.volatilefs import MemoryFullError, VolatileFile, VolatileFileSystem
 from kohort.storage.store import Store
-from support.storage_logs import batch
+from support.builders.storage_logs import batch
 
 LIMIT = 1_000
 

@@ -14,7 +14,7 @@ from kohort.storage.store import Store
 from kohort.storage.tools.inspection import inspect_directory
 from kohort.storage.topicconfig import LONG_MAX
 from kohort.testing.disks import MemoryFileSystem
-from support.storage_logs import TOPIC_ID, batch
+from support.builders.storage_logs import TOPIC_ID, batch
 
 FOLDER = "/data/orders-0"
 BATCHES = 6

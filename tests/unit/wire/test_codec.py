@@ -20,9 +20,9 @@ from kohort.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kohort.wire.schema import INT32, Message, field, message, schema_of
-from support.wire_reference import reference_encode
-from support.wire_samples import SAMPLES, Empties, Empty, Leaf, Payload, Scalars, Tagged, Tags, Tree
-from support.wire_strategies import message_strategy
+from support.builders.wire_reference import reference_encode
+from support.builders.wire_samples import SAMPLES, Empties, Empty, Leaf, Payload, Scalars, Tagged, Tags, Tree
+from support.builders.wire_strategies import message_strategy
 
 VERSIONS = [
     pytest.param(cls, version, id=f"{cls.__name__}-{version}")

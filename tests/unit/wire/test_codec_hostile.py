@@ -14,8 +14,8 @@ from kohort.wire.codec import decode, encode
 from kohort.wire.registry import VERSIONS as KAFKA_VERSIONS
 from kohort.wire.registry import ApiKey, request_class, response_class
 from kohort.wire.schema import schema_of
-from support.wire_samples import SAMPLES, Empties, Payload, Scalars, Tags, Tree
-from support.wire_strategies import message_strategy
+from support.builders.wire_samples import SAMPLES, Empties, Payload, Scalars, Tags, Tree
+from support.builders.wire_strategies import message_strategy
 
 VERSIONS = [
     pytest.param(cls, version, id=f"{cls.__name__}-{version}")

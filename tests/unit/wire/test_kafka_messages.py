@@ -14,7 +14,7 @@ import kohort.wire.messages
 from kohort.errors import RemoteProtocolError
 from kohort.wire.codec import decode, encode, encode_parts
 from kohort.wire.schema import Message, schema_of
-from support.wire_strategies import message_strategy
+from support.builders.wire_strategies import message_strategy
 
 MODULES = sorted(path.stem for path in Path(kohort.wire.messages.__path__[0]).glob("[a-z]*.py"))
 

@@ -15,8 +15,8 @@ from kohort.wire.codec import decode, encode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.registry import ApiKey, is_flexible, request_class, response_class, versions_of
 from kohort.wire.schema import Array, Message, fields_of, schema_of
-from support import own_configs
-from support.wire_messages import all_message_classes, message_classes
+from support.builders import own_configs
+from support.builders.wire_messages import all_message_classes, message_classes
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "private-protocol.md").read_text()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.wire.schema import INT32, RECORDS, STRING, Message, array, field, fields_of, kind_name, message, schema_of
-from support.wire_samples import Leaf, Tags, Tree
+from support.builders.wire_samples import Leaf, Tags, Tree
 
 
 def test_a_message_knows_its_key_kind_and_versions() -> None:

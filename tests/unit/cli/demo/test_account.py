@@ -14,7 +14,7 @@ from kohort.cli.demo.account import (
     print_account,
 )
 from kohort.journal.explain.explaining import explain
-from support.journal_rows import GroupRows
+from support.dialogues.journal_rows import GroupRows
 
 ENDS = {0: 10, 1: 5}
 KILLED = "c"

@@ -41,7 +41,7 @@ from kohort.wire.messages.describe_acls import (
 from kohort.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
 from kohort.wire.registry import ApiKey
 from kohort.wire.schema import Message
-from support.scripted_broker import ScriptedBroker
+from support.dialogues.scripted_broker import ScriptedBroker
 
 READ = Acl(resource_type="topic", name="orders", principal="User:bob", operation="read")
 WRITE = Acl(resource_type="topic", name="orders", principal="User:bob", operation="write")

@@ -44,8 +44,8 @@ from kohort.wire.messages.metadata import (
 )
 from kohort.wire.registry import VERSIONS, ApiKey
 from kohort.wire.schema import Message
+from support.dialogues.scripted_broker import Answer, ScriptedBroker
 from support.ports import quiet_port
-from support.scripted_broker import Answer, ScriptedBroker
 
 T0 = TopicPartition("t", 0)
 

@@ -36,8 +36,8 @@ from kohort.wire.messages.offset_fetch import (
 )
 from kohort.wire.registry import VERSIONS, AnyApiKey, ApiKey
 from kohort.wire.schema import Message
+from support.dialogues.scripted_broker import Answer, ScriptedBroker
 from support.ports import quiet_port
-from support.scripted_broker import Answer, ScriptedBroker
 
 #: As brokers of Kafka 2.3 announce it: one group at a time, and no groups of the new protocol.
 OLD = {**VERSIONS, ApiKey.FIND_COORDINATOR: (0, 2), ApiKey.OFFSET_FETCH: (1, 5)}

@@ -11,7 +11,7 @@ import pytest
 import kohort
 from kohort import Admin, Broker, Consumer, TopicPartition
 from kohort.errors import BrokerError, ConfigError, ErrorCode
-from support.awaited_admin import AwaitedAdmin
+from support.peers.awaited_admin import AwaitedAdmin
 
 BILLING = {TopicPartition("t", 0): 0}
 

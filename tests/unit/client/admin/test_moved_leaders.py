@@ -26,8 +26,8 @@ from kohort.wire.messages.metadata import (
 )
 from kohort.wire.registry import ApiKey
 from kohort.wire.schema import Message
+from support.dialogues.scripted_broker import Answer, ScriptedBroker
 from support.ports import quiet_port
-from support.scripted_broker import Answer, ScriptedBroker
 
 NOT_LEADER = 6
 #: How many pictures of the cluster show the older leader: the machine's, the call's, and one after a failure.

@@ -15,7 +15,7 @@ from kohort.wire.messages.submit_moves import SubmitMovesRequest, SubmitMovesRes
 from kohort.wire.private import API_VERSIONS
 from kohort.wire.registry import VERSIONS, AnyApiKey
 from kohort.wire.schema import Message
-from support.scripted_broker import Answer, ScriptedBroker
+from support.dialogues.scripted_broker import Answer, ScriptedBroker
 
 MOVES = {TopicPartition("t", 3): "b"}
 

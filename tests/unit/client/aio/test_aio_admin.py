@@ -20,10 +20,10 @@ from kohort.errors import (
     StateError,
 )
 from kohort.testing import Cluster
-from support.admin_day import play_day
-from support.awaited_admin import AwaitedAdmin
-from support.many_groups import play_many_groups
-from support.scripted_broker import ScriptedBroker
+from support.dialogues.scripted_broker import ScriptedBroker
+from support.peers.awaited_admin import AwaitedAdmin
+from support.scenarios.admin_day import play_day
+from support.scenarios.many_groups import play_many_groups
 
 CONFIG = {"group.consumer.heartbeat.interval.ms": 200}
 

@@ -10,7 +10,7 @@ import kohort
 from kohort import OffsetAndMetadata, TopicPartition
 from kohort.aio import Consumer, Producer
 from kohort.errors import KohortError, PartlyDoneError, UnknownTopicError
-from support.virtual_broker import beside_a_broker
+from support.dialogues.virtual_broker import beside_a_broker
 from support.waiting import PATIENCE_SECONDS
 
 ORDERS, PAID = TopicPartition("orders", 0), TopicPartition("paid", 0)

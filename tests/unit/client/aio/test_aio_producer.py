@@ -22,8 +22,8 @@ from kohort.errors import (
     KohortTimeoutError,
     StateError,
 )
+from support.dialogues.virtual_broker import beside_a_broker
 from support.ports import quiet_port
-from support.virtual_broker import beside_a_broker
 from support.waiting import PATIENCE_SECONDS, until
 
 ORDERS = TopicPartition("orders", 0)

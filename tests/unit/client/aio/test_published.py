@@ -9,7 +9,7 @@ import pytest
 
 from kohort.aio import Admin, Consumer
 from kohort.simulation.clients.network import PROGRAM
-from support.virtual_broker import beside_a_broker
+from support.dialogues.virtual_broker import beside_a_broker
 
 #: The interval is what it is by default: without a push what is published would wait for up to 5 s.
 CONFIG = {"group.consumer.heartbeat.interval.ms": 5_000, "group.consumer.session.timeout.ms": 10_000}

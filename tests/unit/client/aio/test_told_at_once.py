@@ -12,7 +12,7 @@ import pytest
 from kohort.aio import Consumer
 from kohort.ids import TopicPartition
 from kohort.simulation.clients.network import PROGRAM, VirtualLoop
-from support.virtual_broker import beside_a_broker
+from support.dialogues.virtual_broker import beside_a_broker
 
 #: The interval is what it is by default: without push a move waits for up to 5 s.
 CONFIG = {"group.consumer.heartbeat.interval.ms": 5_000, "group.consumer.session.timeout.ms": 10_000}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kohort.wire.messages.metadata import MetadataRequest
-from support.consumer_dialogue import ORDERS, ConsumerDialogue
-from support.protocol_dialogue import MODES, build
+from support.dialogues.consumer_dialogue import ORDERS, ConsumerDialogue
+from support.dialogues.protocol_dialogue import MODES, build
 
 
 class Creating:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.consumer.application_events import CallbackKind, PartitionsAssigned, Start
-from support.consumer_dialogue import ConsumerDialogue, orders
+from support.dialogues.consumer_dialogue import ConsumerDialogue, orders
 
 LINE = "group billing starts at the end of the log; 20 older records are read with auto_offset_reset='earliest'"
 

@@ -52,7 +52,7 @@ from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from support.consumer_dialogue import ORDERS, ConsumerDialogue, batch, orders, read_commit
+from support.dialogues.consumer_dialogue import ORDERS, ConsumerDialogue, batch, orders, read_commit
 
 COORDINATOR_ERRORS = [
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

@@ -24,7 +24,7 @@ from kohort.client.consumer.fetch.fetch_handler import FetchHandler
 from kohort.client.consumer.rebalancing import Callbacks, Progress, Rebalancing
 from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, StateError
 from kohort.ids import TopicPartition
-from support.consumer_dialogue import batch, orders
+from support.dialogues.consumer_dialogue import batch, orders
 
 
 class Side:

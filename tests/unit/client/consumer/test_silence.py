@@ -22,7 +22,7 @@ from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.list_offsets import ListOffsetsRequest
 from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from support.consumer_dialogue import ConsumerDialogue, batch, orders
+from support.dialogues.consumer_dialogue import ConsumerDialogue, batch, orders
 
 SAID = "no records for 10 s: "
 

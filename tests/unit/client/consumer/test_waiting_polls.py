@@ -8,7 +8,7 @@ import pytest
 
 from kohort import Broker, Consumer, TopicPartition, aio
 from kohort.client.steps import Pause
-from support.virtual_broker import beside_a_broker
+from support.dialogues.virtual_broker import beside_a_broker
 
 INTERVALS_MS = [20, 150, 900, 3_000]
 

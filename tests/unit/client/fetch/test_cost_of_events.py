@@ -17,8 +17,8 @@ from kohort.client.consumer.application_events import (
 )
 from kohort.client.core.requests import DeadlineReached
 from kohort.wire.messages.fetch import FetchRequest
-from support.consumer_dialogue import ORDERS, ConsumerDialogue, batch, orders
-from support.fetch_sessions import SessionBroker
+from support.dialogues.consumer_dialogue import ORDERS, ConsumerDialogue, batch, orders
+from support.dialogues.fetch_sessions import SessionBroker
 from support.work import steps_of
 
 SIZES = (100, 1_000, 10_000)

@@ -18,7 +18,7 @@ from kohort.wire.messages.fetch import (
     PartitionData,
 )
 from kohort.wire.messages.list_offsets import ListOffsetsRequest
-from support.consumer_dialogue import BROKER, ORDERS, ConsumerDialogue, batch, orders
+from support.dialogues.consumer_dialogue import BROKER, ORDERS, ConsumerDialogue, batch, orders
 
 NEAR = Endpoint("127.0.0.1", 9093)
 

@@ -14,7 +14,7 @@ from kohort.client.consumer.fetch.fetch_sender import end_of
 from kohort.errors import CorruptRecordError, DeserializationError
 from kohort.ids import TopicPartition
 from kohort.records.batch import build_batch
-from support.consumer_dialogue import batch, orders
+from support.dialogues.consumer_dialogue import batch, orders
 
 
 def chunk(handler: FetchHandler, index: int, records: bytes, *, offset: int, fence: Fence | None = None) -> Chunk:

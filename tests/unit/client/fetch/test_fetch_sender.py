@@ -26,7 +26,7 @@ from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.list_offsets import ListOffsetsRequest
 from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest
-from support.consumer_dialogue import BROKER, ORDERS, ConsumerDialogue, batch, orders
+from support.dialogues.consumer_dialogue import BROKER, ORDERS, ConsumerDialogue, batch, orders
 
 KIB = 1024
 

@@ -12,8 +12,8 @@ from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 from kohort.wire.messages.fetch import FetchRequest, FetchResponse
 from kohort.wire.messages.metadata import MetadataRequest
-from support.consumer_dialogue import ConsumerDialogue, batch, orders
-from support.fetch_sessions import SESSION_ID, SessionBroker
+from support.dialogues.consumer_dialogue import ConsumerDialogue, batch, orders
+from support.dialogues.fetch_sessions import SESSION_ID, SessionBroker
 
 
 def reading(count: int, **options: object) -> tuple[ConsumerDialogue, SessionBroker]:

@@ -11,8 +11,8 @@ from kohort.client.consumer.fetch.fetch_handler import FetchHandler
 from kohort.client.core.requests import Failure
 from kohort.ids import TopicPartition
 from kohort.wire.messages.fetch import FetchRequest
-from support.consumer_dialogue import ORDERS, ConsumerDialogue, orders
-from support.session_cluster import NODES, SessionCluster
+from support.dialogues.consumer_dialogue import ORDERS, ConsumerDialogue, orders
+from support.dialogues.session_cluster import NODES, SessionCluster
 
 PARTITIONS = 6
 STEPS = 120

@@ -10,7 +10,7 @@ from kohort import Broker, Consumer, Producer, TopicPartition
 from kohort.client.consumer.application_events import ChunkTaken, Configured, PartitionsAssigned, Start
 from kohort.errors import ConfigError, StateError, UnknownOptionError
 from kohort.wire.messages.fetch import FetchRequest
-from support.consumer_dialogue import ConsumerDialogue, batch, orders
+from support.dialogues.consumer_dialogue import ConsumerDialogue, batch, orders
 from support.waiting import PATIENCE_SECONDS
 
 KIB = 1024

@@ -15,8 +15,8 @@ from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sasl
 from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kohort.wire.registry import VERSIONS, ApiKey
 from kohort.wire.schema import Message
-from support.rig import Rig
-from support.scripted_broker import ScriptedBroker
+from support.dialogues.rig import Rig
+from support.dialogues.scripted_broker import ScriptedBroker
 
 LOGIN = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "alice"}
 SECRET = "open-sesame"

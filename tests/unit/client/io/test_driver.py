@@ -18,9 +18,9 @@ from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse
 from kohort.wire.registry import VERSIONS, ApiKey
 from kohort.wire.schema import Message
+from support.dialogues.rig import WAIT_S, Break, Do, Rig
+from support.dialogues.scripted_broker import ScriptedBroker, frame
 from support.ports import quiet_port
-from support.rig import WAIT_S, Break, Do, Rig
-from support.scripted_broker import ScriptedBroker, frame
 
 
 @pytest.fixture

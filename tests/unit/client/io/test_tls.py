@@ -17,9 +17,9 @@ from kohort.security.tls import TlsSettings, build_context
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.registry import ApiKey
 from kohort.wire.schema import Message
-from support.certificates import Certificates, server_context
-from support.rig import Rig
-from support.scripted_broker import ScriptedBroker
+from support.dialogues.rig import Rig
+from support.dialogues.scripted_broker import ScriptedBroker
+from support.peers.certificates import Certificates, server_context
 
 BEAT = HeartbeatRequest(group_id="g")
 LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)

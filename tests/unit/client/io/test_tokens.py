@@ -17,8 +17,8 @@ from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sasl
 from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kohort.wire.registry import ApiKey
 from kohort.wire.schema import Message
-from support.rig import Rig
-from support.scripted_broker import ScriptedBroker
+from support.dialogues.rig import Rig
+from support.dialogues.scripted_broker import ScriptedBroker
 
 BEAT = HeartbeatRequest(group_id="g")
 SECRET = "open-sesame"

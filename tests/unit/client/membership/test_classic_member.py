@@ -16,8 +16,8 @@ from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
 from kohort.wire.messages.sync_group import SyncGroupRequest
-from support.classic_dialogue import ClassicDialogue
-from support.consumer_dialogue import orders
+from support.dialogues.classic_dialogue import ClassicDialogue
+from support.dialogues.consumer_dialogue import orders
 
 ASSIGNED, REVOKED, LOST = CallbackKind.ASSIGNED, CallbackKind.REVOKED, CallbackKind.LOST
 

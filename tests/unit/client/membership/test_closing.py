@@ -11,7 +11,7 @@ from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
-from support.consumer_dialogue import ConsumerDialogue, orders
+from support.dialogues.consumer_dialogue import ConsumerDialogue, orders
 
 REVOKED = CallbackKind.REVOKED
 OTHER = Endpoint("127.0.0.1", 9093)

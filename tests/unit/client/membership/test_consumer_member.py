@@ -19,7 +19,7 @@ from kohort.wire.messages.join_group import JoinGroupRequest
 from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest
-from support.consumer_dialogue import BROKER, ORDERS, ConsumerDialogue, orders
+from support.dialogues.consumer_dialogue import BROKER, ORDERS, ConsumerDialogue, orders
 
 ASSIGNED, REVOKED, LOST = CallbackKind.ASSIGNED, CallbackKind.REVOKED, CallbackKind.LOST
 

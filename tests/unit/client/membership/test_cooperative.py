@@ -13,8 +13,8 @@ from kohort.wire.embedded import decode_subscription
 from kohort.wire.messages.join_group import JoinGroupRequest
 from kohort.wire.messages.leave_group import LeaveGroupRequest
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
-from support.classic_dialogue import ClassicDialogue
-from support.consumer_dialogue import orders
+from support.dialogues.classic_dialogue import ClassicDialogue
+from support.dialogues.consumer_dialogue import orders
 
 ASSIGNED, REVOKED, LOST = CallbackKind.ASSIGNED, CallbackKind.REVOKED, CallbackKind.LOST
 

@@ -28,9 +28,9 @@ from kohort.wire.messages.heartbeat import HeartbeatRequest
 from kohort.wire.messages.join_group import JoinGroupRequest
 from kohort.wire.messages.membership import MembershipUpdate
 from kohort.wire.messages.sync_group import SyncGroupRequest
-from support.classic_dialogue import ClassicDialogue
-from support.consumer_dialogue import ORDERS, ConsumerDialogue, batch, orders
-from support.rig import Puppet
+from support.dialogues.classic_dialogue import ClassicDialogue
+from support.dialogues.consumer_dialogue import ORDERS, ConsumerDialogue, batch, orders
+from support.dialogues.rig import Puppet
 
 LOST = CallbackKind.LOST
 #: A hundredth of a session is left out, for clocks that differ.

@@ -20,8 +20,8 @@ from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRe
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.messages.join_group import JoinGroupRequest
 from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from support.classic_dialogue import ClassicDialogue
-from support.consumer_dialogue import ORDERS, ConsumerDialogue, orders
+from support.dialogues.classic_dialogue import ClassicDialogue
+from support.dialogues.consumer_dialogue import ORDERS, ConsumerDialogue, orders
 
 ASSIGNED, REVOKED = CallbackKind.ASSIGNED, CallbackKind.REVOKED
 

@@ -15,7 +15,7 @@ from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRe
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from support.consumer_dialogue import ConsumerDialogue
+from support.dialogues.consumer_dialogue import ConsumerDialogue
 
 OTHERS = "no partition for this member of group billing: others have the 4 partitions"
 

@@ -31,7 +31,7 @@ from kohort.wire.messages.consumer_group_prepare_assignment import (
     SubscriptionToAssign,
     TopicToAssign,
 )
-from support.consumer_dialogue import ORDERS, ConsumerDialogue
+from support.dialogues.consumer_dialogue import ORDERS, ConsumerDialogue
 
 
 class Mine:

@@ -23,7 +23,7 @@ from kohort.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from support.consumer_dialogue import ORDERS, ConsumerDialogue, orders
+from support.dialogues.consumer_dialogue import ORDERS, ConsumerDialogue, orders
 
 ASSIGNED, REVOKED = CallbackKind.ASSIGNED, CallbackKind.REVOKED
 

@@ -9,9 +9,9 @@ from kohort.client.consumer.membership.states import MemberState
 from kohort.client.core.requests import Failure
 from kohort.errors import ErrorCode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from support.classic_dialogue import ClassicDialogue
-from support.consumer_dialogue import ConsumerDialogue, batch, orders
-from support.protocol_dialogue import MODES, at_rest, build, offer, position, want_back
+from support.dialogues.classic_dialogue import ClassicDialogue
+from support.dialogues.consumer_dialogue import ConsumerDialogue, batch, orders
+from support.dialogues.protocol_dialogue import MODES, at_rest, build, offer, position, want_back
 
 ASSIGNED, REVOKED = CallbackKind.ASSIGNED, CallbackKind.REVOKED
 

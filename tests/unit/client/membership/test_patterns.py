@@ -17,8 +17,8 @@ from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from kohort.wire.messages.heartbeat import HeartbeatRequest
 from kohort.wire.messages.join_group import JoinGroupRequest
 from kohort.wire.messages.metadata import MetadataRequest
-from support.classic_dialogue import ClassicDialogue
-from support.consumer_dialogue import ConsumerDialogue
+from support.dialogues.classic_dialogue import ClassicDialogue
+from support.dialogues.consumer_dialogue import ConsumerDialogue
 
 REFUNDS = b"refunds".ljust(16, b".")
 PATTERN = Subscribed(topics=(), pattern="or.*|re.*")

@@ -15,7 +15,7 @@ from kohort.wire.messages.consumer_group_heartbeat import (
     MetadataNews,
     PublishedMetadata,
 )
-from support.consumer_dialogue import ConsumerDialogue
+from support.dialogues.consumer_dialogue import ConsumerDialogue
 
 NOTHING_NEW = MetadataNews(version=1, is_whole=False, has_more=False, members=[])
 

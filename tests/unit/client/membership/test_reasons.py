@@ -11,10 +11,10 @@ from kohort.client.consumer.application_events import CallbackKind, RebalanceEnf
 from kohort.client.consumer.membership.states import MemberState
 from kohort.errors import ErrorCode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from support.classic_dialogue import ClassicDialogue
-from support.consumer_dialogue import ConsumerDialogue
-from support.protocol_dialogue import at_rest, build
-from support.virtual_broker import beside_a_broker
+from support.dialogues.classic_dialogue import ClassicDialogue
+from support.dialogues.consumer_dialogue import ConsumerDialogue
+from support.dialogues.protocol_dialogue import at_rest, build
+from support.dialogues.virtual_broker import beside_a_broker
 
 ASSIGNED, REVOKED = CallbackKind.ASSIGNED, CallbackKind.REVOKED
 

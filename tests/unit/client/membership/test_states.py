@@ -6,7 +6,7 @@ import pytest
 
 from kohort.client.consumer.membership.states import ACTIVE, TRANSITIONS, MemberState, Step
 from kohort.errors import InvariantViolation
-from support.consumer_dialogue import ConsumerDialogue
+from support.dialogues.consumer_dialogue import ConsumerDialogue
 
 
 def test_every_state_can_be_reached_and_left() -> None:

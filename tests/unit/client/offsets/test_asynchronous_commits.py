@@ -16,7 +16,7 @@ from kohort.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from support.consumer_dialogue import ConsumerDialogue, orders
+from support.dialogues.consumer_dialogue import ConsumerDialogue, orders
 
 
 def partition(index: int) -> TopicPartition:

@@ -20,7 +20,7 @@ from kohort.ids import TopicPartition
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest
-from support.consumer_dialogue import ConsumerDialogue, orders, read_commit
+from support.dialogues.consumer_dialogue import ConsumerDialogue, orders, read_commit
 
 
 def partition(index: int) -> TopicPartition:

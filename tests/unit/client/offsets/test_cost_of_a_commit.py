@@ -9,7 +9,7 @@ import pytest
 from kohort.client.consumer.application_events import CommitAsked
 from kohort.client.consumer.core.consumer_machine import ConsumerMachine
 from kohort.ids import TopicPartition
-from support.consumer_dialogue import ConsumerDialogue
+from support.dialogues.consumer_dialogue import ConsumerDialogue
 from support.work import calls_of
 
 #: Functions that run because time may have passed, as `tools/house.py` knows them.

@@ -34,7 +34,7 @@ from kohort.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kohort.wire.messages.metadata import MetadataRequest
-from support.consumer_dialogue import ConsumerDialogue, batch, orders
+from support.dialogues.consumer_dialogue import ConsumerDialogue, batch, orders
 
 FIRST, SECOND = orders(0, 1)
 

@@ -11,7 +11,7 @@ from kohort.client.records import ListedTopic
 from kohort.errors import BrokersUnreachableError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition, format_topic_id
 from kohort.wire.messages.metadata import MetadataRequest
-from support.consumer_dialogue import ORDERS, ConsumerDialogue, orders
+from support.dialogues.consumer_dialogue import ORDERS, ConsumerDialogue, orders
 
 REFUNDS = b"refunds".ljust(16, b".")
 

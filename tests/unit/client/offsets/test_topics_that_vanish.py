@@ -32,8 +32,8 @@ from kohort.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from support.consumer_dialogue import ORDERS, ConsumerDialogue, batch, orders, read_commit
-from support.protocol_dialogue import MODES, at_rest, build
+from support.dialogues.consumer_dialogue import ORDERS, ConsumerDialogue, batch, orders, read_commit
+from support.dialogues.protocol_dialogue import MODES, at_rest, build
 
 NEW = b"again".ljust(16, b".")
 PAID = TopicPartition("paid", 0)

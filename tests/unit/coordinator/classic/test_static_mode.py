@@ -13,8 +13,8 @@ from kohort.coordinator.records.types import StaticMemberOusted
 from kohort.coordinator.static_membership.clock_updates import MOST_OUSTED, apply_ousted
 from kohort.coordinator.static_membership.mode import NAMELESS_ERRORS
 from kohort.errors import ErrorCode
-from support.classic_fleet import Fleet
-from support.mixed_dialogue import subscription
+from support.dialogues.classic_fleet import Fleet
+from support.dialogues.mixed_dialogue import subscription
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from kohort.coordinator.records.types import (
     TargetAssignmentEpochForgotten,
 )
 from kohort.errors import ErrorCode
-from support.mixed_dialogue import MixedDialogue
+from support.dialogues.mixed_dialogue import MixedDialogue
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ from kohort.coordinator.records.types import (
 )
 from kohort.errors import ErrorCode
 from kohort.wire import embedded
-from support.coordinator_dialogue import Answer, topic_id_of
-from support.mixed_dialogue import ClassicClient, MixedDialogue, assignment, subscription
+from support.dialogues.coordinator_dialogue import Answer, topic_id_of
+from support.dialogues.mixed_dialogue import ClassicClient, MixedDialogue, assignment, subscription
 
 T = topic_id_of("t")
 

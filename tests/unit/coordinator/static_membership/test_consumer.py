@@ -11,7 +11,7 @@ from kohort.coordinator.commands import admin as asked
 from kohort.coordinator.consumer.describe import state_of
 from kohort.coordinator.static_membership.mode import NAMELESS_ERRORS
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import Answer, GroupDialogue
+from support.dialogues.coordinator_dialogue import Answer, GroupDialogue
 
 MINUTE = 60_000
 REGISTRATION, EXPANSION = 15 * MINUTE, 5 * MINUTE

@@ -8,8 +8,8 @@ from kohort.coordinator import commands
 from kohort.coordinator.commands import Refusal
 from kohort.errors import ErrorCode
 from kohort.wire import embedded
-from support.hold_dialogue import HoldDialogue
-from support.mixed_dialogue import MixedDialogue, subscription
+from support.dialogues.hold_dialogue import HoldDialogue
+from support.dialogues.mixed_dialogue import MixedDialogue, subscription
 
 STATIC: dict[str, str | None] = {
     "group.membership": "static",

@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 
 from kohort.coordinator.classic.state import RebalanceBegun
-from support.classic_fleet import MINUTE_MS, Fleet
-from support.mixed_dialogue import MixedDialogue
+from support.dialogues.classic_fleet import MINUTE_MS, Fleet
+from support.dialogues.mixed_dialogue import MixedDialogue
 
 pytestmark = pytest.mark.large
 

@@ -9,7 +9,7 @@ import pytest
 from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from kohort.coordinator.static_membership.mode import NAMELESS_ERRORS
 from kohort.errors import ErrorCode
-from support.coordinator_dialogue import GroupDialogue
+from support.dialogues.coordinator_dialogue import GroupDialogue
 
 STATIC = {"group.membership": "static"}
 NAMELESS = NAMELESS_ERRORS[ConsumerGroupHeartbeat]

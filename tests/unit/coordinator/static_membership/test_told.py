@@ -6,8 +6,8 @@ import pytest
 
 from kohort.errors import ErrorCode
 from kohort.journal.rows import Entry
-from support.classic_fleet import Fleet
-from support.mixed_dialogue import MixedDialogue
+from support.dialogues.classic_fleet import Fleet
+from support.dialogues.mixed_dialogue import MixedDialogue
 
 #: What is told of those who are there and those who are not.
 OF_PRESENCE = ("member_away", "member_offline", "member_back", "member_removed")

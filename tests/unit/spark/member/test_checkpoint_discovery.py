@@ -14,7 +14,7 @@ import pytest
 from kohort.spark import checkpoint as module
 from kohort.spark.checkpoint import CheckpointDiscovery
 from kohort.spark.offsets import OffsetJson
-from support.spark_query import Checkpoint
+from support.dialogues.spark_query import Checkpoint
 from support.waiting import until
 
 

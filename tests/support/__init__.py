@@ -1,0 +1,1 @@
+"""What tests share: four rooms, and here what concerns a run as a whole, its processes, its waiting and its work."""

@@ -1,0 +1,1 @@
+"""Other processes and implementations that take part: brokers, members, drivers, tools, started as users start them."""
