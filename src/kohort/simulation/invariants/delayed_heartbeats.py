@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from kohort.coordinator import commands
-from kohort.coordinator.consumer.validation import JOIN_EPOCH
+from kohort.coordinator.commands import JOIN_EPOCH
 from kohort.coordinator.decision import Decision, Reply, ReplyBody
-from kohort.coordinator.delayed_heartbeats import HeartbeatHeld, HeartbeatReleased, MemberWatched, find_member
+from kohort.coordinator.delayed_heartbeats import HeartbeatHeld, HeartbeatReleased, MemberWatched
 from kohort.coordinator.model import ConsumerMember
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.shard import Shard
@@ -154,7 +154,7 @@ class UpdateLaws:
     def on_decided(self, shard: Shard, command: commands.GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
         """Check an answer after the records that it needs are applied."""
         if isinstance(command, commands.WatchMember):
-            _check_told_alike(shard, command, body, now_ms=now_ms)
+            check_told_alike(shard, command, body, now_ms=now_ms)
             if isinstance(body, commands.ConsumerGroupHeartbeatReply):
                 self._told.pop((command.group_id, command.member_id), None)
                 if body.assignment is not None:
@@ -165,7 +165,7 @@ class UpdateLaws:
     def _check_told_again(self, shard: Shard, command: commands.ConsumerGroupHeartbeat, body: ReplyBody) -> None:
         key = (command.group_id, command.member_id)
         known_epoch = self._told.get(key)
-        member = find_member(shard.groups, *key)
+        member = shard.groups.find_member(*key)
         if known_epoch is None:
             return
         if member is None or member.classic is not None or member.member_epoch < 0:
@@ -190,8 +190,9 @@ def _says_what_it_has(command: commands.ConsumerGroupHeartbeat, member: Consumer
     return said == {topic_id: set(partitions) for topic_id, partitions in member.assigned.items() if partitions}
 
 
-def _check_told_alike(shard: Shard, command: commands.WatchMember, body: ReplyBody, *, now_ms: int) -> None:
-    member = find_member(shard.groups, command.group_id, command.member_id)
+def check_told_alike(shard: Shard, command: commands.WatchMember, body: ReplyBody, *, now_ms: int) -> None:
+    """ToldAlike: compare an update beside heartbeats with the answer that a heartbeat would get now."""
+    member = shard.groups.find_member(command.group_id, command.member_id)
     heartbeat = commands.ConsumerGroupHeartbeat(
         cause=command.cause,
         request=command.request,
