@@ -58,6 +58,21 @@ def test_modules_say_what_they_are_for() -> None:
     assert [name_of(path) for path in SOURCES if path.stem in VAGUE_NAMES] == [], "says nothing about what is inside"
 
 
+def test_messages_name_the_actor() -> None:
+    """House style: errors, help and log lines say which member, broker or client."""
+    vague = re.compile(r"\b(whoever|whatever|somebody|nobody|everybody|anybody)\b", re.IGNORECASE)
+    assert [f"{name_of(path)}: {text}" for path in SOURCES for text in messages_of(path) if vague.search(text)] == []
+
+
+def messages_of(path: Path) -> Iterator[str]:
+    """The texts of a module that are no docstrings."""
+    tree = ast.parse(path.read_text())
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
 def test_glossary_names_modules_that_are_there() -> None:
     """docs/glossary.md: a term names its module, an old name leads to a module, and no old name has come back."""
     text = (ROOT / "docs" / "glossary.md").read_text()

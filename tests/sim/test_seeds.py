@@ -61,7 +61,7 @@ WORTH = {
         "handed out",
         200 * SEEDS_PER_TEST,
         "protocol='consumer'|protocol='classic'|assigned|revoked|lost|closes|crashes|raised|stops polling|leads|"
-        "coordinates|stops, and|dies|is back|stands still|breaks|reaches nobody|grows|deleted",
+        "coordinates|stops, and|dies|is back|stands still|breaks|reaches no client|grows|deleted",
     ),
     "queries": (
         "records",

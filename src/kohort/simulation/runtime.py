@@ -262,7 +262,7 @@ class SimulatedRuntime(Runtime):
     def _decide(self, home: Home, reply: Reply) -> None:
         command = self.open.get(reply.request)
         if command is None or reply.request in self._decided:
-            why = f"request {reply.request} is answered, and nobody waits for it: {reply.body}"
+            why = f"request {reply.request} is answered, and no request waits for it: {reply.body}"
             raise InvariantViolation(f"AnsweredOnce: {why}")
         self._decided[reply.request] = body = self.alter_reply(command, reply.body)
         self._observer.on_decided(home, command, body)

@@ -378,7 +378,7 @@ class World:
             raise LawBroken("AnsweredOnce", f"a request was never answered: {command}", group_id=command.group_id)
         armed = [home.shard.next_deadline() for home in self.broker.homes]
         if any(deadline is not None for deadline in armed):
-            raise InvariantViolation("DeadlinesEnd: deadlines are left although nobody is there")
+            raise InvariantViolation("DeadlinesEnd: deadlines are left without a member")
 
     def _check_logs(self) -> None:
         for home in self.broker.homes:

@@ -103,7 +103,7 @@ class FinalChecks:
                 if each.topic not in wanted or log is None:
                     continue
                 if each not in owned:
-                    return f"nobody of {party.group_id} owns {each}"
+                    return f"no member of {party.group_id} owns {each}"
                 handed = self._groups[party.group_id].handed.get(each, 0)
                 if each.topic != FLEETING and handed < log.high_watermark:
                     return f"{party.group_id} has read {handed} of {log.high_watermark} of {each}"
@@ -219,7 +219,7 @@ class FinalChecks:
             buffer = reader.consumer._context.host._machine._sender.buffer
             for each in reader.ownership.next:
                 if each.topic != FLEETING and buffer.held(each):
-                    why = f"{reader.name} counts {buffer.held(each)} bytes of {each} that nobody has"
+                    why = f"{reader.name} counts {buffer.held(each)} bytes of {each} that no consumer has"
                     raise LawBroken("BufferWithinLimit", why)
 
 

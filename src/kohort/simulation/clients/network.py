@@ -394,7 +394,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         ready, scheduled = self._ready, self._forget_cancelled()
         if not ready and not self._stopping:
             if not scheduled:
-                raise Standstill("everybody waits, and nothing will ever happen")
+                raise Standstill("all tasks wait, and nothing will ever happen")
             if (wait_s := scheduled[0][0] - self._now_s) > 0:
                 self._now_s += min(wait_s, _LONGEST_JUMP_S)
         end_s = self._now_s + _RESOLUTION_S

@@ -116,7 +116,7 @@ class Ownership:
         expected, handed = self.next[partition], self.group.handed.get(partition, 0)
         if expected is None:
             if offset > handed:
-                why = f"{self.name} begins {partition} at {offset}, but nobody of its group was handed {handed}"
+                why = f"{self.name} begins {partition} at {offset}, but no member of its group was handed {handed}"
                 raise LawBroken("NothingSkipped", why)
         elif offset != expected:
             why = f"{self.name} was handed offset {offset} of {partition} where {expected} is next"

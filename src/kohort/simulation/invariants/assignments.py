@@ -47,7 +47,7 @@ class ComputationLaws:
                 computing[record.group_id] = record.computing
         if isinstance(command, commands.InstallAssignment) and is_target:
             order = groups.consumer[command.group_id].computing
-            assert order is not None, "nobody else may install"
+            assert order is not None, "no other member may install"
             self._installed = command, order
 
     def after_step(self, groups: GroupsState) -> None:

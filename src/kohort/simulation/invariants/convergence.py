@@ -36,7 +36,7 @@ def why_not_at_rest(
         left = [*(consumer.members if consumer else ()), *(classic.members if classic else ())]
         return f"{left} are dead and still members" if left else None
     if group_id in groups.clocks:
-        return "somebody is offline, or new members wait"
+        return "a member is offline, or new members wait"
     group = consumer if consumer is not None else classic
     if group is None or sorted(group.members) != sorted(process.member_id for process in processes):
         return f"the members are {sorted(group.members) if group is not None else 'none'}"

@@ -160,7 +160,7 @@ class Computation:
         self._install(given, even(given.assignable), group_epoch=given.group_epoch - 1)
 
     def _to_nobody(self, given: commands.PrepareAssignmentReply) -> None:
-        self._install(given, even(given.assignable), said=(("nobody", 1, b""),))
+        self._install(given, even(given.assignable), said=(("unknown", 1, b""),))
 
     def _hanging(self, given: commands.PrepareAssignmentReply) -> None:
         """Send no result until the coordinator asks this member again."""

@@ -324,7 +324,7 @@ class ConsumerMember(MemberProcess):
         self._says_everything = False
         self.publisher.on_answer(body)
         if body.should_compute:
-            assert self.computation is not None, "nobody else is asked"
+            assert self.computation is not None, "no other member is asked"
             self.computation.begin()
         if body.assignment is not None and (updates is None or updates.takes(body.number)):
             self.take_news(body)

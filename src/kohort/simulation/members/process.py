@@ -202,7 +202,9 @@ class MemberProcess:
             return
         if not self.world.has_older_process(self) and not self.world.broker.server_life:
             # A crash may take the member id that was told last, and leave the one before.
-            raise LawBroken("NoFatalAnswer", f"{self.name} is fenced, and nobody took its name", group_id=self.group_id)
+            raise LawBroken(
+                "NoFatalAnswer", f"{self.name} is fenced, and no other took its name", group_id=self.group_id
+            )
         self.start_again()
 
     def start_again(self) -> None:
