@@ -60,7 +60,7 @@ __all__ = [
     "to_prometheus",
 ]
 
-_HOMES = {
+_MODULES = {
     "Broker": "kohort.broker.embedded",
     "Consumer": "kohort.client.consumer.consumer",
     "Producer": "kohort.client.producer.producer",
@@ -86,10 +86,10 @@ def __getattr__(name: str) -> Any:
     # Public names are loaded on first use: importing kohort alone must not load a broker or a client.
     if name == "errors":
         return import_module("kohort.errors")
-    home = _HOMES.get(name)
-    if home is None:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module 'kohort' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

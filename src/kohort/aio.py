@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
-_HOMES = {
+_MODULES = {
     "Admin": "kohort.client.admin.aio_admin",
     "Consumer": "kohort.client.consumer.aio_consumer",
     "Producer": "kohort.client.producer.aio_producer",
@@ -29,11 +29,11 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Whoever reads need not wait for the producer, nor the other way round.
-    home = _HOMES.get(name)
-    if home is None:
+    # A program that only reads does not load the producer, nor the other way round.
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module 'kohort.aio' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

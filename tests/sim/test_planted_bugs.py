@@ -479,7 +479,7 @@ def test_pace_that_forgets_what_has_begun(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_member_that_is_asked_for_what_waits_for_its_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    plant_in(monkeypatch, heartbeat, "effective_target", way_in=target_in)
+    plant_in(monkeypatch, heartbeat, "effective_target", effective_target_after=target_in)
 
     assert law_that_finds(scenario=PACED) == "OwnedUntilItBegins"
 
@@ -726,13 +726,13 @@ def test_members_that_compute_beside_each_other_are_found(monkeypatch: pytest.Mo
 
     def ask_on(group: ConsumerGroup, *args: Any, **options: Any) -> Any:
         order = group.computing
-        if order is None or group.client_side is None:
+        if order is None or group.client_assignors is None:
             return decide(group, *args, **options)
         group.computing = None
-        group.client_side.failed.add(order.member_id)
+        group.client_assignors.failed.add(order.member_id)
         asked_next = decide(group, *args, **options)
         group.computing = order
-        group.client_side.failed.discard(order.member_id)
+        group.client_assignors.failed.discard(order.member_id)
         return asked_next
 
     monkeypatch.setattr(target, "decide_asking", ask_on)

@@ -12,20 +12,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.base.timers import TimerTable
-from kohort.coordinator import commands, config_changes, listing, liveness, membership_updates
+from kohort.coordinator import commands, config_changes, disconnection, listing, membership_updates
 from kohort.coordinator.classic import join, sync
 from kohort.coordinator.classic.sessions import decide_heartbeat as decide_classic_heartbeat
 from kohort.coordinator.classic.sessions import decide_leave
-from kohort.coordinator.commands import admin
-from kohort.coordinator.consumer import classicmembers, leave, moves, tombstones
-from kohort.coordinator.consumer.assignment import async_assignor, batching_window, target
+from kohort.coordinator.commands import JOIN_EPOCH, admin
+from kohort.coordinator.consumer import classicmembers, describe, leave, moves, tombstones
+from kohort.coordinator.consumer.assignment import async_assignor, batching_window
 from kohort.coordinator.consumer.client_assignors.assignment_request import decide_install, decide_prepare
 from kohort.coordinator.consumer.client_assignors.heartbeat_fields import tell
-from kohort.coordinator.consumer.describe import decide_describe
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat
 from kohort.coordinator.consumer.member_metadata import add_metadata
 from kohort.coordinator.consumer.reconciliation.move_throttle import decide_measured
-from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Decision, Disarm, TimerKey
 from kohort.coordinator.delayed_heartbeats import hold_classic, hold_heartbeat
 from kohort.coordinator.model import GroupsState
@@ -151,7 +149,9 @@ DECIDE: Final[dict[type[commands.Command], Callable[..., Decision]]] = {
     commands.ExpireOffsets: _with_settings(delete.decide_expire),
     admin.DeleteGroup: _of_groups(delete.decide_delete_group),
     admin.ListGroups: lambda known, command, _, __: listing.decide_list(known.groups, command, known.settings_for),
-    admin.DescribeConsumerGroup: lambda known, command, settings, _: decide_describe(known.groups, command, settings),
+    admin.DescribeConsumerGroup: lambda known, command, settings, _: describe.decide_describe(
+        known.groups, command, settings
+    ),
     admin.DescribeClassicGroup: lambda known, command, settings, _: listing.decide_describe_classic(
         known.groups, command, settings
     ),
@@ -165,14 +165,14 @@ DECIDE: Final[dict[type[commands.Command], Callable[..., Decision]]] = {
         known.groups, command, known.settings
     ),
     admin.ListGroupConfigs: _of_groups(config_changes.decide_list_configs),
-    commands.TopicsChanged: lambda known, command, _, now_ms: target.decide_topics_changed(
+    commands.TopicsChanged: lambda known, command, _, now_ms: delete.decide_topics_changed(
         known.groups, command, known.settings_for, now_ms=now_ms
     ),
     commands.LogsMeasured: _with_settings(decide_measured),
     commands.TargetComputed: _with_settings(async_assignor.decide_computed),
     commands.PrepareAssignment: _with_settings(decide_prepare),
     commands.InstallAssignment: _with_settings(decide_install),
-    commands.MemberDisconnected: lambda known, command, settings, now_ms: liveness.decide_disconnected(
+    commands.MemberDisconnected: lambda known, command, settings, now_ms: disconnection.decide_disconnected(
         known.groups, command, settings, known.timers, now_ms=now_ms
     ),
     commands.WatchMember: _with_settings(membership_updates.decide_watch),

@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kohort.base.options import Option, as_text, parse_bool, parse_float, parse_int, parse_str
-from kohort.coordinator.model import GroupsState
-from kohort.coordinator.records.types import GroupConfigsForgotten, GroupConfigsSet
 from kohort.coordinator.settings import (
     MEMBERSHIPS,
     MISMATCH_POLICIES,
@@ -246,13 +244,3 @@ def effective_settings(base: GroupSettings, configs: Mapping[str, str]) -> Group
 def configs_in(settings: GroupSettings) -> dict[str, str]:
     """Return every group config of `settings` as text."""
     return {name: as_text(getattr(settings, config.setting)) for name, config in GROUP_CONFIGS.items()}
-
-
-def apply_configs_set(groups: GroupsState, record: GroupConfigsSet) -> None:
-    """Set the configs of a group (type 20,001)."""
-    groups.configs[record.group_id] = record.configs
-
-
-def apply_configs_forgotten(groups: GroupsState, record: GroupConfigsForgotten) -> None:
-    """Remove the configs of a group (tombstone of type 20,001)."""
-    groups.configs.pop(record.group_id, None)

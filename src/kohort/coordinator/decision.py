@@ -128,9 +128,8 @@ Additions = tuple[list[Record], list[Effect]]
 class Decision:
     """The result of a decision function.
 
-    `records` are appended as one batch and applied in order, then `effects` are carried out in order.
-
-    `due`: the deadline that led to the decision, `None` where a command did.
+    `records` are appended as one batch and applied in order, then `effects` are carried out in order. `due`: the
+    deadline that led to the decision, `None` where a command did.
     """
 
     records: tuple[Record, ...] = ()

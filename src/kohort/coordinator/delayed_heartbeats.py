@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kohort.coordinator import commands, model
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Done, Heartbeat
-from kohort.coordinator.consumer.validation import JOIN_EPOCH
+from kohort.coordinator.commands import JOIN_EPOCH, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Done, Heartbeat
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, ReplyBody, TimerKey
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.records.types import MemberState, VolatileRecord
@@ -73,8 +72,7 @@ def apply_watch_ended(groups: model.GroupsState, record: WatchEnded) -> None:
 
 def apply_heard(groups: model.GroupsState, record: MemberHeard) -> None:
     """Set the epoch that a member knows, and whether it may not know the latest news."""
-    group = groups.consumer.get(record.group_id)
-    member = None if group is None else group.members.get(record.member_id)
+    member = groups.find_member(record.group_id, record.member_id)
     if member is not None:
         member.known_epoch, member.is_told_aside = record.epoch, record.is_behind
 
@@ -165,8 +163,8 @@ def apply_held(groups: model.GroupsState, record: HeartbeatHeld) -> None:
     groups.holds.setdefault(record.group_id, {})[record.command.member_id] = record.command
     group = groups.consumer.get(record.group_id)
     # A member with a held heartbeat can be asked to compute a target at once.
-    if group is not None and group.client_side is not None:
-        group.client_side.held.add(record.command.member_id)
+    if group is not None and group.client_assignors is not None:
+        group.client_assignors.held.add(record.command.member_id)
 
 
 def apply_released(groups: model.GroupsState, record: HeartbeatReleased) -> None:
@@ -176,13 +174,13 @@ def apply_released(groups: model.GroupsState, record: HeartbeatReleased) -> None
     if not held:
         groups.holds.pop(record.group_id, None)
     group = groups.consumer.get(record.group_id)
-    if group is not None and group.client_side is not None:
-        group.client_side.held.discard(record.member_id)
+    if group is not None and group.client_assignors is not None:
+        group.client_assignors.held.discard(record.member_id)
 
 
 def apply_list_awaited(groups: model.GroupsState, record: ListAwaited) -> None:
     """Set until when a member has to report its partitions."""
-    member = find_member(groups, record.group_id, record.member_id)
+    member = groups.find_member(record.group_id, record.member_id)
     if member is not None:
         member.list_awaited_ms = record.until_ms
 
@@ -190,14 +188,8 @@ def apply_list_awaited(groups: model.GroupsState, record: ListAwaited) -> None:
 def apply_told(groups: model.GroupsState, record: AssignmentTold) -> None:
     """Mark the client-side assignor's message to a member as delivered."""
     group = groups.consumer.get(record.group_id)
-    if group is not None and group.client_side is not None:
-        group.client_side.untold.discard(record.member_id)
-
-
-def find_member(groups: model.GroupsState, group_id: str, member_id: str) -> model.ConsumerMember | None:
-    """Return a member of a KIP-848 group, `None` if the id is not a member."""
-    group = groups.consumer.get(group_id)
-    return None if group is None else group.members.get(member_id)
+    if group is not None and group.client_assignors is not None:
+        group.client_assignors.untold.discard(record.member_id)
 
 
 def is_held(groups: model.GroupsState, command: commands.AnyHeartbeat) -> bool:
@@ -223,7 +215,7 @@ def hold_heartbeat(
     body = _body(command, decision)
     if not isinstance(body, ConsumerGroupHeartbeatReply) or command.member_epoch < JOIN_EPOCH:
         return decision
-    member = find_member(groups, command.group_id, command.member_id)
+    member = groups.find_member(command.group_id, command.member_id)
     until_ms = 0 if member is None else member.list_awaited_ms
     awaited_ms = until_ms if until_ms > now_ms else 0
     # A member that has to revoke partitions acts on its response: it is never held.
@@ -279,7 +271,7 @@ def ask_again(groups: model.GroupsState, command: commands.AnyHeartbeat) -> comm
     """Build the heartbeat that a member would send now, from one that was carried out when it arrived."""
     if isinstance(command, Heartbeat):
         return replace(command, hold_ms=0)
-    member = find_member(groups, command.group_id, command.member_id)
+    member = groups.find_member(command.group_id, command.member_id)
     # The member may have an epoch that it was not told yet; a client that is a member no more does not join by this.
     epoch = max(command.member_epoch, JOIN_EPOCH + 1)
     is_join = command.member_epoch == JOIN_EPOCH
@@ -367,7 +359,7 @@ def _after(
     for record in reversed(decision.records):
         if isinstance(record, facts.CurrentAssignmentSet) and record.member_id == command.member_id:
             return record
-    return find_member(groups, command.group_id, command.member_id)
+    return groups.find_member(command.group_id, command.member_id)
 
 
 def _is_listed(command: ConsumerGroupHeartbeat, body: ConsumerGroupHeartbeatReply) -> bool:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
+from kohort.coordinator.records.types import Grants, Target
 from kohort.errors import InvariantViolation
-from kohort.ids import TopicId
 
 #: Number of values of each kind in the pool; where all values differ, the pool is of little use and of little weight.
 REMEMBERED: Final = 1_024
@@ -23,10 +23,8 @@ SMALL_COUNT: Final = 16
 #: Most characters of such a text.
 SMALL_TEXT: Final = 256
 
-_Target = dict[TopicId, tuple[int, ...]]
-_Grants = dict[TopicId, dict[int, int]]
 _Plain = TypeVar("_Plain", str, int, tuple[str, ...])
-_Nested = TypeVar("_Nested", _Target, _Grants)
+_Nested = TypeVar("_Nested", Target, Grants)
 
 
 class Interning:
@@ -37,8 +35,8 @@ class Interning:
     def __init__(self) -> None:
         self._plain: Final[dict[object, object]] = {}
         #: The value as an immutable tuple -> the value.
-        self._targets: Final[dict[object, _Target]] = {}
-        self._grants: Final[dict[object, _Grants]] = {}
+        self._targets: Final[dict[object, Target]] = {}
+        self._grants: Final[dict[object, Grants]] = {}
         #: id of a pooled target or of pooled grants -> that value: the log reader hands out the same object again and
         #: again, and this finds it sooner.
         self._kept: Final[dict[int, object]] = {}
@@ -54,7 +52,7 @@ class Interning:
             self._plain[value] = found = value
         return found  # type: ignore[return-value]  # what equals a string, a number or a tuple of strings is one
 
-    def target(self, target: _Target) -> _Target:
+    def target(self, target: Target) -> Target:
         """Return an equal target, perhaps another member's."""
         if self._kept.get(id(target)) is target:
             return target
@@ -62,7 +60,7 @@ class Interning:
             return target
         return self._remember(self._targets, _target_key(target), target)
 
-    def grants(self, grants: _Grants) -> _Grants:
+    def grants(self, grants: Grants) -> Grants:
         """Return equal grants, perhaps another member's."""
         if self._kept.get(id(grants)) is grants:
             return grants
@@ -97,9 +95,9 @@ def _is_small(value: str | int | tuple[str, ...]) -> bool:
     return isinstance(value, int) or len(value) <= SMALL_TEXT
 
 
-def _target_key(target: _Target) -> object:
+def _target_key(target: Target) -> object:
     return tuple(target.items())
 
 
-def _grants_key(grants: _Grants) -> object:
+def _grants_key(grants: Grants) -> object:
     return tuple((topic_id, tuple(partitions.items())) for topic_id, partitions in grants.items())

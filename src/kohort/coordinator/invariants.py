@@ -26,19 +26,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from kohort.base.timers import TimerTable
-from kohort.coordinator import interning, model
+from kohort.coordinator import commands, interning, model
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.consumer.assignment.balance import build_balance
 from kohort.coordinator.consumer.reconciliation.effective_target import (
     MovesBegun,
     MovesHeldBack,
+    effective_target_after,
+    effective_target_of,
     is_settled,
     places_of,
-    way_in,
-    way_of,
 )
 from kohort.coordinator.consumer.subscription_metadata import topics_of
-from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.model import NO_PATTERNS, NO_TARGET, NOBODY, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records.types import ConsumerMemberSubscribed, CurrentAssignmentSet, MemberState
@@ -109,7 +108,9 @@ def check_group(group: ConsumerGroup, image: TopicImage, clock: StaticClock | No
     _check_published(group)
     # Last, because an error in a member's state or epoch makes this fail as well.
     behind = {
-        member_id for member_id, member in group.members.items() if not is_settled(member, way_of(group, member_id))
+        member_id
+        for member_id, member in group.members.items()
+        if not is_settled(member, effective_target_of(group, member_id))
     }
     if behind != group.behind:
         raise _fail(group, "TypeOK", f"noted as behind are {group.behind}, and should be {behind}")
@@ -143,7 +144,7 @@ def check_step(before: Mapping[str, tuple[int, Mapping[str, int]]], groups: Grou
         for member_id, member_epoch in members.items():
             member = group.members.get(member_id)
             # A static member that leaves for a while is at -2 until its successor takes its place.
-            if member is not None and LEAVE_STATIC_EPOCH != member.member_epoch < member_epoch:
+            if member is not None and commands.LEAVE_STATIC_EPOCH != member.member_epoch < member_epoch:
                 now = member.member_epoch
                 raise InvariantViolation(
                     f"{law}: group {group_id}: the epoch of {member_id} fell from {member_epoch} to {now}"
@@ -159,7 +160,7 @@ def check_untouched(groups: GroupsState, decision: Decision) -> None:
         member = group.members.get(record.member_id)
         if member is None or member.member_epoch <= 0 or record.member_epoch <= member.member_epoch:
             continue
-        target = way_in(decision.records, group, record.member_id)
+        target = effective_target_after(decision.records, group, record.member_id)
         if record.assigned == member.assigned and member.state == MemberState.STABLE and is_settled(record, target):
             why = f"{member.member_id} is taken to epoch {record.member_epoch}, which is no news to it"
             raise _fail(group, "NoEpochForNothing", why)
@@ -257,7 +258,7 @@ def _check_counts(group: ConsumerGroup) -> None:
     votes = Counter(name for member in group.members.values() if (name := member.server_assignor) is not None)
     if dict(votes) != group.assignor_votes:
         raise _fail(group, law, f"counted votes are {group.assignor_votes}, and should be {dict(votes)}")
-    fault = "" if group.client_side is None else group.client_side.fault()
+    fault = "" if group.client_assignors is None else group.client_assignors.fault()
     if fault:
         raise _fail(group, law, fault)
 
@@ -358,7 +359,7 @@ def check_valid_partition_epoch(group: ConsumerGroup, member: ConsumerMember) ->
             raise _fail(group, law, f"{member.member_id} may use what it has to give up")
     for grants in (member.assigned, member.pending_revocation):
         for partitions in grants.values():
-            newest = group.target_epoch if member.member_epoch == LEAVE_STATIC_EPOCH else member.member_epoch
+            newest = group.target_epoch if member.member_epoch == commands.LEAVE_STATIC_EPOCH else member.member_epoch
             if any(not 1 <= epoch <= newest for epoch in partitions.values()):
                 raise _fail(group, law, f"{member.member_id} was granted a partition at an epoch that it never had")
 
@@ -370,7 +371,7 @@ def check_valid_member_epoch(group: ConsumerGroup, member: ConsumerMember) -> No
         raise _fail(group, law, f"{member.member_id} is ahead of the target")
     if not member.member_epoch == group.target_epoch == group.epoch or _has_begun_since(group, member):
         return
-    target = way_of(group, member.member_id)
+    target = effective_target_of(group, member.member_id)
     for topic_id, partitions in member.assigned.items():
         if not partitions.keys() <= set(target.get(topic_id, ())):
             raise _fail(group, law, f"{member.member_id} is at the target epoch and may use what is not in its target")
@@ -387,7 +388,7 @@ def check_valid_stable_group_state(group: ConsumerGroup) -> None:
         is_settled = member.member_epoch == group.target_epoch == group.epoch and member.state == MemberState.STABLE
         if not is_settled or _has_begun_since(group, member):
             continue
-        for topic_id, wanted in way_of(group, member.member_id).items():
+        for topic_id, wanted in effective_target_of(group, member.member_id).items():
             if member.assigned.get(topic_id, {}).keys() != set(wanted):
                 raise _fail(group, law, f"{member.member_id} is STABLE and does not have all of its target")
 

@@ -29,17 +29,15 @@ from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
 from kohort.coordinator.consumer.heartbeat import decide_member, decide_settled
 from kohort.coordinator.consumer.member_metadata import EditionIssued, watches
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
-from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.delayed_heartbeats import (
     MemberHeard,
     MemberWatched,
     WatchEnded,
-    find_member,
     hold_heartbeat,
     without_life,
 )
-from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants, GroupsState
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import is_offline
@@ -66,7 +64,7 @@ def drop_watch(command: WatchMember) -> Decision:
 
 
 def _decide(groups: GroupsState, command: WatchMember, settings: GroupSettings, *, now_ms: int) -> Decision:
-    member = find_member(groups, command.group_id, command.member_id)
+    member = groups.find_member(command.group_id, command.member_id)
     if member is None or member.classic is not None or member.member_epoch < 0:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
     if command.member_epoch > member.member_epoch:
@@ -130,7 +128,7 @@ def _ended(command: WatchMember) -> tuple[WatchEnded, ...]:
     return () if command.is_look else (WatchEnded(group_id=command.group_id, command=command),)
 
 
-def _is_same(grants: Grants, known: commands.Partitions) -> bool:
+def _is_same(grants: facts.Grants, known: commands.Partitions) -> bool:
     return grants.keys() == known.keys() and all(
         found.keys() == set(known[topic_id]) for topic_id, found in grants.items()
     )
@@ -187,11 +185,11 @@ def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tup
         # Without held heartbeats and watches no member waits for a partition.
         if record.group_id not in groups.holds and record.group_id not in groups.watches:
             continue
-        member = delayed_heartbeats.find_member(groups, record.group_id, record.member_id)
+        member = groups.find_member(record.group_id, record.member_id)
         if member is None:
             continue
         # A revoked partition of a member that is away blocks no one.
-        after: tuple[Grants, ...] = ()
+        after: tuple[facts.Grants, ...] = ()
         if isinstance(record, facts.CurrentAssignmentSet) and record.member_epoch > 0:
             after = record.assigned, record.pending_revocation
         for grants in (member.assigned, member.pending_revocation):
@@ -323,7 +321,7 @@ def _waiting(groups: GroupsState, group_id: str) -> Mapping[str, AnyHeartbeat | 
 def _waits_for_target(command: AnyHeartbeat | WatchMember) -> bool:
     """Whether a newer target may be news even if the member's own part is unchanged."""
     # It may complete the assignment of a joining member. A classic member rejoins once per target for free partitions.
-    return isinstance(command, commands.Heartbeat) or command.member_epoch == JOIN_EPOCH
+    return isinstance(command, commands.Heartbeat) or command.member_epoch == commands.JOIN_EPOCH
 
 
 def _spots(group: ConsumerGroup, member_id: str) -> Iterator[tuple[Spot, str]]:

@@ -11,22 +11,17 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Final, NamedTuple
 
+from kohort.coordinator import commands, interning
 from kohort.coordinator.classic.state import ClassicGroup, durable_view
-from kohort.coordinator.commands import AnyHeartbeat, ClassicMemberFacts, WatchMember
 from kohort.coordinator.consumer.assignment.balance import TargetBalance
-from kohort.coordinator.consumer.client_assignors.state import ClientSide
+from kohort.coordinator.consumer.client_assignors.state import ClientAssignorState
 from kohort.coordinator.consumer.metadata_log import MetadataLog
 from kohort.coordinator.decision import ComputeTarget, TimerKey
-from kohort.coordinator.interning import Interning
-from kohort.coordinator.records.types import MemberState, MoveFacts, OffsetCommitted, RegularExpressionResolved
+from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.types import Grants, MemberState, MoveFacts, OffsetCommitted, Target
 from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId
-
-#: Partitions that a member holds: topic id -> partition -> epoch of the grant.
-Grants = dict[TopicId, dict[int, int]]
-#: Partitions that a member shall hold: topic id -> ascending partitions.
-Target = dict[TopicId, tuple[int, ...]]
 
 #: Topic id and partition.
 Place = tuple[TopicId, int]
@@ -39,7 +34,7 @@ NO_TARGET: Final[Target] = {}
 #: replaces one by a mapping of the group's own.
 NOBODY: Final[dict[str, int]] = {}
 NO_NAMES: Final[dict[str, str]] = {}
-NO_PATTERNS: Final[dict[str, RegularExpressionResolved]] = {}
+NO_PATTERNS: Final[dict[str, facts.RegularExpressionResolved]] = {}
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -66,7 +61,7 @@ class ConsumerMember:
     #: Server-side assignor that the member asks for; `None` leaves it to the broker.
     server_assignor: str | None = None
     #: Facts of its last JoinGroup; `None`: it speaks the consumer protocol.
-    classic: ClassicMemberFacts | None = None
+    classic: commands.ClassicMemberFacts | None = None
     #: Whether its connection is known to be closed and that matters (`liveness`); a restart forgets it.
     is_disconnected: bool = False
     #: Until when the coordinator waits for the member's list of its partitions, after it told it something new, ms;
@@ -107,7 +102,7 @@ class WaitingMove(NamedTuple):
     taker: str
 
 
-class Paced(NamedTuple):
+class ThrottleProgress(NamedTuple):
     """Progress of paced moves.
 
     `until_ms`: the time by which the pace allows as many moves as have begun. `gap_ms`: the pause between two moves
@@ -119,7 +114,7 @@ class Paced(NamedTuple):
 
 
 #: Progress of a group in which no move has begun at a pace; shared.
-UNPACED: Final = Paced(0.0, 0.0)
+NOT_THROTTLED: Final = ThrottleProgress(0.0, 0.0)
 
 
 class Weights(NamedTuple):
@@ -164,7 +159,7 @@ class ConsumerGroup:
     #: member id -> member.
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     #: pattern -> the topics that it was resolved to (record 16); only patterns with subscribers.
-    regexes: dict[str, RegularExpressionResolved] = field(default_factory=lambda: NO_PATTERNS)
+    regexes: dict[str, facts.RegularExpressionResolved] = field(default_factory=lambda: NO_PATTERNS)
     #: Derived: topic id -> partition -> id of the member that has it assigned or pending revocation.
     holders: dict[TopicId, dict[int, str]] = field(default_factory=dict)
     #: Derived: instance id -> id of its member, also while that member is away.
@@ -194,7 +189,7 @@ class ConsumerGroup:
     #: Whether moves may have waited, also before a restart: a mover may be behind at the target's own epoch.
     has_held_back: bool = False
     #: Progress of moves at the pace. A restart forgets it.
-    paced: Paced = UNPACED
+    throttle: ThrottleProgress = NOT_THROTTLED
     #: Published metadata of members (record 20,008); `None` if no member has ever published.
     published: MetadataLog | None = None
     #: Derived: name of an assignor -> number of members that ask for it; a restart keeps it.
@@ -202,7 +197,7 @@ class ConsumerGroup:
     #: Derived: balance of `targets`, in a large group; `None` until it is needed. A restart forgets it.
     balance: TargetBalance | None = None
     #: State of client-side assignors; `None` until a member has one.
-    client_side: ClientSide | None = None
+    client_assignors: ClientAssignorState | None = None
     #: Input of the assignor that runs beside the coordinator; `None` if none runs. A restart forgets it.
     computing: ComputeTarget | None = None
     #: Failure of the assignor that delays the target; `None` if it works. A restart forgets it.
@@ -241,10 +236,10 @@ class GroupsState:
     transactions: dict[int, OpenTransaction] = field(default_factory=dict)
     #: group id -> member id -> its held heartbeat; no empty inner mapping. A restart forgets them, as it closes
     #: their connections.
-    holds: dict[str, dict[str, AnyHeartbeat]] = field(default_factory=dict)
+    holds: dict[str, dict[str, commands.AnyHeartbeat]] = field(default_factory=dict)
     #: group id -> member id -> its watch, which gets news beside heartbeats; no empty inner mapping. A restart
     #: forgets them.
-    watches: dict[str, dict[str, WatchMember]] = field(default_factory=dict)
+    watches: dict[str, dict[str, commands.WatchMember]] = field(default_factory=dict)
     #: group id -> its own configs, also of groups that do not exist; no empty inner mapping.
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     #: group id -> clock of a static group with offline members or waiting new members.
@@ -253,7 +248,12 @@ class GroupsState:
     #: last. A restart forgets them.
     ousted: dict[tuple[str, str], None] = field(default_factory=dict)
     #: Derived: pool that keeps equal values once.
-    sharing: Interning = field(default_factory=Interning)
+    sharing: interning.Interning = field(default_factory=interning.Interning)
+
+    def find_member(self, group_id: str, member_id: str) -> ConsumerMember | None:
+        """Return a member of a KIP-848 group, `None` if the id is not a member."""
+        group = self.consumer.get(group_id)
+        return None if group is None else group.members.get(member_id)
 
     def has_offsets(self, group_id: str) -> bool:
         """Whether the group has committed offsets, or offsets in an open transaction."""
@@ -318,7 +318,7 @@ def _digest_group(group: ConsumerGroup) -> dict[str, object]:
         )
         for member in group.members.values()
     }
-    side = group.client_side
+    side = group.client_assignors
     if side is not None and not side.assignors and not side.said:
         side = None
     return {
@@ -331,5 +331,5 @@ def _digest_group(group: ConsumerGroup) -> dict[str, object]:
         "submitted": dict(group.submitted),
         "published": {} if group.published is None else group.published.living(),
         "members": members,
-        "client_side": {} if side is None else {"assignors": dict(side.assignors), "said": dict(side.said)},
+        "client_assignors": {} if side is None else {"assignors": dict(side.assignors), "said": dict(side.said)},
     }

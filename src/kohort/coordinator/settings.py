@@ -35,37 +35,41 @@ STATIC_FALLBACKS: Final = ("admin", "join")
 #: Settings with a minimum and a maximum setting -> the least value of the minimum.
 _BOUNDED: Final = {"session_timeout_ms": 100, "heartbeat_interval_ms": 50, "assignment_interval_ms": 0}
 
+#: Settings without a maximum -> the least value.
+_LEAST: Final = {
+    "group_consumer_rebalance_heartbeat_interval_ms": 0,
+    "group_consumer_assignment_window_ms": 0,
+    "group_consumer_assignor_timeout_ms": 1,
+    "group_heartbeat_rate_max": 1,
+    "group_disconnect_grace_ms": -1,
+    "group_assignor_max_moves": UNLIMITED,
+    "group_assignor_imbalance": 0,
+    "group_min_session_timeout_ms": 100,
+    "group_initial_rebalance_delay_ms": 0,
+    "group_max_size": 1,
+    "group_consumer_max_size": 1,
+    "offset_metadata_max_bytes": 0,
+    "offsets_retention_minutes": 1,
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
     """Limits and defaults of groups; times in milliseconds, sizes in members or bytes.
 
-    `group_consumer_assignment_interval_ms`: least time between two computations of one group's target; 0 computes at
-    once.
+    `configs` explains the fields that a group may override. Of the others:
+
     `group_consumer_assignment_window_ms`: a group's target is computed so long after its latest change, and no later
     than `group_consumer_assignment_window_max_ms` after the first change; 0 computes with the change.
     `group_consumer_assignors`: assignors that a KIP-848 member may name; the first is the default.
-    `group_assignor`: the assignor of all groups, whichever members name; empty leaves the choice to them.
-    `group_consumer_assignor_mismatch`: one of `MISMATCH_POLICIES`.
     `own_assignors`: names that are not built in, for which the shell has found an assignor.
     `group_consumer_assignor_timeout_ms`: how long an assignor of the user's own may take.
-    `group_consumer_assignor_offload_enable`: whether an assignor of the user's own runs beside the coordinator's loop.
     `group_consumer_rebalance_heartbeat_interval_ms`: the heartbeat interval of a KIP-848 member that is on its way to
     its target; 0 uses the ordinary one, as Apache Kafka does.
     `group_heartbeat_rate_max`: heartbeats per second of one KIP-848 group above which its members get longer intervals.
-    `group_disconnect_grace_ms`: how long a member stays whose connection closed without a leave; -1 leaves it to the
-    session timeout.
     `group_consumer_migration_policy`: one of `MIGRATION_POLICIES`.
     `incremental_from_partitions`: number of partitions from which a group's balance is kept, so that a join does not
     look at all of them.
-    `group_moves_per_second`: how many partitions of one KIP-848 group begin to move between members in a second, 0 sets
-    no pace; `group_moves_burst`: how many of them begin together at most; `group_moves_paused`: none begins;
-    `group_moves_order`: one of `MOVE_ORDERS`.
-    `group_membership`: one of `MEMBERSHIPS`; `group_registration_timeout_ms`: how long a static group keeps the
-    partitions of an offline member; `group_expansion_timeout_ms`: how long it gathers new members before they get
-    partitions; `group_rebalance_token`: a new value makes a static group rebalance; `group_static_fallback`: one of
-    `STATIC_FALLBACKS`.
-    `group_assignor_max_moves`, `group_assignor_imbalance`: see `kohort.assign.interface.Assignable`.
     """
 
     group_min_session_timeout_ms: int = 6_000
@@ -116,20 +120,11 @@ class GroupSettings:
     def __post_init__(self) -> None:
         for name, lowest in _BOUNDED.items():
             self._check_bounded(name, lowest)
-        _within(
-            "group.consumer.rebalance.heartbeat.interval.ms", self.group_consumer_rebalance_heartbeat_interval_ms, 0
-        )
-        _within("group.consumer.assignment.window.ms", self.group_consumer_assignment_window_ms, 0)
-        _within(
-            "group.consumer.assignment.window.max.ms",
-            self.group_consumer_assignment_window_max_ms,
-            self.group_consumer_assignment_window_ms,
-        )
-        _within("group.consumer.assignor.timeout.ms", self.group_consumer_assignor_timeout_ms, 1)
-        _within("group.heartbeat.rate.max", self.group_heartbeat_rate_max, 1)
-        _within("group.disconnect.grace.ms", self.group_disconnect_grace_ms, -1)
-        _within("group.assignor.max.moves", self.group_assignor_max_moves, UNLIMITED)
-        _within("group.assignor.imbalance", self.group_assignor_imbalance, 0)
+        for name, lowest in _LEAST.items():
+            _within(name.replace("_", "."), getattr(self, name), lowest)
+        window_ms = self.group_consumer_assignment_window_ms
+        _within("group.consumer.assignment.window.max.ms", self.group_consumer_assignment_window_max_ms, window_ms)
+        _within("group.max.session.timeout.ms", self.group_max_session_timeout_ms, self.group_min_session_timeout_ms)
         if not 0 <= self.group_moves_per_second <= MOST_MOVES_PER_SECOND:
             raise ConfigError(
                 f"group.moves.per.second cannot be {self.group_moves_per_second}: "
@@ -145,13 +140,6 @@ class GroupSettings:
             self._check_bounded(f"{name}_timeout_ms", 1, kind="group")
         _one_of("group.membership", self.group_membership, MEMBERSHIPS)
         _one_of("group.static.fallback", self.group_static_fallback, STATIC_FALLBACKS)
-        _within("group.min.session.timeout.ms", self.group_min_session_timeout_ms, 100)
-        _within("group.max.session.timeout.ms", self.group_max_session_timeout_ms, self.group_min_session_timeout_ms)
-        _within("group.initial.rebalance.delay.ms", self.group_initial_rebalance_delay_ms, 0)
-        _within("group.max.size", self.group_max_size, 1)
-        _within("group.consumer.max.size", self.group_consumer_max_size, 1)
-        _within("offset.metadata.max.bytes", self.offset_metadata_max_bytes, 0)
-        _within("offsets.retention.minutes", self.offsets_retention_minutes, 1)
         _one_of("group.consumer.migration.policy", self.group_consumer_migration_policy, MIGRATION_POLICIES)
         if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
             raise ConfigError(

@@ -16,13 +16,13 @@ from kohort.coordinator import commands, configs, delayed_heartbeats, model
 from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.classic.sessions import decide_expiry as decide_classic_expiry
 from kohort.coordinator.classic.sessions import decide_loaded
-from kohort.coordinator.commands import Command, CommitOffsets, GroupCommand, Refusal
+from kohort.coordinator.commands import CommitOffsets, GroupCommand
 from kohort.coordinator.commands.admin import SubmitMoves
 from kohort.coordinator.commandtable import DECIDE, Known, check_group_id
 from kohort.coordinator.consumer import classicmembers, leave, member_metadata
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.assignment import batching_window, volatile
-from kohort.coordinator.consumer.client_assignors.assignment_request import CLIENT_SIDE_RECORDS
+from kohort.coordinator.consumer.client_assignors.assignment_request import CLIENT_ASSIGNOR_RECORDS
 from kohort.coordinator.consumer.client_assignors.heartbeat_fields import follow_assignors
 from kohort.coordinator.consumer.heartbeat import build_settled_reply, find_settled
 from kohort.coordinator.consumer.member_metadata import follow_published
@@ -83,7 +83,7 @@ class Shard:
         """Return the settings of one group: the broker's, overridden by the group's own configs."""
         return self._known.settings_for(group_id)
 
-    def handle(self, command: Command, *, now_ms: int) -> Decision:
+    def handle(self, command: commands.Command, *, now_ms: int) -> Decision:
         """Decide one command; nothing changes before `commit`."""
         decide = DECIDE.get(type(command))
         assert decide is not None, f"not a command: {command!r}"
@@ -334,7 +334,7 @@ class Shard:
         """Return the durable state as one comparable value; a fold over the log gives the same."""
         return model.digest_state(self.groups)
 
-    def _completed(self, decision: Decision, command: Command | None, *, now_ms: int) -> Decision:
+    def _completed(self, decision: Decision, command: commands.Command | None, *, now_ms: int) -> Decision:
         """Add to a decision what follows from its records; `command`: `None` for a deadline."""
         if not decision.records:
             return decision
@@ -381,7 +381,8 @@ class Shard:
         if assign_ms is not None:
             self.timers.arm(batching_window.assignment_key(group.group_id), assign_ms)
         if group.published is not None:
-            self.apply(member_metadata.build_loaded_board(group, now_ms=now_ms))
+            base = group.published.loaded_base(now_ms)
+            self.apply(member_metadata.BoardLoaded(group_id=group.group_id, base=base))
         # A restart has forgotten which moves had begun: all wait again that the old owner was not told of.
         if settings.has_paced_moves:
             records, effects = move_throttle.hold_open(group, self.groups.image, now_ms=now_ms)
@@ -390,10 +391,10 @@ class Shard:
     def _apply_configs(self, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten) -> None:
         told_ms = self.settings_for(record.group_id).group_consumer_heartbeat_interval_ms
         if isinstance(record, facts.GroupConfigsSet):
-            configs.apply_configs_set(self.groups, record)
+            self.groups.configs[record.group_id] = record.configs
             self._settings_of[record.group_id] = configs.effective_settings(self.settings, record.configs)
         else:
-            configs.apply_configs_forgotten(self.groups, record)
+            self.groups.configs.pop(record.group_id, None)
             self._settings_of.pop(record.group_id, None)
         # Members learn of a changed interval at once, also those with a held heartbeat.
         if self.settings_for(record.group_id).group_consumer_heartbeat_interval_ms != told_ms:
@@ -404,7 +405,7 @@ def _refuse(command: GroupCommand, refused: Refused) -> Decision:
     message = refused.message
     if message is not None and len(message) > _MESSAGE_LIMIT:
         message = f"{message[:_MESSAGE_LIMIT]}..."
-    return Decision(effects=(Reply(command.request, Refusal(code=refused.code, message=message)),))
+    return Decision(effects=(Reply(command.request, commands.Refusal(code=refused.code, message=message)),))
 
 
 def _apply_image(groups: model.GroupsState, record: facts.TopicImageReplaced) -> None:
@@ -419,7 +420,7 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.TransactionCompleted: offsets_apply.apply_transaction_completed,
     facts.OffsetForgotten: offsets_apply.apply_offset_forgotten,
     **CONSUMER_RECORDS,
-    **CLIENT_SIDE_RECORDS,
+    **CLIENT_ASSIGNOR_RECORDS,
     **volatile.VOLATILE_RECORDS,
     **clock_updates.CLOCK_RECORDS,
     member_metadata.EditionIssued: member_metadata.apply_edition_issued,

@@ -14,7 +14,7 @@ from kohort.coordinator.consumer.client_assignors.assignor_metadata import (
     MOST_METADATA_BYTES_OF_GROUP,
     check_room,
 )
-from kohort.coordinator.consumer.client_assignors.state import ClientSide
+from kohort.coordinator.consumer.client_assignors.state import ClientAssignorState
 from kohort.coordinator.model import ConsumerGroup
 from kohort.coordinator.records.types import ClientAssignorsForgotten
 from kohort.errors import ErrorCode, Refused
@@ -136,7 +136,7 @@ def test_bounds_of_what_a_member_says(assignors: list[ClientAssignor], why: str)
 
 def side(group: GroupDialogue) -> Any:
     """What is known of assignors that members run."""
-    found = group.group.client_side
+    found = group.group.client_assignors
     assert found is not None
     return found
 
@@ -145,9 +145,9 @@ def test_the_metadata_of_a_group_are_bounded() -> None:
     """16 MiB: who has more to say then is refused, who has less than before is not."""
     full, group = (assignor(metadata=b"!" * MOST_METADATA_BYTES),), ConsumerGroup("g")
     check_room(group, (), full)
-    group.client_side = ClientSide()
+    group.client_assignors = ClientAssignorState()
     for number in range(MOST_METADATA_BYTES_OF_GROUP // MOST_METADATA_BYTES):
-        group.client_side.put(f"m{number}", full)
+        group.client_assignors.put(f"m{number}", full)
     with pytest.raises(Refused, match="may take 16777216 bytes") as refused:
         check_room(group, (), (assignor(metadata=b"!"),))
     assert refused.value.code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -162,7 +162,7 @@ def test_what_is_known_of_a_member_goes_with_it() -> None:
     (forgotten,) = [record for record in group.new_records() if isinstance(record, ClientAssignorsForgotten)]
     assert forgotten.member_id == "b"
     assert (list(side(group).assignors), side(group).metadata_bytes) == (["a"], 0)
-    assert list(group.fold(group.compacted()).groups.consumer["g"].client_side.assignors) == ["a"]  # type: ignore[union-attr]
+    assert list(group.fold(group.compacted()).groups.consumer["g"].client_assignors.assignors) == ["a"]  # type: ignore[union-attr]
     group.leave("a")
     group.delete_group().is_done()
     assert [

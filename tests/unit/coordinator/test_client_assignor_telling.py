@@ -104,7 +104,7 @@ def test_a_new_target_forgets_what_was_said_with_the_one_before() -> None:
     assert said(beat(group, "c")) == ClientAssignment(0, 3, b"to c")
     group.heartbeat("d", epoch=0)
     assert group.group.target_epoch == group.group.epoch, "the server's"
-    side = group.group.client_side
+    side = group.group.client_assignors
     assert side is not None
     assert side.said == {}
 
@@ -252,5 +252,5 @@ def test_where_nobody_runs_an_assignor_nothing_is_said_and_nothing_kept() -> Non
         reply = group.heartbeat(name, epoch=0).body_as(ConsumerGroupHeartbeatReply)
         assert (reply.should_compute, reply.client_assignment) == (False, None)
     group.settle()
-    assert group.group.client_side is None
+    assert group.group.client_assignors is None
     assert not [record for record in group.new_records() if isinstance(record, ClientAssignmentSet)]

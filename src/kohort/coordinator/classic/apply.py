@@ -5,6 +5,7 @@ Laws: a record is applied as it is, no decision is made here; an impossible one 
 
 from __future__ import annotations
 
+from kohort.base.values import from_row
 from kohort.coordinator.classic import state as volatile
 from kohort.coordinator.records import types as facts
 
@@ -196,16 +197,7 @@ def _restore(
     if known is not None and known.metadata(protocol_name) == stored.subscription:
         # The record keeps one protocol only; the others of a live member are needed for the next vote.
         protocols = known.protocols
-    return volatile.ClassicMember(
-        member_id=stored.member_id,
-        instance_id=stored.instance_id,
-        client_id=stored.client_id,
-        client_host=stored.client_host,
-        session_timeout_ms=stored.session_timeout_ms,
-        rebalance_timeout_ms=stored.rebalance_timeout_ms,
-        protocols=protocols,
-        assignment=stored.assignment,
-    )
+    return from_row(volatile.ClassicMember, stored, protocols=protocols)
 
 
 def _count(group: volatile.ClassicGroup, member: volatile.ClassicMember) -> None:

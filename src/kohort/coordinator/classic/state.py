@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from kohort.base.values import from_row
 from kohort.coordinator.records import types as facts
 from kohort.ids import RequestToken
 
@@ -217,16 +218,7 @@ def build_stored(group: ClassicGroup) -> facts.ClassicGroupStored:
 
 def build_stored_member(member: ClassicMember, protocol_name: str | None) -> facts.StoredClassicMember:
     """Build the stored form of a member: only the elected one of its protocols is kept."""
-    return facts.StoredClassicMember(
-        member_id=member.member_id,
-        instance_id=member.instance_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
-        session_timeout_ms=member.session_timeout_ms,
-        subscription=member.metadata(protocol_name),
-        assignment=member.assignment,
-    )
+    return from_row(facts.StoredClassicMember, member, subscription=member.metadata(protocol_name))
 
 
 def durable_view(group: ClassicGroup) -> facts.ClassicGroupStored | None:

@@ -12,13 +12,16 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kohort.assign.interface import Assignable
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, RequestToken, TopicId
 
+#: Member epoch in the heartbeat of a joining member, and of a static member that leaves for a while.
+JOIN_EPOCH: Final = 0
+LEAVE_STATIC_EPOCH: Final = -2
 #: Partitions by topic id, as the KIP-848 heartbeat lists them: topic id -> ascending partitions.
 Partitions = dict[TopicId, tuple[int, ...]]
 
@@ -166,18 +169,16 @@ class ConsumerGroupHeartbeat(GroupCommand):
 
     `member_epoch`: 0 joins, -1 leaves, -2 leaves for a while (static), above 0 is the member's current epoch.
     `topic_partitions`: exactly the partitions that the member owns, `None` if unchanged.
-    `proposed_heartbeat_interval_ms`: the interval that the member asks for; 0 and less: the coordinator's.
-    `classic`: this stands for a JoinGroup of a classic member, whose fields are all set.
-    `hold_ms`: how long the response may wait for news; 0: not at all, -1: this client never waits.
-    `since_cut_ms`: how long ago a request of the same client ended one of its holds, -1: none did.
-    `counts_requests`: the client counts its session from its requests, as the coordinator does, not from the responses.
-    `tells_all`: the response names all partitions of the member, also those that it knows.
-    `is_aside`: this is an internal look, no heartbeat of the client; news delivered beside heartbeats is not repeated.
-    `registration_timeout_ms`, `expansion_timeout_ms`: either makes a group static if its first member sends it; -1: not
-    set.
-    `client_assignors`: the client-side assignors of the member, in the order of its preference; `None` is unchanged.
-    `metadata`: the metadata that it publishes, `b""` withdraws it, `None` unchanged. `watched_version`: the version of
-    the other members' metadata that it knows, -1: it does not follow them.
+    `proposed_heartbeat_interval_ms`: the interval that the member asks for; 0 and less: the coordinator's. `classic`:
+    this stands for a JoinGroup of a classic member, whose fields are all set. `hold_ms`: how long the response may wait
+    for news; 0: not at all, -1: this client never waits. `since_cut_ms`: how long ago a request of the same client
+    ended one of its holds, -1: none did. `counts_requests`: the client counts its session from its requests, as the
+    coordinator does, not from the responses. `tells_all`: the response names all partitions of the member, also those
+    that it knows. `is_aside`: this is an internal look, no heartbeat of the client; news delivered beside heartbeats is
+    not repeated. `registration_timeout_ms`, `expansion_timeout_ms`: either makes a group static if its first member
+    sends it; -1: not set. `client_assignors`: the client-side assignors of the member, in the order of its preference;
+    `None` is unchanged. `metadata`: the metadata that it publishes, `b""` withdraws it, `None` unchanged.
+    `watched_version`: the version of the other members' metadata that it knows, -1: it does not follow them.
     """
 
     member_id: str
@@ -423,7 +424,6 @@ class CommitOffsets(GroupCommand):
     """Commit offsets (OffsetCommit).
 
     `generation_or_member_epoch`: generation (classic), member epoch (848), -1 (no member: simple consumer, admin).
-
     `is_member_epoch_aware`: OffsetCommit version 9 on; a KIP-848 member that speaks an older one is refused.
     `retention_ms`: how long the offsets are kept (OffsetCommit up to version 4), -1 leaves it to the coordinator.
     """
@@ -483,9 +483,8 @@ class FetchOffsets(GroupCommand):
 class CommittedOffset(NamedTuple):
     """One committed offset; `offset` -1: none is committed.
 
-    `error` is UNSTABLE_OFFSET_COMMIT while a transaction is open.
-
-    A tuple: an administrator asks for tens of thousands at once, and a frozen dataclass takes three times as long.
+    `error` is UNSTABLE_OFFSET_COMMIT while a transaction is open. A tuple: an administrator asks for tens of thousands
+    at once, and a frozen dataclass takes three times as long.
     """
 
     topic: str
@@ -516,9 +515,7 @@ class ExpireOffsets(Command):
 class ExpireOffsetsReply:
     """Reply to `ExpireOffsets`; `unfinished`: groups to look at again.
 
-    One decision forgets only so much.
-
-    `expired` and `removed`: how many offsets and groups were forgotten.
+    One decision forgets only so much. `expired` and `removed`: how many offsets and groups were forgotten.
     """
 
     unfinished: tuple[str, ...]

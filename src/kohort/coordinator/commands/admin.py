@@ -147,9 +147,7 @@ class DescribeConsumerGroupReply:
 class AlterGroupConfigs(GroupCommand):
     """Set configs of a group, which need not exist, or remove them (`None`).
 
-    Answered with `Done` or a `Refusal`.
-
-    `validate_only`: check the configs and change nothing.
+    Answered with `Done` or a `Refusal`. `validate_only`: check the configs and change nothing.
     """
 
     changes: dict[str, str | None]

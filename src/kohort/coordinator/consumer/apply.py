@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from kohort.coordinator import commands, model
 from kohort.coordinator.consumer.member_metadata import apply_metadata_forgotten, put_metadata
-from kohort.coordinator.consumer.reconciliation.effective_target import follow_release, follow_target, note_standing
+from kohort.coordinator.consumer.reconciliation.effective_target import follow_release, follow_target, note_reconciled
 from kohort.coordinator.consumer.subscription_metadata import topics_of
 from kohort.coordinator.model import NO_GRANTS, NO_NAMES, NO_PATTERNS, NO_TARGET, NOBODY, ConsumerGroup, ConsumerMember
 from kohort.coordinator.records import types as facts
@@ -78,8 +78,8 @@ def apply_member_forgotten(groups: model.GroupsState, record: facts.ConsumerMemb
         _count_vote(group, member, -1)
         _forget_name(group, member)
         group.behind.discard(member.member_id)
-        if group.client_side is not None:
-            group.client_side.forget_member(member.member_id)
+        if group.client_assignors is not None:
+            group.client_assignors.forget_member(member.member_id)
         held, member.assigned = member.assigned, NO_GRANTS
         _release(group, member.member_id, held, member.pending_revocation)
         if group.waiting:
@@ -95,8 +95,8 @@ def apply_target_epoch_set(groups: model.GroupsState, record: facts.TargetAssign
         # The target is as new as the group: no computation is awaited, whatever is still running.
         group.window_opened_ms = 0
         group.computing = group.failure = None
-    if group.client_side is not None:
-        group.client_side.forget_failures()
+    if group.client_assignors is not None:
+        group.client_assignors.forget_failures()
 
 
 def apply_target_epoch_forgotten(groups: model.GroupsState, record: facts.TargetAssignmentEpochForgotten) -> None:
@@ -118,7 +118,7 @@ def apply_member_target_set(groups: model.GroupsState, record: facts.MemberTarge
     if group.waiting:
         follow_target(group, member_id, record.partitions)
     if member is not None:
-        note_standing(group, member)
+        note_reconciled(group, member)
 
 
 def apply_member_target_forgotten(groups: model.GroupsState, record: facts.MemberTargetForgotten) -> None:
@@ -129,7 +129,7 @@ def apply_member_target_forgotten(groups: model.GroupsState, record: facts.Membe
         group.targets.pop(record.member_id, None)
         member = group.members.get(record.member_id)
         if member is not None:
-            note_standing(group, member)
+            note_reconciled(group, member)
 
 
 def apply_current_assignment_set(groups: model.GroupsState, record: facts.CurrentAssignmentSet) -> None:
@@ -149,7 +149,7 @@ def apply_current_assignment_set(groups: model.GroupsState, record: facts.Curren
     _hold(group, member.member_id, member.pending_revocation)
     if group.waiting:
         follow_release(group, member, held)
-    note_standing(group, member)
+    note_reconciled(group, member)
 
 
 def apply_current_assignment_forgotten(groups: model.GroupsState, record: facts.CurrentAssignmentForgotten) -> None:
@@ -167,7 +167,7 @@ def apply_current_assignment_forgotten(groups: model.GroupsState, record: facts.
     member.pending_revocation = NO_GRANTS
     if group.waiting:
         follow_release(group, member, held)
-    note_standing(group, member)
+    note_reconciled(group, member)
 
 
 def apply_submitted_move_set(groups: model.GroupsState, record: facts.SubmittedMoveSet) -> None:
@@ -189,8 +189,7 @@ def apply_metadata_set(groups: model.GroupsState, record: facts.MemberMetadataSe
 
 def apply_connection_seen(groups: model.GroupsState, record: facts.MemberConnectionSeen) -> None:
     """Note that the connection of a member is closed, or that the member was heard of again."""
-    group = groups.consumer.get(record.group_id)
-    member = None if group is None else group.members.get(record.member_id)
+    member = groups.find_member(record.group_id, record.member_id)
     if member is not None:
         member.is_disconnected = record.is_gone
 
@@ -226,25 +225,25 @@ def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
         if group.balance is not None:
             group.balance.add_member(member_id)
         _count_subscription(group, member, 1)
-        note_standing(group, member)
+        note_reconciled(group, member)
     return member
 
 
-def _follow_target(group: ConsumerGroup, member_id: str, target: model.Target) -> None:
+def _follow_target(group: ConsumerGroup, member_id: str, target: facts.Target) -> None:
     """Update the kept balance, or discard it: a new one is built when it is needed."""
     balance = group.balance
     if balance is not None and not balance.change_target(member_id, group.targets.get(member_id), target):
         group.balance = None
 
 
-def _hold(group: ConsumerGroup, member_id: str, grants: model.Grants) -> None:
+def _hold(group: ConsumerGroup, member_id: str, grants: facts.Grants) -> None:
     for topic_id, partitions in grants.items():
         holders = group.holders.setdefault(topic_id, {})
         for partition in partitions:
             holders[partition] = member_id
 
 
-def _release(group: ConsumerGroup, member_id: str, *held: model.Grants) -> None:
+def _release(group: ConsumerGroup, member_id: str, *held: facts.Grants) -> None:
     for grants in held:
         for topic_id, partitions in grants.items():
             holders = group.holders.get(topic_id, {})

@@ -17,13 +17,14 @@ from dataclasses import replace
 
 from kohort.coordinator import commands
 from kohort.coordinator.classic import join, pending_decision, subscriptions, validation
+from kohort.coordinator.commands import JOIN_EPOCH
 from kohort.coordinator.consumer.heartbeat import decide_member
+from kohort.coordinator.consumer.migration import build_hosted_join_reply, decide_succession, is_last_of_its_kind
 from kohort.coordinator.consumer.reconciliation import effective_target, reconcile
 from kohort.coordinator.consumer.static import bearer_of, decide_release
 from kohort.coordinator.consumer.subscription_metadata import topics_of
-from kohort.coordinator.consumer.validation import JOIN_EPOCH, MAX_OWNED_PARTITIONS, check_topics
+from kohort.coordinator.consumer.validation import MAX_OWNED_PARTITIONS, check_topics
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
-from kohort.coordinator.migration import build_hosted_join_reply, decide_succession, is_last_of_its_kind
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records.types import CurrentAssignmentSet, MemberConnectionSeen, MemberState, Record
 from kohort.coordinator.settings import GroupSettings
@@ -289,9 +290,9 @@ def _session(member: ConsumerMember, classic: commands.ClassicMemberFacts, *, no
 def _next_step(group: ConsumerGroup, member: ConsumerMember, image: TopicImage) -> CurrentAssignmentSet | None:
     """Return the member's state after a JoinGroup, if it revokes partitions only when told to."""
     by_name = image.by_name
-    goal = reconcile.Goal(
+    goal = reconcile.ReconciliationTarget(
         epoch=group.target_epoch,
-        target=effective_target.way_of(group, member.member_id),
+        target=effective_target.effective_target_of(group, member.member_id),
         subscribed=frozenset(by_name[name].topic_id for name in topics_of(group, member) if name in by_name),
         holders=group.holders,
         existing=image.by_id,

@@ -98,7 +98,7 @@ def find_moving(groups: GroupsState, group_id: str) -> ConsumerGroup:
 def _failure_of(group: ConsumerGroup) -> str:
     if group.failure is not None:
         return f"{group.failure.assignor}: {group.failure.error}"
-    return "" if group.client_side is None else group.client_side.failure
+    return "" if group.client_assignors is None else group.client_assignors.failure
 
 
 def _describe_member(group: ConsumerGroup, member: ConsumerMember) -> admin.DescribedConsumerMember:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from kohort.coordinator import delayed_heartbeats, migration
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
-from kohort.coordinator.consumer import static
+from kohort.coordinator import delayed_heartbeats
+from kohort.coordinator.commands import JOIN_EPOCH, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
+from kohort.coordinator.consumer import migration, static
 from kohort.coordinator.consumer.assignment import assignor_input, async_assignor, target
 from kohort.coordinator.consumer.client_assignors.assignor_metadata import take_assignors
 from kohort.coordinator.consumer.client_assignors.heartbeat_fields import has_word
@@ -20,10 +20,10 @@ from kohort.coordinator.consumer.member_metadata import is_told
 from kohort.coordinator.consumer.reconciliation import effective_target, reconcile, revocation_timeout
 from kohort.coordinator.consumer.regex import build_regex_records, resolve_regex
 from kohort.coordinator.consumer.subscription_metadata import MembershipChange, joining, topics_of, unite_topics
-from kohort.coordinator.consumer.validation import JOIN_EPOCH, check_heartbeat
+from kohort.coordinator.consumer.validation import check_heartbeat
 from kohort.coordinator.decision import Additions, Arm, Decision, Effect, Reply
 from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms, waiting_interval_ms
-from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
+from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import open_window, wait_ms
@@ -108,7 +108,7 @@ def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerG
         and command.subscribed_topic_regex is None
         and command.server_assignor is None
         and command.client_assignors is None
-        and (group.client_side is None or not has_word(group, member.member_id))
+        and (group.client_assignors is None or not has_word(group, member.member_id))
         and command.rack_id is None
         and (command.instance_id is None or command.instance_id == member.instance_id)
         and not member.is_disconnected
@@ -144,9 +144,9 @@ def _decide_full(draft: _Draft) -> Decision:
     # The subscription comes first: it may change the target that the member goes to.
     target_epoch, names = _decide_subscription(draft, group, member)
     by_name = draft.groups.image.by_name
-    goal = reconcile.Goal(
+    goal = reconcile.ReconciliationTarget(
         epoch=target_epoch,
-        target=effective_target.way_in(draft.records, group, member.member_id),
+        target=effective_target.effective_target_after(draft.records, group, member.member_id),
         subscribed=frozenset(by_name[name].topic_id for name in names if name in by_name),
         holders=group.holders,
         existing=draft.groups.image.by_id,
@@ -314,7 +314,7 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
 
 
 def _decide_step(
-    draft: _Draft, group: ConsumerGroup, member: ConsumerMember, goal: reconcile.Goal
+    draft: _Draft, group: ConsumerGroup, member: ConsumerMember, goal: reconcile.ReconciliationTarget
 ) -> facts.CurrentAssignmentSet | None:
     """Decide the member's next step on the way to its target."""
     owned = _owned(draft.command)
@@ -392,7 +392,7 @@ def _is_full_request(command: ConsumerGroupHeartbeat) -> bool:
     )
 
 
-def _as_partitions(grants: Grants) -> dict[TopicId, tuple[int, ...]]:
+def _as_partitions(grants: facts.Grants) -> dict[TopicId, tuple[int, ...]]:
     return {topic_id: tuple(sorted(partitions)) for topic_id, partitions in grants.items()}
 
 

@@ -11,8 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kohort.coordinator import commands, migration, model
-from kohort.coordinator.consumer import member_metadata, regex, static, subscription_metadata, tombstones, validation
+from kohort.coordinator import commands, model
+from kohort.coordinator.consumer import (
+    member_metadata,
+    migration,
+    regex,
+    static,
+    subscription_metadata,
+    tombstones,
+)
 from kohort.coordinator.consumer.assignment.target import decide_change, decide_due, decide_forced
 from kohort.coordinator.consumer.client_assignors.assignment_request import decide_late
 from kohort.coordinator.consumer.reconciliation.move_throttle import decide_begin
@@ -37,7 +44,7 @@ def decide_leave(
     reply = commands.ConsumerGroupHeartbeatReply(
         member_id=command.member_id, member_epoch=command.member_epoch, heartbeat_interval_ms=0, assignment=None
     )
-    if command.member_epoch == validation.LEAVE_STATIC_EPOCH:
+    if command.member_epoch == commands.LEAVE_STATIC_EPOCH:
         records, effects = static.decide_absence(group, member)
         # In static mode the registration timeout counts from the leave on.
         if settings.is_static:

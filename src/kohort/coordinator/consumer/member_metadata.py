@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kohort.coordinator import commands
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.commands import JOIN_EPOCH, ConsumerGroupHeartbeat
 from kohort.coordinator.consumer.metadata_log import NOTHING_YET, MetadataLog
-from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import types as facts
@@ -113,11 +112,6 @@ def follow_published(groups: GroupsState, decision: Decision, *, now_ms: int) ->
     return replace(decision, records=records, effects=(*decision.effects, *deadlines))
 
 
-def edition_key(group_id: str) -> TimerKey:
-    """Return the key of the deadline of the next edition."""
-    return TimerKey("edition", group_id)
-
-
 def decide_edition(
     groups: GroupsState, group: ConsumerGroup, settings: GroupSettings, *, now_ms: int
 ) -> Decision | None:
@@ -134,12 +128,6 @@ def decide_edition(
 def watches(command: object) -> bool:
     """Whether a heartbeat watches the other members' metadata."""
     return isinstance(command, ConsumerGroupHeartbeat) and command.watched_version >= 0
-
-
-def build_loaded_board(group: ConsumerGroup, *, now_ms: int) -> BoardLoaded:
-    """Build the record that prepares the board after the log was read."""
-    assert group.published is not None, "there is something to tell"
-    return BoardLoaded(group_id=group.group_id, base=group.published.loaded_base(now_ms))
 
 
 def put_metadata(group: ConsumerGroup, record: facts.MemberMetadataSet) -> None:
@@ -250,7 +238,7 @@ def _follow_gone(
 def _deadline(groups: GroupsState, group_id: str, *, now_ms: int) -> Arm:
     group = groups.consumer.get(group_id)
     not_before_ms = 0 if group is None or group.published is None else group.published.not_before_ms
-    return Arm(edition_key(group_id), max(now_ms + COALESCED_MS, not_before_ms), if_absent=True)
+    return Arm(TimerKey("edition", group_id), max(now_ms + COALESCED_MS, not_before_ms), if_absent=True)
 
 
 def _add_news(

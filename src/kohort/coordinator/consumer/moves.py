@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from kohort.base.values import from_row
 from kohort.coordinator.commands import admin
 from kohort.coordinator.consumer import describe, static, subscription_metadata
 from kohort.coordinator.consumer.assignment.batching_window import assignment_key
@@ -79,20 +80,16 @@ def _find_open(group: ConsumerGroup) -> Iterator[tuple[Place, facts.MoveFacts]]:
 
 
 def _status(topic: str, partition: int, move: facts.MoveFacts, phase: str, *, is_submitted: bool) -> admin.MoveStatus:
-    return admin.MoveStatus(
+    return from_row(
+        admin.MoveStatus,
+        move,
         move_id=move_id(topic, partition, move.granted_epoch),
         topic=topic,
         partition=partition,
-        from_member_id=move.from_member_id,
-        to_member_id=move.to_member_id,
         phase=phase,
         cause=BY_ADMINISTRATOR if is_submitted else BY_ASSIGNOR,
-        submitted_ms=move.submitted_ms,
         # After a restart it may wait once more.
         begun_ms=-1 if phase == "waiting" else move.begun_ms,
-        fenced_ms=move.fenced_ms,
-        committed_ms=move.committed_ms,
-        granted_ms=move.granted_ms,
     )
 
 

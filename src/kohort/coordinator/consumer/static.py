@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
-from kohort.coordinator.consumer import tombstones, validation
+from kohort.coordinator.commands import LEAVE_STATIC_EPOCH, ConsumerGroupHeartbeat
+from kohort.coordinator.consumer import tombstones
 from kohort.coordinator.consumer.reconciliation import effective_target, reconcile
 from kohort.coordinator.decision import Additions, Disarm, TimerKey, TimerKind
-from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember
 from kohort.coordinator.records import types as facts
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
@@ -29,7 +29,7 @@ from kohort.ids import TopicId
 
 def is_away(member: ConsumerMember) -> bool:
     """Whether a static member has left for a while (epoch -2)."""
-    return member.member_epoch == validation.LEAVE_STATIC_EPOCH
+    return member.member_epoch == LEAVE_STATIC_EPOCH
 
 
 def decide_connection_gone(group: ConsumerGroup, member_id: str) -> list[facts.Record]:
@@ -142,7 +142,7 @@ def decide_absence(group: ConsumerGroup, member: ConsumerMember) -> Additions:
 
 
 def decide_release(
-    group: ConsumerGroup, goal: reconcile.Goal, records: Collection[facts.Record]
+    group: ConsumerGroup, goal: reconcile.ReconciliationTarget, records: Collection[facts.Record]
 ) -> tuple[list[facts.Record], Mapping[TopicId, Mapping[int, str]]]:
     """Release partitions of members that are away, if `goal` has them and the members' targets do not.
 
@@ -174,11 +174,11 @@ def decide_release(
     return written, now
 
 
-def _build_absence(group_id: str, member: ConsumerMember, kept: Grants) -> facts.CurrentAssignmentSet:
+def _build_absence(group_id: str, member: ConsumerMember, kept: facts.Grants) -> facts.CurrentAssignmentSet:
     return facts.CurrentAssignmentSet(
         group_id=group_id,
         member_id=member.member_id,
-        member_epoch=validation.LEAVE_STATIC_EPOCH,
+        member_epoch=LEAVE_STATIC_EPOCH,
         previous_member_epoch=member.previous_member_epoch,
         state=facts.MemberState.STABLE,
         assigned=kept,
@@ -186,8 +186,8 @@ def _build_absence(group_id: str, member: ConsumerMember, kept: Grants) -> facts
     )
 
 
-def _within(grants: Grants, target: Mapping[TopicId, tuple[int, ...]]) -> Grants:
-    kept: Grants = {}
+def _within(grants: facts.Grants, target: Mapping[TopicId, tuple[int, ...]]) -> facts.Grants:
+    kept: facts.Grants = {}
     for topic_id, partitions in grants.items():
         wanted = frozenset(target.get(topic_id, ()))
         stay = {partition: epoch for partition, epoch in partitions.items() if partition in wanted}

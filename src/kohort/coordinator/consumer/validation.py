@@ -8,14 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.commands import JOIN_EPOCH, LEAVE_STATIC_EPOCH, ConsumerGroupHeartbeat
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
-
-#: Member epoch of a joining member.
-JOIN_EPOCH: Final = 0
-#: Member epoch of a static member that leaves for a while.
-LEAVE_STATIC_EPOCH: Final = -2
 
 #: Longest name of a topic in Kafka.
 MAX_TOPIC_NAME: Final = 249

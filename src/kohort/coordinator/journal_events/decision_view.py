@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kohort.base.timers import TimerTable
-from kohort.coordinator import delayed_heartbeats, topics
+from kohort.coordinator import delayed_heartbeats
 from kohort.coordinator.classic import state as classic
 from kohort.coordinator.consumer.reconciliation.track_moves import granted_epoch_of
 from kohort.coordinator.decision import TimerKey
@@ -57,7 +57,7 @@ class DecisionView:
 
         `former_topics`: names of deleted topics. `rebalance`, `reads`: those of the group, updated by what is reported.
         """
-        self._groups = groups
+        self._groups, self.image = groups, groups.image
         self._former_topics = former_topics
         self._timers = timers
         self._reads = reads
@@ -87,11 +87,6 @@ class DecisionView:
         self.kept: Collection[str] = () if self.kinds.isdisjoint(_ENDS) else self._find_kept()
         #: Number of records so far that are only counted.
         self.targets = self.forgotten_offsets = 0
-
-    @property
-    def image(self) -> topics.TopicImage:
-        """Return the topic image."""
-        return self._groups.image
 
     @property
     def goes_on_as(self) -> str:

@@ -11,8 +11,7 @@ from typing import Final
 
 from kohort.coordinator.classic import state as classic
 from kohort.coordinator.classic import subscriptions
-from kohort.coordinator.consumer.assignment.balance import load_of
-from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
+from kohort.coordinator.consumer.assignment import balance, volatile
 from kohort.coordinator.consumer.client_assignors.assignment_request import ComputationFailed
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack, places_of
 from kohort.coordinator.journal_events.decision_view import DecisionView
@@ -30,7 +29,7 @@ NO_TOPIC: Final = "no topic"
 #: Fields of a member's subscription.
 _WISHES: Final = ("subscribed_topic_names", "subscribed_topic_regex", "server_assignor")
 #: Records that tell a member its assignment.
-_OF_STANDING: Final = (facts.CurrentAssignmentSet, facts.ConsumerMemberForgotten)
+_OF_ASSIGNMENTS: Final = (facts.CurrentAssignmentSet, facts.ConsumerMemberForgotten)
 
 
 def _epoch_set(view: DecisionView, record: facts.ConsumerGroupEpochSet) -> Iterable[Entry]:
@@ -58,7 +57,7 @@ def _target_computed(view: DecisionView, record: facts.TargetAssignmentEpochSet)
 
 def _plans(view: DecisionView) -> Iterator[Entry]:
     """Report members that have to revoke partitions by the new target, unless this decision tells them."""
-    told = {record.member_id for record in view.records if isinstance(record, _OF_STANDING)}
+    told = {record.member_id for record in view.records if isinstance(record, _OF_ASSIGNMENTS)}
     waiting: Mapping[Place, WaitingMove] = {} if view.consumer is None else view.consumer.waiting
     if MovesHeldBack in view.kinds:
         # This decision may hold back moves itself.
@@ -201,7 +200,7 @@ def _group_forgotten(view: DecisionView, _: facts.ConsumerGroupForgotten) -> Ite
     return (view.transition("group_forgotten"),)
 
 
-def _computation_noted(view: DecisionView, record: ComputationNoted) -> Iterable[Entry]:
+def _computation_noted(view: DecisionView, record: volatile.ComputationNoted) -> Iterable[Entry]:
     asked_of, failure = record.computing, record.failure
     if asked_of is not None:
         if asked_of.is_prepared:
@@ -225,14 +224,6 @@ def _computation_noted(view: DecisionView, record: ComputationNoted) -> Iterable
     return (entry,)
 
 
-def _computation_failed(view: DecisionView, record: ComputationFailed) -> Iterable[Entry]:
-    return (view.decision("assignor_failed", record.member_id, assignor=record.assignor, why=record.why),)
-
-
-def _connection_seen(view: DecisionView, record: facts.MemberConnectionSeen) -> Iterable[Entry]:
-    return (view.transition("connection_lost" if record.is_gone else "connection_back", record.member_id),)
-
-
 def _configs_set(view: DecisionView, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten) -> Iterable[Entry]:
     before = view.configs
     after = record.configs if isinstance(record, facts.GroupConfigsSet) else {}
@@ -253,7 +244,7 @@ def tell_short(view: DecisionView) -> Iterator[Entry]:
     if group is not None and group.classic_count:
         return
     targets = {} if group is None else group.targets
-    counts = {member_id: load_of(targets.get(member_id, {})) for member_id in view.members}
+    counts = {member_id: balance.load_of(targets.get(member_id, {})) for member_id in view.members}
     patterns = {} if group is None else {pattern: found.topics for pattern, found in group.regexes.items()}
     joined: dict[str, facts.ConsumerMemberSubscribed] = {}
     for record in view.records:
@@ -266,7 +257,7 @@ def tell_short(view: DecisionView) -> Iterator[Entry]:
             counts.pop(record.member_id, None)
     for record in view.records:
         if isinstance(record, facts.MemberTargetSet) and record.member_id in counts:
-            counts[record.member_id] = load_of(record.partitions)
+            counts[record.member_id] = balance.load_of(record.partitions)
     # An even share is defined only where all members have the same topics.
     is_alike = group is None or len(group.subscriptions) <= 1
     even = sum(counts.values()) // len(counts) if is_alike and counts else 0
@@ -306,11 +297,15 @@ CONSUMER_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]]
     facts.CurrentAssignmentSet: _assignment_set,
     facts.CurrentAssignmentForgotten: _assignment_forgotten,
     facts.ConsumerGroupForgotten: _group_forgotten,
-    ComputationNoted: _computation_noted,
-    ComputationFailed: _computation_failed,
+    volatile.ComputationNoted: _computation_noted,
+    ComputationFailed: lambda view, record: [
+        view.decision("assignor_failed", record.member_id, assignor=record.assignor, why=record.why)
+    ],
     MovesHeldBack: _moves_held_back,
     MovesBegun: _moves_begun,
-    facts.MemberConnectionSeen: _connection_seen,
+    facts.MemberConnectionSeen: lambda view, record: [
+        view.transition("connection_lost" if record.is_gone else "connection_back", record.member_id)
+    ],
     facts.GroupConfigsSet: _configs_set,
     facts.GroupConfigsForgotten: _configs_set,
     facts.OffsetForgotten: _offset_forgotten,
@@ -356,14 +351,6 @@ def _member_removed(view: DecisionView, record: classic.MemberRemoved) -> Iterat
 def _member_replaced(view: DecisionView, record: classic.StaticMemberReplaced) -> Iterable[Entry]:
     member, former = record.member, record.replaced_id
     return (view.transition("member_replaced", member.member_id, instance=member.instance_id or "", former=former),)
-
-
-def _id_handed_out(view: DecisionView, record: classic.MemberIdHandedOut) -> Iterable[Entry]:
-    return (view.decision("member_id_required", record.member_id),)
-
-
-def _connection_lost(view: DecisionView, record: classic.ClassicConnectionLost) -> Iterable[Entry]:
-    return (view.transition("connection_lost", record.member_id),)
 
 
 def _rebalance_begun(view: DecisionView, record: classic.RebalanceBegun) -> Iterable[Entry]:
@@ -459,8 +446,8 @@ CLASSIC_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]] 
     classic.MemberPut: _member_put,
     classic.MemberRemoved: _member_removed,
     classic.StaticMemberReplaced: _member_replaced,
-    classic.MemberIdHandedOut: _id_handed_out,
-    classic.ClassicConnectionLost: _connection_lost,
+    classic.MemberIdHandedOut: lambda view, record: [view.decision("member_id_required", record.member_id)],
+    classic.ClassicConnectionLost: lambda view, record: [view.transition("connection_lost", record.member_id)],
     classic.RebalanceBegun: _rebalance_begun,
     classic.GenerationBegun: _generation_begun,
     facts.ClassicGroupStored: _stored,

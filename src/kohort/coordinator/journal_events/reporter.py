@@ -494,7 +494,7 @@ def rest_epoch(group: model.ConsumerGroup | None, records: Sequence[facts.Record
     epoch, target_epoch = (0, 0) if group is None else (group.epoch, group.target_epoch)
     before = epoch, target_epoch
     targets: dict[str, Mapping[TopicId, tuple[int, ...]]] = {}
-    standings: dict[str, CurrentAssignmentSet | None] = {}
+    assignments: dict[str, CurrentAssignmentSet | None] = {}
     gone: set[str] = set()
     held_back: dict[model.Place, model.WaitingMove] | None = None
     released: set[model.Place] = set()
@@ -509,9 +509,9 @@ def rest_epoch(group: model.ConsumerGroup | None, records: Sequence[facts.Record
                 targets[record.member_id] = record.partitions
             # A new member without an assignment has none of its target yet.
             case ConsumerMemberSubscribed() if group is None or record.member_id not in group.members:
-                standings.setdefault(record.member_id, None)
+                assignments.setdefault(record.member_id, None)
             case CurrentAssignmentSet():
-                standings[record.member_id] = record
+                assignments[record.member_id] = record
                 # A keeper that loses the partition ends the wait of its move.
                 released |= _released_by(group, record.member_id, places_of(record.assigned))
             case ConsumerMemberForgotten():
@@ -532,22 +532,22 @@ def rest_epoch(group: model.ConsumerGroup | None, records: Sequence[facts.Record
     # A move that waits or has just begun is not over.
     if begins or set(waiting if held_back is None else held_back) - released:
         return None
-    touched = targets.keys() | standings.keys() | {waiting[place].taker for place in released}
+    touched = targets.keys() | assignments.keys() | {waiting[place].taker for place in released}
     # A member behind that no record concerns has another step to take.
     if behind - touched - gone:
         return None
-    is_at_rest = all(_is_settled_after(group, standings, targets, member_id) for member_id in touched - gone)
+    is_at_rest = all(_is_settled_after(group, assignments, targets, member_id) for member_id in touched - gone)
     return epoch if is_at_rest else None
 
 
 def _is_settled_after(
     group: model.ConsumerGroup | None,
-    standings: Mapping[str, CurrentAssignmentSet | None],
+    assignments: Mapping[str, CurrentAssignmentSet | None],
     targets: Mapping[str, Mapping[TopicId, tuple[int, ...]]],
     member_id: str,
 ) -> bool:
     # A record of this decision counts, else the member's present state.
-    standing = standings.get(member_id) or (None if group is None else group.members.get(member_id))
+    standing = assignments.get(member_id) or (None if group is None else group.members.get(member_id))
     target = targets.get(member_id)
     if target is None:
         target = model.NO_TARGET if group is None else group.targets.get(member_id, model.NO_TARGET)

@@ -102,8 +102,7 @@ def is_removal(groups: model.GroupsState, command: commands.LeaveGroup) -> bool:
     # An administrator names the instance id alone, or sends a reason of its own.
     if not leaving.member_id or (leaving.reason or "").startswith(_ADMIN_REASON):
         return True
-    consumer, classic = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
-    hosted = None if consumer is None else consumer.members.get(leaving.member_id)
+    hosted, classic = groups.find_member(command.group_id, leaving.member_id), groups.classic.get(command.group_id)
     if hosted is not None:
         # A consumer-protocol member leaves by heartbeat; a classic one by its own client.
         return hosted.classic is None or command.client_id not in (None, hosted.client_id)
@@ -113,16 +112,15 @@ def is_removal(groups: model.GroupsState, command: commands.LeaveGroup) -> bool:
 
 def session_timeout_ms(groups: model.GroupsState, key: TimerKey) -> int | None:
     """Return a classic member's own session timeout, in a group of either type; `None`: no such member."""
-    classic, consumer = groups.classic.get(key.group_id), groups.consumer.get(key.group_id)
+    classic = groups.classic.get(key.group_id)
     if classic is not None and key.member_id in classic.members:
         return classic.members[key.member_id].session_timeout_ms
-    hosted = None if consumer is None else consumer.members.get(key.member_id)
+    hosted = groups.find_member(key.group_id, key.member_id)
     return None if hosted is None or hosted.classic is None else hosted.classic.session_timeout_ms
 
 
 def _of_deadline(groups: model.GroupsState, key: TimerKey) -> str:
-    group = groups.consumer.get(key.group_id)
-    member = None if group is None else group.members.get(key.member_id)
+    member = groups.find_member(key.group_id, key.member_id)
     # A static member keeps its session whatever happens to its connection.
     if key.kind == "session" and member is not None and member.is_disconnected and member.instance_id is None:
         return LOST

@@ -59,7 +59,8 @@ def examine_partitions(
     group, classic = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
     # A former KIP-848 group's members commit with its epochs until they have rejoined.
     share = None if classic is None else former_share(classic, command)
-    expire_ms = _expire_timestamp_ms(command, now_ms=now_ms)
+    # Offsets without a retention of their own have no time of expiry.
+    expire_ms = -1 if command.retention_ms < 0 else min(now_ms + command.retention_ms, _INT64_MAX)
     records: list[OffsetCommitted] = []
     errors: list[ErrorCode] = []
     for offset in command.offsets:
@@ -183,11 +184,6 @@ def _granted_at(member: ConsumerMember, topic_id: TopicId, partition: int) -> in
         if granted_at is not None:
             return granted_at
     return None
-
-
-def _expire_timestamp_ms(command: commands.CommitOffsets, *, now_ms: int) -> int:
-    """Return the expiry time of offsets with a retention of their own, ms; -1 without one."""
-    return -1 if command.retention_ms < 0 else min(now_ms + command.retention_ms, _INT64_MAX)
 
 
 def _build_record(

@@ -6,19 +6,22 @@ Source: Apache Kafka's `OffsetMetadataManager.deleteOffsets` and `GroupMetadataM
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import Final
 
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
-from kohort.coordinator.commands import Done, ExpireOffsets, ExpireOffsetsReply
+from kohort.coordinator.commands import Done, ExpireOffsets, ExpireOffsetsReply, TopicsChanged
 from kohort.coordinator.commands.admin import DeleteGroup, DeleteOffsets, DeleteOffsetsReply
-from kohort.coordinator.consumer.assignment.batching_window import assignment_key
+from kohort.coordinator.consumer.assignment import batching_window, target
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records.types import ClassicGroupForgotten, OffsetCommitted, OffsetForgotten, Record
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
+from kohort.ids import ZERO_TOPIC_ID
 
 
 def decide_delete_offsets(groups: GroupsState, command: DeleteOffsets) -> Decision:
@@ -57,10 +60,25 @@ def decide_delete_group(groups: GroupsState, command: DeleteGroup) -> Decision:
     effects: list[Effect] = [Reply(command.request, Done())]
     if group is not None:
         records.extend(build_group_tombstones(group))
-        effects.append(Disarm(assignment_key(group_id)))
+        effects.append(Disarm(batching_window.assignment_key(group_id)))
     if classic is not None:
         records.append(ClassicGroupForgotten(group_id=group_id))
     return Decision(tuple(records), tuple(effects))
+
+
+def decide_topics_changed(
+    groups: GroupsState, command: TopicsChanged, settings_for: Callable[[str], GroupSettings], *, now_ms: int
+) -> Decision:
+    """Raise the epochs of the groups that a change of topics concerns, and forget offsets of deleted topics."""
+    decision = target.decide_topics_changed(groups, command, settings_for, now_ms=now_ms)
+    tombstones: list[Record] = []
+    for group_id in {**groups.offsets, **groups.pending_offsets}:
+        samples = _samples(groups, group_id).items()
+        # A topic that is deleted and created again is another one: offsets of the first are not offered for the second.
+        gone = [name for name, sample in samples if _is_gone(name, sample, groups, command.image)]
+        if gone:
+            tombstones += build_offset_tombstones(groups, group_id, gone)
+    return replace(decision, records=(*decision.records, *tombstones))
 
 
 def build_offset_tombstones(
@@ -72,6 +90,27 @@ def build_offset_tombstones(
         for topic, partition in sorted(_partitions_of(groups, group_id))
         if topics is None or topic in topics
     ]
+
+
+def _samples(groups: GroupsState, group_id: str) -> dict[str, OffsetCommitted | None]:
+    """Return one commit for each topic of a group; `None`: only an open transaction has one."""
+    samples: dict[str, OffsetCommitted | None] = dict.fromkeys(
+        topic for topic, _ in groups.pending_offsets.get(group_id, {})
+    )
+    for name, offsets in groups.offsets.get(group_id, {}).items():
+        samples[name] = next(iter(offsets.values()))
+    return samples
+
+
+def _is_gone(name: str, sample: OffsetCommitted | None, groups: GroupsState, image: TopicImage) -> bool:
+    """Whether the topic of a group's commit no longer exists; `sample` is one of its commits."""
+    topic = image.by_name.get(name)
+    if topic is None:
+        return True
+    before = groups.image.by_name.get(name)
+    if before is not None:
+        return before.topic_id != topic.topic_id
+    return sample is not None and sample.topic_id not in (ZERO_TOPIC_ID, topic.topic_id)
 
 
 def _partitions_of(groups: GroupsState, group_id: str) -> Iterator[tuple[str, int]]:
@@ -141,7 +180,7 @@ def decide_expire(groups: GroupsState, command: ExpireOffsets, settings: GroupSe
         if tombstones:
             removed += 1
             records.extend(tombstones)
-            effects.append(Disarm(assignment_key(group_id)))
+            effects.append(Disarm(batching_window.assignment_key(group_id)))
     reply = ExpireOffsetsReply(unfinished=unfinished, expired=expired, removed=removed)
     return Decision(tuple(records), (Reply(command.request, reply), *effects))
 

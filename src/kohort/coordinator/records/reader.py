@@ -14,7 +14,7 @@ from dataclasses import fields
 from struct import Struct
 from typing import Any, Final, TypeVar
 
-from kohort.coordinator.model import Grants, Target
+from kohort.coordinator.records import types as facts
 from kohort.coordinator.records.codec import decode
 from kohort.coordinator.records.types import (
     ConsumerGroupEpochSet,
@@ -23,7 +23,6 @@ from kohort.coordinator.records.types import (
     MemberState,
     MemberTargetSet,
     OffsetCommitted,
-    Record,
     TargetAssignmentEpochSet,
 )
 from kohort.ids import ZERO_TOPIC_ID, TopicId
@@ -70,11 +69,11 @@ class RecordReader:
         self._ids: Final[dict[bytes, TopicId]] = {}
         #: Bytes of a value -> its decoded fields.
         self._subscriptions: Final[dict[bytes, dict[str, Any]]] = {}
-        self._targets: Final[dict[bytes, Target]] = {}
-        self._currents: Final[dict[bytes, tuple[int, int, MemberState, Grants, Grants]]] = {}
+        self._targets: Final[dict[bytes, facts.Target]] = {}
+        self._currents: Final[dict[bytes, tuple[int, int, MemberState, facts.Grants, facts.Grants]]] = {}
         #: Time of the latest commit.
         self._time = -1
-        self._readers: Final[dict[int, Callable[[bytes, bytes], Record | None]]] = {
+        self._readers: Final[dict[int, Callable[[bytes, bytes], facts.Record | None]]] = {
             1: self._read_offset,
             3: self._read_epoch,
             5: self._read_subscribed,
@@ -83,7 +82,7 @@ class RecordReader:
             8: self._read_current,
         }
 
-    def read(self, key: bytes, value: bytes | None) -> Record | None:
+    def read(self, key: bytes, value: bytes | None) -> facts.Record | None:
         """Read one record, with the result of `recordcodec.decode`."""
         if value is not None and len(key) > 2:
             reader = self._readers.get(key[0] << 8 | key[1])
@@ -94,7 +93,7 @@ class RecordReader:
                     pass
         return decode(key, value)
 
-    def _read_offset(self, key: bytes, value: bytes) -> Record | None:
+    def _read_offset(self, key: bytes, value: bytes) -> facts.Record | None:
         prefix = key[:-4]
         names = self._topics.get(prefix)
         if names is None:
@@ -127,17 +126,17 @@ class RecordReader:
             topic_id=topic_id,
         )
 
-    def _read_epoch(self, key: bytes, value: bytes) -> Record | None:
+    def _read_epoch(self, key: bytes, value: bytes) -> facts.Record | None:
         epoch, metadata_hash = _epoch(value)
         return ConsumerGroupEpochSet(group_id=self._group_name(key), epoch=epoch, metadata_hash=metadata_hash)
 
-    def _read_target_epoch(self, key: bytes, value: bytes) -> Record | None:
+    def _read_target_epoch(self, key: bytes, value: bytes) -> facts.Record | None:
         epoch, time = _epoch(value)
         return TargetAssignmentEpochSet(
             group_id=self._group_name(key), assignment_epoch=epoch, assignment_timestamp_ms=time
         )
 
-    def _read_subscribed(self, key: bytes, value: bytes) -> Record | None:
+    def _read_subscribed(self, key: bytes, value: bytes) -> facts.Record | None:
         found = self._subscriptions.get(value)
         if found is None:
             read = decode(key, value)
@@ -147,18 +146,18 @@ class RecordReader:
         group_id, member_id = self._member_names(key)
         return ConsumerMemberSubscribed(group_id=group_id, member_id=member_id, **found)
 
-    def _read_target(self, key: bytes, value: bytes) -> Record | None:
+    def _read_target(self, key: bytes, value: bytes) -> facts.Record | None:
         target = self._targets.get(value)
         if target is None:
             target = _remember(self._targets, value, self._parse_target(value))
         group_id, member_id = self._member_names(key)
         return MemberTargetSet(group_id=group_id, member_id=member_id, partitions=target)
 
-    def _parse_target(self, value: bytes) -> Target:
+    def _parse_target(self, value: bytes) -> facts.Target:
         count, at = _count(value, 2)
         if value[0] or value[1]:
             raise ValueError("a version of its own")
-        target: Target = {}
+        target: facts.Target = {}
         for _ in range(count):
             topic_id, (partitions, at) = self._id(value[at : at + 16]), _numbers(value, at + 16)
             at = _skip_no_tags(value, at)
@@ -166,7 +165,7 @@ class RecordReader:
         _skip_no_tags(value, at)
         return target
 
-    def _read_current(self, key: bytes, value: bytes) -> Record | None:
+    def _read_current(self, key: bytes, value: bytes) -> facts.Record | None:
         current = self._currents.get(value)
         if current is None:
             current = _remember(self._currents, value, self._parse_current(value))
@@ -182,7 +181,7 @@ class RecordReader:
             pending_revocation=pending_revocation,
         )
 
-    def _parse_current(self, value: bytes) -> tuple[int, int, MemberState, Grants, Grants]:
+    def _parse_current(self, value: bytes) -> tuple[int, int, MemberState, facts.Grants, facts.Grants]:
         version, member_epoch, previous, state, _ = _CURRENT.unpack_from(value)
         if version:
             raise ValueError("a version of its own")
@@ -191,9 +190,9 @@ class RecordReader:
         _skip_no_tags(value, at)
         return member_epoch, previous, _STATES.get(state, MemberState.UNKNOWN), assigned, pending
 
-    def _grants(self, value: bytes, at: int) -> tuple[Grants, int]:
+    def _grants(self, value: bytes, at: int) -> tuple[facts.Grants, int]:
         count, at = _count(value, at)
-        grants: Grants = {}
+        grants: facts.Grants = {}
         for _ in range(count):
             topic_id, (partitions, at) = self._id(value[at : at + 16]), _numbers(value, at + 16)
             # One tagged field: number 0, its size, the epochs.

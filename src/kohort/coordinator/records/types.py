@@ -16,6 +16,11 @@ from kohort.coordinator.commands import ClassicMemberFacts, ClientAssignment, Cl
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import ZERO_TOPIC_ID, TopicId
 
+#: Partitions that a member holds: topic id -> partition -> epoch of the grant.
+Grants = dict[TopicId, dict[int, int]]
+#: Partitions that a member shall hold: topic id -> ascending partitions.
+Target = dict[TopicId, tuple[int, ...]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
@@ -164,7 +169,7 @@ class MemberTargetSet(Record):
     """Type 7: the target assignment of a member; topic id -> ascending partitions."""
 
     member_id: str
-    partitions: dict[TopicId, tuple[int, ...]]
+    partitions: Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,17 +190,14 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentAssignmentSet(Record):
-    """Type 8: the current assignment of a member and its pending revocations.
-
-    Topic id -> partition -> epoch of the grant.
-    """
+    """Type 8: the current assignment of a member and its pending revocations."""
 
     member_id: str
     member_epoch: int
     previous_member_epoch: int
     state: MemberState
-    assigned: dict[TopicId, dict[int, int]]
-    pending_revocation: dict[TopicId, dict[int, int]]
+    assigned: Grants
+    pending_revocation: Grants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,6 @@ from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
 from kohort.coordinator import commands
 from kohort.coordinator.decision import Reply
-from kohort.coordinator.delayed_heartbeats import find_member
 from kohort.errors import ErrorCode, InvariantViolation
 from kohort.ids import TopicPartition
 from kohort.simulation.clients.network import PROGRAM, Standstill, VirtualLoop, run_virtually
@@ -288,7 +287,7 @@ class TellsAlike(MembershipUpdates):
         assert isinstance(self._runtime, NodeCoordination)
         runtime = self._runtime._runtime
         shard, now_ms = runtime._shard_logs[runtime.index_of(command.group_id)].shard, runtime._clock.now_ms()
-        member = find_member(shard.groups, command.group_id, command.member_id)
+        member = shard.groups.find_member(command.group_id, command.member_id)
         heartbeat = commands.ConsumerGroupHeartbeat(
             cause=command.cause,
             request=command.request,

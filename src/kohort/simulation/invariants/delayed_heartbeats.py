@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from kohort.coordinator import commands
-from kohort.coordinator.consumer.validation import JOIN_EPOCH
+from kohort.coordinator.commands import JOIN_EPOCH
 from kohort.coordinator.decision import Decision, Reply, ReplyBody
-from kohort.coordinator.delayed_heartbeats import HeartbeatHeld, HeartbeatReleased, MemberWatched, find_member
+from kohort.coordinator.delayed_heartbeats import HeartbeatHeld, HeartbeatReleased, MemberWatched
 from kohort.coordinator.model import ConsumerMember
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.shard import Shard
@@ -165,7 +165,7 @@ class UpdateLaws:
     def _check_told_again(self, shard: Shard, command: commands.ConsumerGroupHeartbeat, body: ReplyBody) -> None:
         key = (command.group_id, command.member_id)
         known_epoch = self._told.get(key)
-        member = find_member(shard.groups, *key)
+        member = shard.groups.find_member(*key)
         if known_epoch is None:
             return
         if member is None or member.classic is not None or member.member_epoch < 0:
@@ -191,7 +191,7 @@ def _says_what_it_has(command: commands.ConsumerGroupHeartbeat, member: Consumer
 
 
 def _check_told_alike(shard: Shard, command: commands.WatchMember, body: ReplyBody, *, now_ms: int) -> None:
-    member = find_member(shard.groups, command.group_id, command.member_id)
+    member = shard.groups.find_member(command.group_id, command.member_id)
     heartbeat = commands.ConsumerGroupHeartbeat(
         cause=command.cause,
         request=command.request,

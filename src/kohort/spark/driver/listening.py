@@ -10,24 +10,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming import listener
 
 from kohort.ids import TopicPartition
 from kohort.spark.driver_channel import BatchDone, fingerprint, post
 from kohort.spark.offsets import SourceState, read_sources
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.listener import (
-        QueryIdleEvent,
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-        StreamingQueryProgress,
-    )
-
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +49,7 @@ class _Query:
     last: BatchReport | None = None
 
 
-class QueryListener(StreamingQueryListener):
+class QueryListener(listener.StreamingQueryListener):
     """A listener of every streaming query of a session that reads Kafka, by kohort or by Spark's source.
 
     With it, offsets are in the group as soon as Spark has finished a batch instead of with the next trigger, and a
@@ -108,10 +97,10 @@ class QueryListener(StreamingQueryListener):
 
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+    def onQueryStarted(self, event: listener.QueryStartedEvent) -> None:
         """Do nothing: a started query has no numbers yet."""
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+    def onQueryProgress(self, event: listener.QueryProgressEvent) -> None:
         """Note the progress of a query: a batch is finished, or there was nothing to read for a while."""
         progress = event.progress
         states = read_sources(progress)
@@ -135,10 +124,10 @@ class QueryListener(StreamingQueryListener):
             except Exception:
                 _log.exception("query=%s on_report has failed", report.query)
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+    def onQueryIdle(self, event: listener.QueryIdleEvent) -> None:
         """Do nothing: the event has no offsets."""
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+    def onQueryTerminated(self, event: listener.QueryTerminatedEvent) -> None:
         """Drop the numbers of an ended query, and explain an end for which Spark has no words."""
         with self._lock:
             query = self._queries.pop(event.runId, None)
@@ -151,7 +140,7 @@ class QueryListener(StreamingQueryListener):
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _note(self, progress: StreamingQueryProgress, states: Sequence[SourceState]) -> BatchReport:
+    def _note(self, progress: listener.StreamingQueryProgress, states: Sequence[SourceState]) -> BatchReport:
         lag: dict[TopicPartition, int] = {}
         for state in states:
             for partition, behind in state.lag.items():

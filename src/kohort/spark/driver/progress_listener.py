@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from uuid import UUID
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming import listener
 
 from kohort.client.admin.admin import Admin
 from kohort.client.consumer.consumer import Consumer
@@ -28,13 +28,6 @@ from kohort.spark.offsets import read_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.listener import (
-        QueryIdleEvent,
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-        StreamingQueryProgress,
-    )
 
 
 _log = logging.getLogger(__name__)
@@ -76,7 +69,7 @@ def follow(spark: SparkSession, group_id: str | Mapping[str, str], **options: Un
     return follower
 
 
-class Follower(StreamingQueryListener):
+class Follower(listener.StreamingQueryListener):
     """A listener of a Spark session that commits its queries' progress, until `close`.
 
     `follow` returns it. As a context manager it ends by committing the last progress of its queries; a program that
@@ -156,26 +149,26 @@ class Follower(StreamingQueryListener):
 
     # -- Spark's calls; they only note --------------------------------------------------------------------------------
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+    def onQueryStarted(self, event: listener.QueryStartedEvent) -> None:
         """Note a started query; `close` awaits its end."""
         with self._changed:
             self._running.add(event.runId)
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+    def onQueryProgress(self, event: listener.QueryProgressEvent) -> None:
         """Note the progress of a query: a batch is finished, or there was nothing to read for a while."""
         self.note(event.progress)
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+    def onQueryIdle(self, event: listener.QueryIdleEvent) -> None:
         """Do nothing: the event has no offsets."""
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+    def onQueryTerminated(self, event: listener.QueryTerminatedEvent) -> None:
         """Note the end of a query, which reports no more progress."""
         with self._changed:
             self._running.discard(event.runId)
             self._progress.end(event.id)
             self._changed.notify_all()
 
-    def note(self, progress: StreamingQueryProgress) -> None:
+    def note(self, progress: listener.StreamingQueryProgress) -> None:
         """Note the offsets that a query has read."""
         group = self._group_of(progress.name)
         states = [state for state in read_sources(progress) if state.name is None]

@@ -152,7 +152,7 @@ def test_who_stands_still_for_less_than_a_session_keeps_what_it_has(who: str, be
         await members.settle()
         for _ in range(2):
             await asyncio.sleep(begins_s)
-            loop.internet.stall(who, 4.0)
+            loop.network.stall(who, 4.0)
             await asyncio.sleep(10.0)
         await members.join("c")
         return await members.settle()

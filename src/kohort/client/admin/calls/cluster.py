@@ -35,8 +35,6 @@ from kohort.wire.private import SOFTWARE_NAME
 from kohort.wire.schema import Message
 
 R = TypeVar("R", bound=Message)
-#: How long a broker may take for one request, milliseconds.
-_TIMEOUT_MS: Final = 30_000
 #: Part of a request that a partition takes: Apache Kafka's controller takes 10,000 records at once at most.
 _PART: Final = 1 / 5_000
 
@@ -100,9 +98,7 @@ class ClusterCalls(Calls):
         during = "trying new levels of features" if validate_only else "updating features"
         response = await self._questions.ask_checked(
             Question(
-                results.features_request(
-                    levels, downgrade=downgrade, validate_only=validate_only, timeout_ms=_TIMEOUT_MS
-                ),
+                results.features_request(levels, downgrade=downgrade, validate_only=validate_only),
                 update_features.UpdateFeaturesResponse,
                 during=during,
                 # Before, a trial could not be told from the change, nor one kind of lower level from the other.
@@ -126,13 +122,8 @@ class ClusterCalls(Calls):
         ...     admin.describe_broker()["node.id"]
         '1'
         """
-        response = await self._questions.ask_checked(
-            Question(
-                describe_broker.DescribeBrokerRequest(),
-                describe_broker.DescribeBrokerResponse,
-                during="describing a broker",
-            )
-        )
+        request, expected = describe_broker.DescribeBrokerRequest(), describe_broker.DescribeBrokerResponse
+        response = await self._questions.ask_checked(Question(request, expected, during="describing a broker"))
         return {fact.name: fact.value for fact in response.facts}
 
     async def describe_quorum(self) -> results.QuorumDescription:
@@ -331,7 +322,7 @@ class ReplicaCalls(Calls):
         during = "electing leaders"
         response = await self._questions.ask_checked(
             Question(
-                results.elect_request(partitions, unclean=unclean, timeout_ms=_TIMEOUT_MS),
+                results.elect_request(partitions, unclean=unclean),
                 elect_leaders.ElectLeadersResponse,
                 during=during,
                 # Before, there was one kind of election only.
@@ -375,7 +366,6 @@ class ReplicaCalls(Calls):
                     results.reassign_request(
                         {each: wanted[each] for each in chosen},
                         allow_replication_factor_change=allow_replication_factor_change,
-                        timeout_ms=_TIMEOUT_MS,
                     ),
                     alter_partition_reassignments.AlterPartitionReassignmentsResponse,
                     during="reassigning partitions",
@@ -401,11 +391,7 @@ class ReplicaCalls(Calls):
         chosen = None if partitions is None else to_partitions(partitions)
         if chosen == ():
             return []
-        response = await self._questions.ask_checked(
-            Question(
-                results.list_request(chosen, timeout_ms=_TIMEOUT_MS),
-                list_partition_reassignments.ListPartitionReassignmentsResponse,
-                during="listing reassignments",
-            )
-        )
+        request = results.list_request(chosen)
+        expected = list_partition_reassignments.ListPartitionReassignmentsResponse
+        response = await self._questions.ask_checked(Question(request, expected, during="listing reassignments"))
         return results.reassignments(response)

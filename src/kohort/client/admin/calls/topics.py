@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from kohort.client.admin.admin_machine import MovedError, Question
 from kohort.client.admin.questions import Calls, Coded, Outcome, carry_out, error_of
 from kohort.client.admin.results import topics as results
-from kohort.client.admin.results.cluster import leaders_of
+from kohort.client.admin.results.cluster import TIMEOUT_MS, leaders_of
 from kohort.client.admin.results.configs import ConfigResource, describe_request
 from kohort.client.admin.results.topics import CreatedTopic, ListedOffset, NewTopic, OffsetAt, TopicDescription
 from kohort.client.arguments import INT32_MAX, to_names, to_topic, whole_number
@@ -46,8 +46,6 @@ _Said = Mapping[TopicPartition, V | KohortError]
 _LEADERS_WITHIN_S: Final = 20.0
 #: How long a partition without a leader may take to get one, seconds: that of a new topic has none for a moment.
 _LEADER_WITHIN_S: Final = 5.0
-#: How long a broker may take for one request, milliseconds.
-_TIMEOUT_MS: Final = 30_000
 #: Limits of one request: Apache Kafka takes 10,000 records of its controller at most, and a broker whose disk is slow
 #: has to be done with it before the client takes it for lost, and asks again for topics that are there by then.
 _RECORDS_PER_REQUEST: Final = 5_000
@@ -136,7 +134,7 @@ class TopicCalls(Calls):
 
         async def ask(names: Sequence[str]) -> dict[str, CreatedTopic | KohortError]:
             chosen = [wanted[name] for name in names]
-            request = results.create_request(chosen, timeout_ms=_TIMEOUT_MS, validate_only=validate_only)
+            request = results.create_request(chosen, validate_only=validate_only)
             response = await self._ask(
                 Question(request, create_topics.CreateTopicsResponse, during=_during("creating", names))
             )
@@ -185,9 +183,7 @@ class TopicCalls(Calls):
         totals, brokers = _growth(topics, total, assignments)
 
         async def ask(names: Sequence[str]) -> dict[str, int | KohortError]:
-            request = results.grow_request(
-                {name: totals[name] for name in names}, brokers, timeout_ms=_TIMEOUT_MS, validate_only=validate_only
-            )
+            request = results.grow_request({name: totals[name] for name in names}, brokers, validate_only=validate_only)
             during = _during("adding partitions to", names)
             response = await self._ask(Question(request, create_partitions.CreatePartitionsResponse, during=during))
             return {
@@ -215,11 +211,8 @@ class TopicCalls(Calls):
         """
 
         async def ask(names: Sequence[str]) -> dict[str, KohortError | None]:
-            request = delete_topics.DeleteTopicsRequest(
-                topics=[delete_topics.DeleteTopicState(name=name) for name in names],
-                topic_names=list(names),
-                timeout_ms=_TIMEOUT_MS,
-            )
+            states = [delete_topics.DeleteTopicState(name=name) for name in names]
+            request = delete_topics.DeleteTopicsRequest(topics=states, topic_names=list(names), timeout_ms=TIMEOUT_MS)
             response = await self._ask(
                 Question(request, delete_topics.DeleteTopicsResponse, during=_during("deleting", names))
             )
@@ -388,7 +381,7 @@ class RecordCalls(Calls):
             part: Sequence[TopicPartition], leader: Endpoint
         ) -> Question[delete_records.DeleteRecordsResponse]:
             return Question(
-                results.delete_request({each: cuts[each] for each in part}, timeout_ms=30_000),
+                results.delete_request({each: cuts[each] for each in part}),
                 delete_records.DeleteRecordsResponse,
                 during="deleting records",
                 target=leader,

@@ -26,6 +26,8 @@ from kohort.wire.messages import (
 from kohort.wire.messages.metadata import MetadataResponse
 
 T = TypeVar("T")
+#: How long a broker may take for one request, milliseconds.
+TIMEOUT_MS: Final = 30_000
 METADATA_TOPIC: Final = "__cluster_metadata"
 #: Kinds of a change of a feature, and their numbers in UpdateFeatures.
 _UPGRADE_TYPES: Final[dict[str | None, int]] = {None: 1, "safe": 2, "unsafe": 3}
@@ -233,7 +235,7 @@ def to_broker(value: object) -> int:
 
 
 def features_request(
-    levels: object, *, downgrade: object, validate_only: bool, timeout_ms: int
+    levels: object, *, downgrade: object, validate_only: bool
 ) -> update_features.UpdateFeaturesRequest:
     """Check features and their new levels, and build the request for them."""
     if not isinstance(levels, Mapping) or not all(isinstance(name, str) for name in levels):
@@ -249,7 +251,7 @@ def features_request(
         for name, level in sorted(levels.items())
     ]
     return update_features.UpdateFeaturesRequest(
-        timeout_ms=timeout_ms, feature_updates=updates, validate_only=validate_only
+        timeout_ms=TIMEOUT_MS, feature_updates=updates, validate_only=validate_only
     )
 
 
@@ -380,16 +382,14 @@ def _to_brokers(partition: object, brokers: object) -> tuple[int, ...] | None:
     return found
 
 
-def elect_request(
-    partitions: Iterable[TopicPartition] | None, *, unclean: bool, timeout_ms: int
-) -> elect_leaders.ElectLeadersRequest:
+def elect_request(partitions: Iterable[TopicPartition] | None, *, unclean: bool) -> elect_leaders.ElectLeadersRequest:
     """Build the request that elects the leaders of some partitions, or of all."""
     chosen = _rows(partitions, lambda name, numbers: elect_leaders.TopicPartitions(topic=name, partitions=numbers))
-    return elect_leaders.ElectLeadersRequest(election_type=int(unclean), topic_partitions=chosen, timeout_ms=timeout_ms)
+    return elect_leaders.ElectLeadersRequest(election_type=int(unclean), topic_partitions=chosen, timeout_ms=TIMEOUT_MS)
 
 
 def reassign_request(
-    wanted: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool, timeout_ms: int
+    wanted: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool
 ) -> alter_partition_reassignments.AlterPartitionReassignmentsRequest:
     """Build the request that gives partitions to brokers."""
     topics: dict[str, alter_partition_reassignments.ReassignableTopic] = {}
@@ -399,14 +399,14 @@ def reassign_request(
         )
         topics.setdefault(name, alter_partition_reassignments.ReassignableTopic(name=name)).partitions.append(row)
     return alter_partition_reassignments.AlterPartitionReassignmentsRequest(
-        timeout_ms=timeout_ms,
+        timeout_ms=TIMEOUT_MS,
         allow_replication_factor_change=allow_replication_factor_change,
         topics=list(topics.values()),
     )
 
 
 def list_request(
-    partitions: Iterable[TopicPartition] | None, *, timeout_ms: int
+    partitions: Iterable[TopicPartition] | None,
 ) -> list_partition_reassignments.ListPartitionReassignmentsRequest:
     """Ask for the reassignments of some partitions, or of all."""
     chosen = _rows(
@@ -415,7 +415,7 @@ def list_request(
             name=name, partition_indexes=numbers
         ),
     )
-    return list_partition_reassignments.ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=chosen)
+    return list_partition_reassignments.ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=chosen)
 
 
 def reassignments(

@@ -14,7 +14,7 @@ from kohort.base.durability_window import LossWindow, loss_window
 from kohort.base.options import as_text
 from kohort.base.values import from_row, or_none
 from kohort.client.admin.results.access import authorized_operations
-from kohort.client.admin.results.cluster import by_leader
+from kohort.client.admin.results.cluster import TIMEOUT_MS, by_leader
 from kohort.client.admin.results.offsets import timestamp_of
 from kohort.client.arguments import INT32_MAX, INT64_MAX, to_partition, to_topic, whole_number
 from kohort.client.core.actions import Endpoint
@@ -307,12 +307,10 @@ def _configs_of(configs: object) -> dict[str, object]:
     return dict(configs)
 
 
-def create_request(
-    topics: Iterable[NewTopic], *, timeout_ms: int, validate_only: bool
-) -> create_topics.CreateTopicsRequest:
+def create_request(topics: Iterable[NewTopic], *, validate_only: bool) -> create_topics.CreateTopicsRequest:
     """Build the request that creates topics; a config with the value `None` is left to the cluster."""
     return create_topics.CreateTopicsRequest(
-        topics=[_creatable(topic) for topic in topics], timeout_ms=timeout_ms, validate_only=validate_only
+        topics=[_creatable(topic) for topic in topics], timeout_ms=TIMEOUT_MS, validate_only=validate_only
     )
 
 
@@ -343,11 +341,7 @@ def weight(topic: NewTopic) -> int:
 
 
 def grow_request(
-    totals: Mapping[str, int],
-    assignments: Mapping[str, Sequence[Sequence[int]]],
-    *,
-    timeout_ms: int,
-    validate_only: bool,
+    totals: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]], *, validate_only: bool
 ) -> create_partitions.CreatePartitionsRequest:
     """Build the request that grows topics to so many partitions; `assignments`: the brokers of each new one."""
     topics = [
@@ -362,7 +356,7 @@ def grow_request(
         )
         for name, total in totals.items()
     ]
-    return create_partitions.CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)
+    return create_partitions.CreatePartitionsRequest(topics=topics, timeout_ms=TIMEOUT_MS, validate_only=validate_only)
 
 
 def offsets_requests(
@@ -382,7 +376,7 @@ def offsets_request(
         topic = topics.setdefault(name, list_offsets.ListOffsetsTopic(name=name))
         topic.partitions.append(list_offsets.ListOffsetsPartition(partition_index=number, timestamp=timestamp))
     return list_offsets.ListOffsetsRequest(
-        replica_id=-1, isolation_level=isolation_level, topics=list(topics.values()), timeout_ms=30_000
+        replica_id=-1, isolation_level=isolation_level, topics=list(topics.values()), timeout_ms=TIMEOUT_MS
     )
 
 
@@ -463,10 +457,10 @@ def to_cuts(offsets: object) -> dict[TopicPartition, int]:
     }
 
 
-def delete_request(cuts: Mapping[TopicPartition, int], *, timeout_ms: int) -> delete_records.DeleteRecordsRequest:
+def delete_request(cuts: Mapping[TopicPartition, int]) -> delete_records.DeleteRecordsRequest:
     """Build the request that deletes records at one leader."""
     topics: dict[str, delete_records.DeleteRecordsTopic] = {}
     for (name, number), offset in cuts.items():
         topic = topics.setdefault(name, delete_records.DeleteRecordsTopic(name=name))
         topic.partitions.append(delete_records.DeleteRecordsPartition(partition_index=number, offset=offset))
-    return delete_records.DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=timeout_ms)
+    return delete_records.DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=TIMEOUT_MS)

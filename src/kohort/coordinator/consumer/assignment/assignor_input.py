@@ -119,7 +119,7 @@ def _assignable_member(
     member = AssignableMember(member_id=member_id, instance_id=found.instance_id, rack_id=found.rack_id)
     if not client_assignor:
         return member
-    known = {} if group.client_side is None else group.client_side.assignors
+    known = {} if group.client_assignors is None else group.client_assignors.assignors
     for each in change.assignors.get(member_id, known.get(member_id, ())):
         if each.name == client_assignor:
             return replace(member, metadata=each.metadata, metadata_version=each.version, reason=each.reason)

@@ -23,11 +23,10 @@ from kohort.coordinator.consumer.client_assignors.assignment_request import deci
 from kohort.coordinator.consumer.reconciliation.move_throttle import hold_back
 from kohort.coordinator.decision import Additions, Arm, Decision, Disarm, Effect
 from kohort.coordinator.model import ConsumerGroup, GroupsState
-from kohort.coordinator.offsets.delete import build_offset_tombstones
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
-from kohort.ids import ZERO_TOPIC_ID, TopicId
+from kohort.ids import TopicId
 
 
 def hash_topics(image: TopicImage, names: Collection[str]) -> int:
@@ -263,12 +262,9 @@ def _balance_after(
     return balance
 
 
-# Reaction of groups to changed topics: new group epochs, and removal of deleted topics' offsets.
+# Reaction of groups to changed topics: new group epochs. Patterns are resolved first, against the changed topics.
 #
-# Patterns are resolved first, against the changed topics.
-#
-# Laws: a group whose subscribed topics are the same as when its epoch was set does not notice. A topic that is deleted
-# and created again is another topic: offsets of the first are not offered for the second.
+# Laws: a group whose subscribed topics are the same as when its epoch was set does not notice.
 # Source: KIP-848 (metadata changes); Apache Kafka notices at a member's next heartbeat, kohort at once.
 
 
@@ -301,10 +297,6 @@ def decide_topics_changed(
         records += resolved
         records += changed_records
         effects += armed
-    for group_id in {**groups.offsets, **groups.pending_offsets}:
-        gone = [name for name, sample in _samples(groups, group_id).items() if _is_gone(name, sample, groups, image)]
-        if gone:
-            records.extend(build_offset_tombstones(groups, group_id, gone))
     return Decision(tuple(records), tuple(effects))
 
 
@@ -313,24 +305,3 @@ def _changed_names(before: TopicImage, after: TopicImage) -> set[str]:
     changed = {name for name, topic in new.items() if old.get(name) != topic}
     changed.update(name for name in old if name not in new)
     return changed
-
-
-def _samples(groups: GroupsState, group_id: str) -> dict[str, facts.OffsetCommitted | None]:
-    """Return one commit for each topic of a group; `None`: only an open transaction has one."""
-    samples: dict[str, facts.OffsetCommitted | None] = dict.fromkeys(
-        topic for topic, _ in groups.pending_offsets.get(group_id, {})
-    )
-    for name, offsets in groups.offsets.get(group_id, {}).items():
-        samples[name] = next(iter(offsets.values()))
-    return samples
-
-
-def _is_gone(name: str, sample: facts.OffsetCommitted | None, groups: GroupsState, image: TopicImage) -> bool:
-    """Whether the topic of a group's commit no longer exists; `sample` is one of its commits."""
-    topic = image.by_name.get(name)
-    if topic is None:
-        return True
-    before = groups.image.by_name.get(name)
-    if before is not None:
-        return before.topic_id != topic.topic_id
-    return sample is not None and sample.topic_id not in (ZERO_TOPIC_ID, topic.topic_id)

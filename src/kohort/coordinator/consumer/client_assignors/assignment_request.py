@@ -59,7 +59,7 @@ def find_member_to_ask(group: ConsumerGroup, change: subscription_metadata.Membe
 
     A member with a held heartbeat learns of it at once; any other, with its next one.
     """
-    side = group.client_side
+    side = group.client_assignors
     failed, held = ((), ()) if side is None else (side.failed, side.held)
     if len(failed) >= MOST_FAILED:
         return ""
@@ -237,7 +237,7 @@ def is_there(member: ConsumerMember) -> bool:
     return member.member_epoch >= 0 and not member.is_disconnected and member.classic is None
 
 
-# Records that change `ClientSide`: kohort's own in the log, and volatile ones.
+# Records that change `ClientAssignorState`: kohort's own in the log, and volatile ones.
 #
 # Laws: no decision is made here.
 # Source: KIP-848 as drafted (its records of members and targets).
@@ -295,7 +295,9 @@ def apply_computation_failed(groups: GroupsState, record: ComputationFailed) -> 
 
 
 def _note_untold(
-    groups: GroupsState, side: state.ClientSide, record: facts.ClientAssignmentSet | facts.ClientAssignmentForgotten
+    groups: GroupsState,
+    side: state.ClientAssignorState,
+    record: facts.ClientAssignmentSet | facts.ClientAssignmentForgotten,
 ) -> None:
     members = groups.consumer[record.group_id].members
     if record.member_id == state.EVERYBODY:
@@ -306,21 +308,21 @@ def _note_untold(
         side.untold.discard(record.member_id)
 
 
-def _side(groups: GroupsState, group_id: str) -> state.ClientSide | None:
+def _side(groups: GroupsState, group_id: str) -> state.ClientAssignorState | None:
     group = groups.consumer.get(group_id)
-    return None if group is None else group.client_side
+    return None if group is None else group.client_assignors
 
 
-def _side_to_be(groups: GroupsState, group_id: str) -> state.ClientSide:
+def _side_to_be(groups: GroupsState, group_id: str) -> state.ClientAssignorState:
     group = apply.group_of(groups, group_id)
-    if group.client_side is None:
-        group.client_side = state.ClientSide()
-        group.client_side.held.update(groups.holds.get(group_id, ()))
-    return group.client_side
+    if group.client_assignors is None:
+        group.client_assignors = state.ClientAssignorState()
+        group.client_assignors.held.update(groups.holds.get(group_id, ()))
+    return group.client_assignors
 
 
 #: Record type -> function that applies it.
-CLIENT_SIDE_RECORDS: Final[dict[type[facts.Record], Callable[..., None]]] = {
+CLIENT_ASSIGNOR_RECORDS: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.ClientAssignorsSet: apply_assignors_set,
     facts.ClientAssignorsForgotten: apply_assignors_forgotten,
     facts.ClientAssignmentSet: apply_assignment_set,

@@ -11,11 +11,10 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kohort.assign.interface import Assignable
-from kohort.coordinator.commands import ClientAssignor, ConsumerGroupHeartbeat
+from kohort.coordinator.commands import JOIN_EPOCH, ClientAssignor, ConsumerGroupHeartbeat
 from kohort.coordinator.consumer.assignment.assignor_input import chosen_assignor
 from kohort.coordinator.consumer.client_assignors.state import Shape, shape_of, size_of
 from kohort.coordinator.consumer.subscription_metadata import NO_CHANGE, MembershipChange, count_members
-from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.model import ConsumerGroup
 from kohort.coordinator.records.types import ClientAssignorsForgotten, ClientAssignorsSet, Record
 from kohort.coordinator.settings import GroupSettings
@@ -42,7 +41,7 @@ def take_assignors(
     Raises:
         Refused: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR or GROUP_MAX_SIZE_REACHED.
     """
-    said, side = command.client_assignors, group.client_side
+    said, side = command.client_assignors, group.client_assignors
     if said is None and (side is None or command.member_epoch != JOIN_EPOCH):
         return [], change, choice_of(group, settings) != choice_of(group, settings, change)
     known = {} if side is None else side.assignors
@@ -92,7 +91,7 @@ def choice_of(group: ConsumerGroup, settings: GroupSettings, change: MembershipC
 
 def client_choice(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange = NO_CHANGE) -> Choice | None:
     """Return the client-side assignor that all members have, `None` if there is none."""
-    side = group.client_side
+    side = group.client_assignors
     if settings.group_assignor or (side is None and not change.assignors):
         return None
     shapes = {} if side is None else side.shapes
@@ -127,7 +126,7 @@ def choose(shapes: Mapping[Shape, int]) -> Choice | None:
 
 
 def _shapes_after(group: ConsumerGroup, change: MembershipChange) -> dict[Shape, int]:
-    side = group.client_side
+    side = group.client_assignors
     after = {} if side is None else dict(side.shapes)
     known = {} if side is None else side.assignors
     for member_id in {*change.assignors, *change.gone}:
@@ -184,7 +183,7 @@ def check_assignors(assignors: Sequence[ClientAssignor]) -> None:
 
 def check_room(group: ConsumerGroup, before: tuple[ClientAssignor, ...], after: tuple[ClientAssignor, ...]) -> None:
     """Refuse metadata for which the group has no room: GROUP_MAX_SIZE_REACHED."""
-    held = 0 if group.client_side is None else group.client_side.metadata_bytes
+    held = 0 if group.client_assignors is None else group.client_assignors.metadata_bytes
     size = held - size_of(before) + size_of(after)
     if size > MOST_METADATA_BYTES_OF_GROUP and size > held:
         raise Refused(

@@ -16,7 +16,7 @@ from typing import Final
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
 from kohort.coordinator.consumer.client_assignors.assignment_request import GONE, build_failure, compute_key, is_there
-from kohort.coordinator.consumer.client_assignors.state import NOTHING_SAID, ClientSide
+from kohort.coordinator.consumer.client_assignors.state import NOTHING_SAID, ClientAssignorState
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Effect, Reply
 from kohort.coordinator.delayed_heartbeats import AssignmentTold
 from kohort.coordinator.model import ConsumerGroup, GroupsState
@@ -27,7 +27,7 @@ from kohort.coordinator.static_membership.mode import offline_ids
 
 def has_word(group: ConsumerGroup, member_id: str) -> bool:
     """Whether a member has news about client-side assignors."""
-    side = group.client_side
+    side = group.client_assignors
     return side is not None and (member_id in side.untold or is_to_be_told(group.computing, member_id))
 
 
@@ -39,7 +39,7 @@ def is_to_be_told(order: ComputeTarget | None, member_id: str) -> bool:
 def tell(groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decision, *, now_ms: int) -> Decision:
     """Add client-side assignor news to the response in a heartbeat's decision."""
     group, member_id = groups.consumer.get(command.group_id), command.member_id
-    side = None if group is None else group.client_side
+    side = None if group is None else group.client_assignors
     if side is None and command.client_assignors is None:
         return decision
     at, reply = _answer_in(decision.effects, command)
@@ -116,16 +116,18 @@ def follow_assignors(groups: GroupsState, decision: Decision, *, now_ms: int) ->
     effects: list[Effect] = []
     for group_id in sorted(concerned):
         group = groups.consumer.get(group_id)
-        if group is not None and group.client_side is not None:
-            decision = _readdress(group, group.client_side, offline_ids(groups, group_id), decision)
+        if group is not None and group.client_assignors is not None:
+            decision = _readdress(group, group.client_assignors, offline_ids(groups, group_id), decision)
             own = [record for record in decision.records if record.group_id == group_id]
-            _follow(group, group.client_side, own, more, effects, now_ms=now_ms)
+            _follow(group, group.client_assignors, own, more, effects, now_ms=now_ms)
     if not more and not effects:
         return decision
     return replace(decision, records=(*decision.records, *more), effects=(*decision.effects, *effects))
 
 
-def _readdress(group: ConsumerGroup, side: ClientSide, offline: Collection[str], decision: Decision) -> Decision:
+def _readdress(
+    group: ConsumerGroup, side: ClientAssignorState, offline: Collection[str], decision: Decision
+) -> Decision:
     """Return the decision with another member asked, where the chosen one is known to be offline."""
     records = list(decision.records)
     for at, record in enumerate(records):
@@ -149,7 +151,7 @@ def _readdress(group: ConsumerGroup, side: ClientSide, offline: Collection[str],
 
 def _follow(
     group: ConsumerGroup,
-    side: ClientSide,
+    side: ClientAssignorState,
     own: list[facts.Record],
     more: list[facts.Record],
     effects: list[Effect],
@@ -190,7 +192,7 @@ def _is_away_by(record: facts.Record, member_id: str) -> bool:
 
 
 def _build_said(
-    group: ConsumerGroup, side: ClientSide, own: list[facts.Record], gone: list[str], *, is_all: bool
+    group: ConsumerGroup, side: ClientAssignorState, own: list[facts.Record], gone: list[str], *, is_all: bool
 ) -> Iterable[facts.Record]:
     """Build the records by which messages to members are forgotten or passed on."""
     if not side.said:

@@ -14,12 +14,12 @@ from kohort.coordinator.commands import ClientAssignment, ClientAssignor
 #: Name, lowest and highest version of each assignor of a member, in the order of its preference.
 Shape = tuple[tuple[str, int, int], ...]
 
-#: The key of `ClientSide.said` for every member.
+#: The key of `ClientAssignorState.said` for every member.
 EVERYBODY: Final = ""
 NOTHING_SAID: Final = ClientAssignment(0, 0, b"")
 
 
-class ClientSide:
+class ClientAssignorState:
     """Client-side assignors of one KIP-848 group, and their messages to members."""
 
     __slots__ = ("assignors", "failed", "failure", "held", "metadata_bytes", "said", "shapes", "untold")

@@ -14,39 +14,42 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from kohort.coordinator import model
-from kohort.coordinator.model import NO_GRANTS, NO_TARGET, ConsumerGroup, ConsumerMember, Grants, Place, WaitingMove
-from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState, MemberTargetSet, Record, VolatileRecord
+from kohort.coordinator.model import NO_GRANTS, NO_TARGET, ConsumerGroup, ConsumerMember, Place, WaitingMove
+from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.types import MemberState
 from kohort.ids import TopicId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MovesHeldBack(VolatileRecord):
+class MovesHeldBack(facts.VolatileRecord):
     """Exactly these moves wait, in the order in which they begin."""
 
     waiting: dict[Place, WaitingMove]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MovesBegun(VolatileRecord):
+class MovesBegun(facts.VolatileRecord):
     """These moves wait no longer.
 
-    `paced`: the progress at the pace after them.
+    `throttle`: the progress at the pace after them.
     """
 
     places: tuple[Place, ...]
-    paced: model.Paced
+    throttle: model.ThrottleProgress
 
 
-def way_of(group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
+def effective_target_of(group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
     """Return the present goal of a member."""
     target = group.targets.get(member_id, NO_TARGET)
     member = group.members.get(member_id)
     if not group.waiting or member is None:
         return target
-    return build_way(member_id, target, member.assigned, group.waiting)
+    return build_effective_target(member_id, target, member.assigned, group.waiting)
 
 
-def way_in(records: Collection[Record], group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
+def effective_target_after(
+    records: Collection[facts.Record], group: ConsumerGroup, member_id: str
+) -> Mapping[TopicId, tuple[int, ...]]:
     """Return the goal of a member after `records`."""
     target = target_in(records, group, member_id)
     held_back = next((record for record in records if isinstance(record, MovesHeldBack)), None)
@@ -54,21 +57,26 @@ def way_in(records: Collection[Record], group: ConsumerGroup, member_id: str) ->
     if not waiting:
         return target
     member = group.members.get(member_id)
-    return build_way(member_id, target, NO_GRANTS if member is None else member.assigned, waiting)
+    return build_effective_target(member_id, target, NO_GRANTS if member is None else member.assigned, waiting)
 
 
-def target_in(records: Collection[Record], group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
+def target_in(
+    records: Collection[facts.Record], group: ConsumerGroup, member_id: str
+) -> Mapping[TopicId, tuple[int, ...]]:
     """Return the member's target after `records`."""
     # The latest record counts: a group that changes its protocol had a target before this decision's.
     for record in reversed(tuple(records)):
-        if isinstance(record, MemberTargetSet) and record.member_id == member_id:
+        if isinstance(record, facts.MemberTargetSet) and record.member_id == member_id:
             return record.partitions
     return group.targets.get(member_id, NO_TARGET)
 
 
-def build_way(
-    member_id: str, target: Mapping[TopicId, tuple[int, ...]], assigned: Grants, waiting: Mapping[Place, WaitingMove]
-) -> model.Target:
+def build_effective_target(
+    member_id: str,
+    target: Mapping[TopicId, tuple[int, ...]],
+    assigned: facts.Grants,
+    waiting: Mapping[Place, WaitingMove],
+) -> facts.Target:
     """Return the target without partitions that others keep for now, and with those that the member keeps."""
     way = {topic_id: set(partitions) for topic_id, partitions in target.items()}
     for topic_id, wanted in way.items():
@@ -97,7 +105,7 @@ def _keeper(waiting: Mapping[Place, WaitingMove], topic_id: TopicId, partition: 
 # Source: requirement G7. Apache Kafka takes every member to every epoch.
 
 
-def is_settled(member: ConsumerMember | CurrentAssignmentSet, target: Mapping[TopicId, tuple[int, ...]]) -> bool:
+def is_settled(member: ConsumerMember | facts.CurrentAssignmentSet, target: Mapping[TopicId, tuple[int, ...]]) -> bool:
     """Whether a member is present with exactly its target; `member` may be a record about to be written."""
     return member.state == MemberState.STABLE and member.member_epoch > 0 and _is_of(member.assigned, target)
 
@@ -107,15 +115,15 @@ def known_epoch(group: ConsumerGroup, member: ConsumerMember) -> int:
     return member.member_epoch if member.member_id in group.behind else group.target_epoch
 
 
-def note_standing(group: ConsumerGroup, member: ConsumerMember) -> None:
+def note_reconciled(group: ConsumerGroup, member: ConsumerMember) -> None:
     """Update `group.behind` for one member."""
-    if is_settled(member, way_of(group, member.member_id)):
+    if is_settled(member, effective_target_of(group, member.member_id)):
         group.behind.discard(member.member_id)
     else:
         group.behind.add(member.member_id)
 
 
-def _is_of(assigned: Grants, target: Mapping[TopicId, tuple[int, ...]]) -> bool:
+def _is_of(assigned: facts.Grants, target: Mapping[TopicId, tuple[int, ...]]) -> bool:
     """Whether both have the same partitions."""
     return assigned.keys() == target.keys() and all(
         assigned[topic_id].keys() == set(partitions) for topic_id, partitions in target.items()
@@ -150,17 +158,17 @@ def apply_begun(groups: model.GroupsState, record: MovesBegun) -> None:
     group = groups.consumer.get(record.group_id)
     if group is None:
         return
-    group.paced = record.paced
+    group.throttle = record.throttle
     _note(group, [group.waiting.pop(place) for place in record.places if place in group.waiting])
 
 
-def follow_target(group: ConsumerGroup, member_id: str, target: model.Target) -> None:
+def follow_target(group: ConsumerGroup, member_id: str, target: facts.Target) -> None:
     """Set the taker of waiting moves whose partition is in a new target."""
     for place in group.waiting.keys() & places_of(target):
         group.waiting[place] = group.waiting[place]._replace(taker=member_id)
 
 
-def follow_release(group: ConsumerGroup, member: ConsumerMember, before: Grants) -> None:
+def follow_release(group: ConsumerGroup, member: ConsumerMember, before: facts.Grants) -> None:
     """End the waiting moves of partitions that a member does not have any more."""
     lost = group.waiting.keys() & (places_of(before) - places_of(member.assigned))
     _note(group, [group.waiting.pop(place) for place in lost if group.waiting[place].keeper == member.member_id])
@@ -172,4 +180,4 @@ def _note(group: ConsumerGroup, moves: Iterable[WaitingMove]) -> None:
     for member_id in {member_id for move in moves for member_id in move}:
         member = group.members.get(member_id)
         if member is not None:
-            note_standing(group, member)
+            note_reconciled(group, member)

@@ -18,11 +18,18 @@ from operator import attrgetter
 from typing import Final
 
 from kohort.coordinator import model, topics
-from kohort.coordinator.commands import LogsMeasured
+from kohort.coordinator.commands import LEAVE_STATIC_EPOCH, LogsMeasured
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
-from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
 from kohort.coordinator.decision import Additions, Arm, Decision, Effect, MeasureLogs, TimerKey
-from kohort.coordinator.model import NO_WEIGHTS, ConsumerGroup, GroupsState, Paced, Place, WaitingMove, Weights
+from kohort.coordinator.model import (
+    NO_WEIGHTS,
+    ConsumerGroup,
+    GroupsState,
+    Place,
+    ThrottleProgress,
+    WaitingMove,
+    Weights,
+)
 from kohort.coordinator.records.types import MemberTargetSet, Record, VolatileRecord
 from kohort.coordinator.settings import GroupSettings
 
@@ -82,7 +89,9 @@ def decide_begin(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) 
     rate = settings.group_moves_per_second
     # Without a pace all waiting moves begin at once.
     if rate <= 0:
-        return Decision((MovesBegun(group_id=group.group_id, places=tuple(ready), paced=Paced(0.0, 0.0)),))
+        return Decision(
+            (MovesBegun(group_id=group.group_id, places=tuple(ready), throttle=ThrottleProgress(0.0, 0.0)),)
+        )
     gap_ms = 1_000 / max(rate, _SLOWEST)
     paced_until_ms = now_ms + max(0.0, _used_ms(group, gap_ms, now_ms=now_ms))
     full_ms = now_ms + settings.group_moves_burst * gap_ms
@@ -98,7 +107,7 @@ def decide_begin(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) 
         effects = (Arm(moves_key(group.group_id), max(now_ms + 1, ceil(paced_until_ms + gap_ms - full_ms + now_ms))),)
     if not places:
         return Decision((), effects)
-    begun = MovesBegun(group_id=group.group_id, places=places, paced=Paced(paced_until_ms, gap_ms))
+    begun = MovesBegun(group_id=group.group_id, places=places, throttle=ThrottleProgress(paced_until_ms, gap_ms))
     return Decision((begun,), effects)
 
 
@@ -154,7 +163,7 @@ def _holder(group: ConsumerGroup, place: Place) -> str | None:
 
 def _used_ms(group: ConsumerGroup, gap_ms: float, *, now_ms: int) -> float:
     """Return how far ahead of the pace the group is, as time at `gap_ms` between two moves, ms."""
-    until_ms, counted_gap_ms = group.paced
+    until_ms, counted_gap_ms = group.throttle
     if not counted_gap_ms:
         return 0.0
     # Under a new pace the lead is worth as many moves as before.

@@ -16,15 +16,15 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from kohort.coordinator.commands import Partitions
-from kohort.coordinator.model import NO_GRANTS, ConsumerMember, Grants
-from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState
+from kohort.coordinator.model import NO_GRANTS, ConsumerMember
+from kohort.coordinator.records.types import CurrentAssignmentSet, Grants, MemberState
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
-    """Goal of a member's reconciliation.
+class ReconciliationTarget:
+    """ReconciliationTarget of a member's reconciliation.
 
     `epoch`: of the target. `target`: its partitions. `subscribed`: ids of the member's present topics, which may be
     fewer than in `target`. `holders`: topic id -> partition -> member that has it. `existing`: ids of the existing
@@ -39,7 +39,12 @@ class Goal:
 
 
 def decide_next_assignment(
-    member: ConsumerMember, goal: Goal, *, owned: Partitions | None, group_id: str, untaken: Grants = NO_GRANTS
+    member: ConsumerMember,
+    goal: ReconciliationTarget,
+    *,
+    owned: Partitions | None,
+    group_id: str,
+    untaken: Grants = NO_GRANTS,
 ) -> CurrentAssignmentSet | None:
     """Decide the member's next step, `None` if it stays as it is.
 
@@ -114,7 +119,7 @@ def _split(assigned: Grants, target: Mapping[TopicId, set[int]]) -> tuple[Grants
 
 
 def _take_free(
-    member_id: str, kept: Grants, pending: Grants, target: Mapping[TopicId, set[int]], goal: Goal
+    member_id: str, kept: Grants, pending: Grants, target: Mapping[TopicId, set[int]], goal: ReconciliationTarget
 ) -> tuple[Grants, bool]:
     """Return `kept` with the free partitions of the target, and whether that is the whole target."""
     assigned: Grants = {}

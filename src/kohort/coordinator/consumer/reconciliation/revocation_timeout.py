@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from kohort.coordinator import commands
-from kohort.coordinator.decision import Additions, Arm, Disarm, Effect, TimerKey
-from kohort.coordinator.model import NO_GRANTS, ConsumerGroup, ConsumerMember, Grants, GroupsState
-from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState, VolatileRecord
+from kohort.coordinator import commands, decision
+from kohort.coordinator.model import NO_GRANTS, ConsumerGroup, ConsumerMember, GroupsState
+from kohort.coordinator.records.types import CurrentAssignmentSet, Grants, MemberState, VolatileRecord
 from kohort.ids import TopicId
 
 
@@ -29,19 +28,19 @@ class HandOverTimed(VolatileRecord):
 
 def decide_times(
     member: ConsumerMember, step: CurrentAssignmentSet | None, command: commands.ConsumerGroupHeartbeat, *, now_ms: int
-) -> Additions:
+) -> decision.Additions:
     """Return the deadlines of a member after a heartbeat and its `step`, and arm the earliest one."""
     group_id = command.group_id
-    key = TimerKey("rebalance", group_id, member.member_id)
+    key = decision.TimerKey("rebalance", group_id, member.member_id)
     said_ms = command.rebalance_timeout_ms
     due_ms = now_ms + max(member.rebalance_timeout_ms if said_ms == -1 else said_ms, 0)
     pending = member.pending_revocation if step is None else step.pending_revocation
     revoke_by = _timed(pending, member.revoke_by, due_ms)
-    effects: list[Effect] = []
+    effects: list[decision.Effect] = []
     if not pending and member.state == MemberState.UNREVOKED_PARTITIONS:
-        effects.append(Disarm(key))
+        effects.append(decision.Disarm(key))
     elif revoke_by and revoke_by != member.revoke_by:
-        effects.append(Arm(key, min(min(times.values()) for times in revoke_by.values())))
+        effects.append(decision.Arm(key, min(min(times.values()) for times in revoke_by.values())))
     untaken = untaken_after(member, command, now_ms=now_ms)
     # Classic members learn of new partitions, and of nothing else in between.
     if step is not None and pending and command.classic is None:
@@ -112,7 +111,7 @@ def move_times(group: ConsumerGroup, by_ms: int) -> None:
         shift_times(member, by_ms)
         if member.list_awaited_ms:
             member.list_awaited_ms += by_ms
-    group.paced = group.paced._replace(until_ms=group.paced.until_ms + by_ms)
+    group.throttle = group.throttle._replace(until_ms=group.throttle.until_ms + by_ms)
     if group.published is not None:
         group.published.not_before_ms += by_ms
     if group.failure is not None:
@@ -123,8 +122,7 @@ def move_times(group: ConsumerGroup, by_ms: int) -> None:
 
 def apply_hand_over_timed(groups: GroupsState, record: HandOverTimed) -> None:
     """Set the deadlines of a member's partitions."""
-    group = groups.consumer.get(record.group_id)
-    member = None if group is None else group.members.get(record.member_id)
+    member = groups.find_member(record.group_id, record.member_id)
     if member is not None:
         member.revoke_by = record.revoke_by or NO_GRANTS
         member.untaken = record.untaken or NO_GRANTS

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
+from kohort.base.values import from_row
 from kohort.coordinator.classic import join, pending_decision, rebalance, subscriptions
 from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicGroup, ClassicMember, MemberPut, build_stored_member
 from kohort.coordinator.commands import ClassicMemberFacts, JoinGroup, JoinGroupReply
@@ -274,16 +275,13 @@ def _build_records(
 
 def _build_subscribed(group_id: str, moved: _Moved) -> facts.ConsumerMemberSubscribed:
     member = moved.member
-    return facts.ConsumerMemberSubscribed(
+    return from_row(
+        facts.ConsumerMemberSubscribed,
+        member,
         group_id=group_id,
-        member_id=member.member_id,
-        instance_id=member.instance_id,
         rack_id=moved.rack_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
         subscribed_topic_names=moved.topics,
         subscribed_topic_regex=None,
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=None,
         classic=ClassicMemberFacts(session_timeout_ms=member.session_timeout_ms, protocols=member.protocols),
     )
@@ -475,13 +473,10 @@ def _build_member(member: ConsumerMember, classic: ClassicMemberFacts, image: To
             topic = image.by_id.get(topic_id)
             if topic is not None:
                 held.setdefault(topic.name, []).extend(partitions)
-    return ClassicMember(
-        member_id=member.member_id,
-        instance_id=member.instance_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
+    return from_row(
+        ClassicMember,
+        member,
         session_timeout_ms=classic.session_timeout_ms,
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
         protocols=classic.protocols,
         assignment=subscriptions.write_assignment(
             {name: sorted(held[name]) for name in sorted(held)}, subscription=classic.protocols[0][1]
