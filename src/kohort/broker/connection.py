@@ -16,21 +16,18 @@ import asyncio
 import logging
 from struct import Struct
 from struct import error as struct_error
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from kohort.broker.connections.buffers import WRITE_AT_BYTES, Output, ReceiveBuffer
 from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, CachedHeartbeat, HeldHeartbeats
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import ReplyQueue, Request
+from kohort.broker.context import BrokerContext
+from kohort.broker.dispatch import Routes
 from kohort.broker.limits.requests import MOST_ORDINARY_BYTES, check_length
 from kohort.broker.scheduling import SHORT_BYTES
 from kohort.errors import ForeignProtocolError, RemoteProtocolError, StorageError
 from kohort.wire.foreign import HTTP_ANSWER, impossible_length
-
-if TYPE_CHECKING:
-    from kohort.broker.context import BrokerContext
-    from kohort.broker.dispatch import Routes
-
 
 log = logging.getLogger("kohort.broker")
 

@@ -7,33 +7,30 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kohort.base.clock import WallClock
 from kohort.broker.batch_validation import BatchValidation
 from kohort.broker.connections.idle_timeouts import IdleTimeouts, WatchedConnection
 from kohort.broker.connections.memberconnections import MemberConnections
 from kohort.broker.connections.request import Request
+from kohort.broker.durability import DiskFull, Durability
 from kohort.broker.fetch.fetchsessions import FetchSessions, trim_heap
+from kohort.broker.fetch.purgatory import Purgatory
+from kohort.broker.groups.coordination import Coordination
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
 from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.limits.connection_quotas import ConnectionQuotas
 from kohort.broker.limits.memory import AnswerMemory, ByteBudget, ParkedBytes
+from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.producer_ids import MOST_PRODUCERS, ProducerExpiry, ProducerIds
 from kohort.broker.schedules import FileRemovals
 from kohort.broker.scheduling import COLD_READERS, BlockingWork, CooperativeWork, FairQueue, LoopWatch
+from kohort.broker.topics.configs import BrokerConfigs
+from kohort.broker.topics.leadership import Leadership
+from kohort.broker.topics.metadata import Cluster
 from kohort.broker.topics.topic_operations import TopicRate
-
-if TYPE_CHECKING:
-    from kohort.base.clock import WallClock
-    from kohort.broker.durability import DiskFull, Durability
-    from kohort.broker.fetch.purgatory import Purgatory
-    from kohort.broker.groups.coordination import Coordination
-    from kohort.broker.options.settings import BrokerSettings
-    from kohort.broker.topics.configs import BrokerConfigs
-    from kohort.broker.topics.leadership import Leadership
-    from kohort.broker.topics.metadata import Cluster
-    from kohort.storage.store import Store
-
+from kohort.storage.store import Store
 
 __all__ = ["BrokerContext", "Request"]
 

@@ -13,22 +13,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from kohort.broker.connections.request import Buffer
+from kohort.broker.connections.request import Buffer, Request
+from kohort.broker.context import BrokerContext
 from kohort.broker.limits.requests import Decoder, bounded_decode
 from kohort.errors import RemoteProtocolError
 from kohort.wire import registry
 from kohort.wire.codec import decode, encode_parts, encoder
 from kohort.wire.registry import AnyApiKey, ApiKey
-
-if TYPE_CHECKING:
-    from kohort.broker.connections.request import Request
-    from kohort.broker.context import BrokerContext
-    from kohort.wire.schema import Message
+from kohort.wire.schema import Message
 
 #: Carries out one request.
-Handler = Callable[["BrokerContext", "Request", Any], "Message | bytes | None"]
+Handler = Callable[[BrokerContext, Request, Any], Message | bytes | None]
 
 #: The head of an answer: length and correlation id; in response header 1 an empty tagged section follows.
 _SIZE: Final = Struct(">i")

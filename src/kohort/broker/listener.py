@@ -17,16 +17,13 @@ import logging
 import os
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakSet
 
 from kohort.broker.connection import Connection
 from kohort.broker.connections.idle_timeouts import WatchedConnection
+from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
-
-if TYPE_CHECKING:
-    from kohort.broker.context import BrokerContext
-
 
 log = logging.getLogger("kohort.broker")
 

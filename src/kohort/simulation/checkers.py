@@ -80,7 +80,7 @@ class Checkers:
     ) -> None:
         self._now_ms = now_ms
         self.offsets = OffsetLaws(home_of, label_of, members, is_clean=is_clean)
-        self._owners = OwnerLaws(label_of, members, is_first_of_its_name)
+        self.owners = OwnerLaws(label_of, members, is_first_of_its_name)
         self.moves = MoveLaws()
         self._computations = ComputationLaws()
         self._pace = PaceLaws()
@@ -136,7 +136,7 @@ class Checkers:
         groups = home.shard.groups
         check_moves_nothing(home.shard, command, decision, now_ms=self._now_ms() + home.clock_offset_ms)
         self._epochs = epochs_of(groups, self._touched)
-        self._owners.before_step(groups, command, decision)
+        self.owners.before_step(groups, command, decision)
         self.moves.before_step(home.shard, command, decision)
         self._computations.before_step(groups, command, decision)
         self._of(home).static.before_step(home.shard, command, decision, now_ms=self._now_ms())
@@ -160,7 +160,7 @@ class Checkers:
             self._of(home).sessions.on_decided(home.shard, command, body, now_ms=self._now_ms())
             self._of(home).static.on_decided(home.shard, command, body, now_ms=self._now_ms())
             self._classic_static.on_decided(command, body, now_ms=self._now_ms())
-        self._owners.check_release(home.shard.groups, command, body)
+        self.owners.check_release(home.shard.groups, command, body)
         self._of(home).updates.on_decided(home.shard, command, body, now_ms=self._now_ms() + home.clock_offset_ms)
         self._computations.on_decided(home.shard.groups, command, body)
         self._of(home).generations.on_decided(home.shard.groups, command, body)
@@ -202,8 +202,8 @@ class Checkers:
             check_group_id(groups, group_id)
             self._of(home).generations.after_step(groups, group_id, is_stored=group_id in stored)
             self._classic_static.after_step(groups, group_id)
-            self._owners.check_no_change_without_move(groups, group_id)
-            self._owners.check_owners(groups, group_id)
+            self.owners.check_no_change_without_move(groups, group_id)
+            self.owners.check_owners(groups, group_id)
 
     def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
         """Check that the content of a reply stays true."""
@@ -246,10 +246,6 @@ class Checkers:
         """Set whether held heartbeats are answered because of updates; return the former value."""
         before, self._tells_news = self._tells_news, is_on
         return before
-
-    def check_owners(self, home: Home, group_id: str) -> None:
-        """Compare members' ownership with each other's and with the coordinator's."""
-        self._owners.check_owners(home.shard.groups, group_id)
 
     def _of(self, home: Home) -> _ShardLaws:
         """Return the laws about one shard."""

@@ -76,18 +76,6 @@ class Client(Protocol):
 class Connection:
     """A TCP connection as both ends see it."""
 
-    __slots__ = (
-        "_last_ms",
-        "_network",
-        "client",
-        "is_draining",
-        "is_open",
-        "is_silent",
-        "number",
-        "server_life",
-        "software",
-    )
-
     def __init__(self, network: SimulatedNetwork, client: Client, number: int, software: str) -> None:
         self._network = network
         #: What the client's software calls itself (KIP-511); empty if it does not.

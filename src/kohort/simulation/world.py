@@ -304,12 +304,12 @@ class World:
             )
         self.broker.restart()
         for plan in self.scenario.groups:
-            self.checkers.check_owners(self.broker.home_of(plan.group_id), plan.group_id)
+            self.checkers.owners.check_owners(self.broker.home_of(plan.group_id).shard.groups, plan.group_id)
 
     def on_ownership_changed(self, process: MemberProcess) -> None:
         """Check the owners after a member's ownership has changed."""
         if self.broker.is_up:
-            self.checkers.check_owners(self.broker.home_of(process.group_id), process.group_id)
+            self.checkers.owners.check_owners(self.broker.home_of(process.group_id).shard.groups, process.group_id)
 
     # The run.
 
@@ -478,7 +478,6 @@ class Faults:
     # Members.
 
     def join(self) -> None:
-        """Start another member of a group."""
         plan = self._random.choice(self._world.scenario.groups)
         alive = [p for p in self._world.members.values() if p.group_id == plan.group_id and p.is_alive]
         if len(alive) < MEMBERS_AT_MOST:
@@ -495,12 +494,10 @@ class Faults:
             self._later(random.randint(300, 5_000), partial(_end_visit, visitor, end))
 
     def leave(self) -> None:
-        """Close a member."""
         if (process := self._pick_to_go()) is not None:
             process.leave()
 
     def kill(self) -> None:
-        """Kill a member."""
         if (process := self._pick_to_go()) is not None:
             process.die()
 
@@ -511,12 +508,10 @@ class Faults:
             self._later(self._random.randint(500, 12_000), process.resume)
 
     def slow_callback(self) -> None:
-        """Make the next callback of a member slow."""
         if (process := self._pick()) is not None:
             process.slow_callback_ms = self._random.randint(*SLOW_CALLBACK_MS)
 
     def ask_anew(self) -> None:
-        """Make a member ask for a new assignment."""
         process = self._pick()
         if isinstance(process, ConsumerMember):
             process.ask_anew()
@@ -556,44 +551,37 @@ class Faults:
         self._later(delay_ms, lambda: self._world.start_member(plan, instance_id=instance_id, protocol=protocol))
 
     def subscribe(self) -> None:
-        """Change the subscription of a member."""
         if (process := self._pick()) is not None and not process.is_starting:
             process.subscribe(self._world.draw_topics())
 
     # Network.
 
     def break_connection(self) -> None:
-        """Reset a connection."""
         if (process := self._pick()) is not None:
             self._world.story.tell("network", f"breaks the connection of {process.name}", group_id=process.group_id)
             process.wire.reset()
 
     def cut_off(self) -> None:
-        """Cut a member off from the broker for a while."""
         if (process := self._pick()) is not None:
             self._world.story.tell("network", f"cuts {process.name} off", group_id=process.group_id)
             self._world.network.cut_off(process.wire.name)
             self._later(self._random.randint(500, 10_000), lambda: self._world.network.restore(process.wire.name))
 
     def change_network(self) -> None:
-        """Make the network better or worse."""
         self._world.network.quality = self._random.choice(QUALITIES)
         self._world.story.tell("network", "is now", self._world.network.quality)
 
     # Broker.
 
     def crash_broker(self) -> None:
-        """Crash the broker process and restart it."""
         if self._world.broker.is_up:
             self._world.broker.crash()
             self._later(self._random.randint(50, 4_000), self._world.restart_broker)
 
     def stall_broker(self) -> None:
-        """Stall the broker process."""
         self._world.broker.stall(self._random.randint(300, 8_000))
 
     def set_clock(self) -> None:
-        """Set the machine's clock forward or back."""
         most_ms = self._world.scenario.clock_jumps_ms
         self._world.broker.set_clock(self._random.randint(-most_ms, most_ms))
 
@@ -606,7 +594,6 @@ class Faults:
     # Administrators.
 
     def administrate(self) -> None:
-        """Send a random administrative request about a group."""
         world, random = self._world, self._random
         admin, group_id = world.administrator, random.choice(world.scenario.groups).group_id
         asks = admin.ask
@@ -650,7 +637,6 @@ class Faults:
     # Topics.
 
     def grow_topic(self) -> None:
-        """Add partitions to a topic."""
         names = list(self._world.topics.image.by_name)
         if names:
             name = self._random.choice(names)
@@ -666,7 +652,6 @@ class Faults:
             self._world.create_topic(self._random.choice(names), self._random.randint(1, 4))
 
     def delete_topic(self) -> None:
-        """Delete a topic."""
         names = list(self._world.topics.image.by_name)
         if names:
             name = self._random.choice(names)

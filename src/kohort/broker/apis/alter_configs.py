@@ -1,6 +1,6 @@
 """AlterConfigs (key 33): set all configs of topics and groups; unnamed ones go back to their defaults.
 
-Versions 0 to 2 are served. Apache Kafka calls it deprecated, older clients have nothing else.
+Apache Kafka calls it deprecated, older clients have nothing else.
 """
 
 from __future__ import annotations

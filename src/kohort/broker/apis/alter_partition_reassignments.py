@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (key 45): the brokers that are to hold the replicas of partitions.
 
-Versions 0 and 1 are served. Every broker has every partition: to ask for that changes nothing, anything else is
-refused, and there is never a reassignment under way that could be called off.
+Every broker has every partition: to ask for that changes nothing, anything else is refused, and there is never a
+reassignment under way that could be called off.
 Source: Apache Kafka's codes, INVALID_REPLICA_ASSIGNMENT and NO_REASSIGNMENT_IN_PROGRESS.
 """
 

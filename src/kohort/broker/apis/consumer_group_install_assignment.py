@@ -1,6 +1,6 @@
 """ConsumerGroupInstallAssignment (key 10006): the assignment that a member has computed.
 
-Version 0 is served, to kohort's clients.
+Served to kohort's clients.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ConsumerGroupPrepareAssignment (key 10005): the input of an assignment that a member computes.
 
-Version 0 is served, to kohort's clients.
+Served to kohort's clients.
 """
 
 from __future__ import annotations

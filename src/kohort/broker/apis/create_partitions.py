@@ -1,6 +1,6 @@
 """CreatePartitions (key 37): bring topics to a larger number of partitions.
 
-Versions 0 to 3 are served. A manual assignment may only name existing brokers.
+A manual assignment may only name existing brokers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CreateTopics (key 19).
 
-Versions 2 to 7 are served. Version 4: -1 stands for the broker's number of partitions and replicas (KIP-464).
-Version 5: the answer tells what was created (KIP-525). Version 7: topic ids.
+Version 4: -1 stands for the broker's number of partitions and replicas (KIP-464). Version 5: the answer tells what was
+created (KIP-525). Version 7: topic ids.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DeleteRecords (key 21), KIP-107: delete the oldest records of partitions.
 
-Versions 0 to 2 are served. The answer leaves when the new start is on disk: after a crash no log begins before it. A
-file goes when all of its records are below the start.
+The answer leaves when the new start is on disk: after a crash no log begins before it. A file goes when all of its
+records are below the start.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DeleteTopics (key 20).
 
-Versions 1 to 6 are served. Version 5: messages with the errors. Version 6: topics may be named by id (KIP-516).
+Version 5: messages with the errors. Version 6: topics may be named by id (KIP-516).
 """
 
 from __future__ import annotations

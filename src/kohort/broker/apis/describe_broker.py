@@ -1,6 +1,6 @@
 """DescribeBroker (key 10004), an API of kohort's own: the broker's state as named facts.
 
-Version 0 is served. To ask costs one look at each partition, a few milliseconds of the most that a broker takes.
+To ask costs one look at each partition, a few milliseconds of the most that a broker takes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DescribeConfigs (key 32): the configs of topics, this broker and groups.
 
-Versions 1 to 4 are served. Version 1: synonyms. Version 3: types and documentation (KIP-569).
-Configs of this broker that only its start can set are shown as read-only; a group's are its coordinator's.
+Version 1: synonyms. Version 3: types and documentation (KIP-569). Configs of this broker that only its start can set
+are shown as read-only; a group's are its coordinator's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """DescribeLogDirs (key 35): the size of every partition in this broker's one log directory.
 
-Versions 1 to 5 are served. Version 3: an error for all of it. Version 4: the size of the volume (KIP-827), which a
-broker that keeps everything in memory does not tell. A partition that there is not, or that is offline, has no
-row, as in Apache Kafka.
+Version 3: an error for all of it. Version 4: the size of the volume (KIP-827), which a broker that keeps everything in
+memory does not tell. A partition that there is not, or that is offline, has no row, as in Apache Kafka.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DescribeMoves (key 10003): the moves of a group's partitions that are under way.
 
-Version 0 is served, to kohort's clients.
+Served to kohort's clients.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DescribeQuorum (key 55): the quorum of the cluster metadata, which is this broker with its catalog.
 
-Versions 0 to 2 are served. Version 2: directories, nodes and error messages (KIP-853). The offsets count the
-changes of topics since the start. Other partitions have no quorum.
+Version 2: directories, nodes and error messages (KIP-853). The offsets count the changes of topics since the start.
+Other partitions have no quorum.
 """
 
 from __future__ import annotations

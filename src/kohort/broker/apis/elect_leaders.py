@@ -1,6 +1,6 @@
 """ElectLeaders (key 43): elect the leaders of partitions; here the preferred replica always leads.
 
-Versions 0 to 2 are served. Version 1: an error for all of it.
+Version 1: an error for all of it.
 Source: Apache Kafka's answer where the preferred replica leads already: ELECTION_NOT_NEEDED, in its words.
 """
 

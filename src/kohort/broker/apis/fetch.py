@@ -1,7 +1,7 @@
 """Fetch (key 1): read record batches, now or once there are enough of them.
 
-Versions 4 to 18 are served. From version 7 on clients may ask for fetch sessions (KIP-227), see `fetchsessions`. From
-version 13 on topics are named by id.
+From version 7 on clients may ask for fetch sessions (KIP-227), see `fetchsessions`. From version 13 on topics are named
+by id.
 Both isolation levels read the same, since nothing transactional can be in a log.
 Every row is read once. If that is not enough the fetch is parked, and the logs that grow are measured, without reading
 it, until there is enough; then all rows are read once more for the answer.

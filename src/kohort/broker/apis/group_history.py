@@ -1,7 +1,7 @@
 """GroupHistory (key 10001): the rows that the journal still has of one group.
 
-Versions 0 and 1 are served, to kohort's clients.
-Rows in memory come first, in pages from the oldest on; older ones are in the topic, in pages from the newest on.
+Served to kohort's clients. Rows in memory come first, in pages from the oldest on; older ones are in the topic, in
+pages from the newest on.
 """
 
 from __future__ import annotations

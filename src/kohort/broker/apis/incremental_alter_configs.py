@@ -1,7 +1,4 @@
-"""IncrementalAlterConfigs (key 44): change configs of topics and groups one by one.
-
-Versions 0 and 1 are served.
-"""
+"""IncrementalAlterConfigs (key 44): change configs of topics and groups one by one."""
 
 from __future__ import annotations
 

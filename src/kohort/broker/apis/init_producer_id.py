@@ -1,8 +1,8 @@
 """InitProducerId (key 22): assign a producer id to an idempotent producer.
 
-Versions 0 to 5 are served. Version 3: a producer whose batch was refused asks for a new epoch of its id (KIP-360).
-Without transactions there is nothing to fence, so it gets a new id at epoch 0, which is as good.
-A transactional id is refused with a code that every client reports as fatal: transactions are not served yet.
+Version 3: a producer whose batch was refused asks for a new epoch of its id (KIP-360). Without transactions there is
+nothing to fence, so it gets a new id at epoch 0, which is as good. A transactional id is refused with a code that every
+client reports as fatal: transactions are not served yet.
 """
 
 from __future__ import annotations

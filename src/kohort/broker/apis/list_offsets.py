@@ -1,8 +1,8 @@
 """ListOffsets (key 2): offsets by time, and the ends of a partition.
 
-Versions 1 to 11 are served. Special times: -1 the end that consumers see, -2 the beginning, -3 the record with the
-latest time (version 7), -4 the beginning of what is on this disk (8), -5 the end of tiered storage (9), -6 the first
-offset that tiered storage lacks (11). There is no tiered storage, so -5 and -6 find nothing.
+Special times: -1 the end that consumers see, -2 the beginning, -3 the record with the latest time (version 7), -4 the
+beginning of what is on this disk (8), -5 the end of tiered storage (9), -6 the first offset that tiered storage lacks
+(11). There is no tiered storage, so -5 and -6 find nothing.
 
 Laws: the loop looks at headers of batches, a few rows at a time, and unfolds only what is short; the disk and long
 batches are for a thread, one batch at a time. A batch that unfolds to more than `timesearch.LIMIT_BYTES` is told by its

@@ -1,7 +1,7 @@
 """OffsetCommit (key 8): store the offsets up to which a group has read.
 
-Versions 2 to 10 are served. Up to version 4 the offsets may be given a retention time of their own. Version 7: static
-members. Version 9: members of KIP-848 groups commit with their member epoch. Version 10: topics by id.
+Up to version 4 the offsets may be given a retention time of their own. Version 7: static members. Version 9: members of
+KIP-848 groups commit with their member epoch. Version 10: topics by id.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """OffsetFetch (key 9): the committed offsets of groups.
 
-Versions 1 to 10 are served. Version 2: null asks for every topic, and errors stand once per answer instead of at each
-partition. Version 7: only offsets that no open transaction may replace (KIP-447). Version 8: several groups.
-Version 9: members of KIP-848 groups send member id and epoch. Version 10: topics by id.
+Version 2: null asks for every topic, and errors stand once per answer instead of at each partition. Version 7: only
+offsets that no open transaction may replace (KIP-447). Version 8: several groups. Version 9: members of KIP-848 groups
+send member id and epoch. Version 10: topics by id.
 """
 
 from __future__ import annotations

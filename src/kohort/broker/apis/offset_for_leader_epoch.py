@@ -1,7 +1,6 @@
 """OffsetForLeaderEpoch (key 23): the end offset of a leader epoch, by which readers detect truncation.
 
-Versions 2 to 4 are served. Epochs rise when a broker starts after a stop that was not clean
-(`storage/partitions/leader_epochs.py`).
+Epochs rise when a broker starts after a stop that was not clean (`storage/partitions/leader_epochs.py`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Produce (key 0): append record batches.
 
-Versions 3 to 13 are served. From version 13 on topics are named by id. acks=0 gets no answer; if such a request fails
-its connection is closed, which makes the client ask for metadata anew, as in Kafka. acks=1 is answered after the
-append, acks=-1 once it is as durable as the topic asks for. Batches that unfold to much are looked into beside the
-loop, and their request is answered when all of them are.
+From version 13 on topics are named by id. acks=0 gets no answer; if such a request fails its connection is closed,
+which makes the client ask for metadata anew, as in Kafka. acks=1 is answered after the append, acks=-1 once it is as
+durable as the topic asks for. Batches that unfold to much are looked into beside the loop, and their request is
+answered when all of them are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SubmitMoves (key 10002): move partitions of a group to named members.
 
-Version 0 is served, to kohort's clients.
+Served to kohort's clients.
 """
 
 from __future__ import annotations

@@ -14,15 +14,12 @@ import logging
 from collections import Counter, deque
 from collections.abc import Collection
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 from weakref import ref
 
+from kohort.broker.connections.buffers import ReceiveBuffer
 from kohort.broker.connections.request import Peer
-
-if TYPE_CHECKING:
-    from kohort.broker.connections.buffers import ReceiveBuffer
-    from kohort.broker.limits.memory import ByteBudget
-
+from kohort.broker.limits.memory import ByteBudget
 
 log = logging.getLogger("kohort.broker")
 

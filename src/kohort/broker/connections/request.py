@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from kohort.broker.limits.memory import MOST_LONG, AnswerMemory, ParkedBytes
-
-if TYPE_CHECKING:
-    from kohort.wire.schema import Message
-
+from kohort.wire.schema import Message
 
 # The order of answers on one socket: requests are read ahead, and answers leave in request order.
 #

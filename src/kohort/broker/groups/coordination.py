@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
-if TYPE_CHECKING:
-    from kohort.broker.connections.request import Asker, Request
-    from kohort.broker.groups.runtime import Translate
-    from kohort.broker.groups.shard_log import GroupLimit
-    from kohort.coordinator.commands import AnyHeartbeat, Command, ConsumerGroupHeartbeat, GroupCommand, WatchMember
-    from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
-    from kohort.ids import RequestToken
-    from kohort.journal.ring import Journal
-    from kohort.journal.words import Partition
+from kohort.broker.connections.request import Asker, Request
+from kohort.broker.groups.runtime import Translate
+from kohort.broker.groups.shard_log import GroupLimit
+from kohort.coordinator.commands import AnyHeartbeat, Command, ConsumerGroupHeartbeat, GroupCommand, WatchMember
+from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
+from kohort.ids import RequestToken
+from kohort.journal.ring import Journal
+from kohort.journal.words import Partition
 
 
 class Coordination(Protocol):

@@ -12,20 +12,18 @@ Source: requirement H10.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kohort.broker.connections.memberconnections import MemberKey
+from kohort.broker.connections.request import Peer, Request
+from kohort.broker.fetch.fetchsessions import AskedOf
+from kohort.broker.groups.coordination import Coordination
 from kohort.coordinator.commands import ConsumerGroupHeartbeatReply, Partitions, Refusal, WatchMember
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
+from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
-
-if TYPE_CHECKING:
-    from kohort.broker.connections.request import Peer, Request
-    from kohort.broker.fetch.fetchsessions import AskedOf
-    from kohort.broker.groups.coordination import Coordination
-    from kohort.wire.messages.fetch import FetchRequest
 
 #: Errors that are told as news, upon which the member heartbeats; other errors are not told.
 _OVER: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)

@@ -10,15 +10,13 @@ Source: Apache Kafka's `Partition.checkCurrentLeaderEpoch` (KIP-320): the epoch 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from kohort.broker.connections.request import Peer
+from kohort.broker.options.settings import BrokerSettings
 from kohort.errors import ErrorCode, Refused
 from kohort.storage.partitions.leader_epochs import UNKNOWN
-
-if TYPE_CHECKING:
-    from kohort.broker.connections.request import Peer
-    from kohort.broker.options.settings import BrokerSettings
-    from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.partitions.partition import PartitionLog
 
 #: The node id that stands for no broker.
 NO_NODE: Final = -1

@@ -24,11 +24,11 @@ from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
 from kohort.coordinator import commands
-from kohort.coordinator.decision import Reply
 from kohort.errors import ErrorCode, InvariantViolation
 from kohort.ids import TopicPartition
 from kohort.simulation.clients.network import PROGRAM, Standstill, VirtualLoop, run_virtually
 from kohort.simulation.clients.plan import Plan
+from kohort.simulation.invariants.delayed_heartbeats import check_told_alike
 from kohort.simulation.trace import LawBroken, Story
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.clusternodes import Brokers, NodeCoordination
@@ -287,26 +287,7 @@ class TellsAlike(MembershipUpdates):
         assert isinstance(self._runtime, NodeCoordination)
         runtime = self._runtime._runtime
         shard, now_ms = runtime._shard_logs[runtime.index_of(command.group_id)].shard, runtime._clock.now_ms()
-        member = shard.groups.find_member(command.group_id, command.member_id)
-        heartbeat = commands.ConsumerGroupHeartbeat(
-            cause=command.cause,
-            request=command.request,
-            group_id=command.group_id,
-            member_id=command.member_id,
-            member_epoch=max(command.member_epoch if member is None else member.member_epoch, 1),
-            client_id="" if member is None else member.client_id,
-            client_host="" if member is None else member.client_host,
-            tells_all=True,
-        )
-        replies = [each for each in shard.handle(heartbeat, now_ms=now_ms).effects if isinstance(each, Reply)]
-        told = replies[0].body
-        if isinstance(body, commands.Refusal):
-            is_alike = isinstance(told, commands.Refusal) or body.code is ErrorCode.FENCED_MEMBER_EPOCH
-        elif body.assignment is None:
-            return
-        else:
-            is_alike = isinstance(told, commands.ConsumerGroupHeartbeatReply) and (
-                (told.member_epoch, told.assignment) == (body.member_epoch, body.assignment)
-            )
-        if not is_alike:
-            self._fail(LawBroken("ToldAlike", f"{command.member_id} is told {body}, and by a heartbeat {told}"))
+        try:
+            check_told_alike(shard, command, body, now_ms=now_ms)
+        except LawBroken as why:
+            self._fail(why)

@@ -154,7 +154,7 @@ class UpdateLaws:
     def on_decided(self, shard: Shard, command: commands.GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
         """Check an answer after the records that it needs are applied."""
         if isinstance(command, commands.WatchMember):
-            _check_told_alike(shard, command, body, now_ms=now_ms)
+            check_told_alike(shard, command, body, now_ms=now_ms)
             if isinstance(body, commands.ConsumerGroupHeartbeatReply):
                 self._told.pop((command.group_id, command.member_id), None)
                 if body.assignment is not None:
@@ -190,7 +190,8 @@ def _says_what_it_has(command: commands.ConsumerGroupHeartbeat, member: Consumer
     return said == {topic_id: set(partitions) for topic_id, partitions in member.assigned.items() if partitions}
 
 
-def _check_told_alike(shard: Shard, command: commands.WatchMember, body: ReplyBody, *, now_ms: int) -> None:
+def check_told_alike(shard: Shard, command: commands.WatchMember, body: ReplyBody, *, now_ms: int) -> None:
+    """ToldAlike: compare an update beside heartbeats with the answer that a heartbeat would get now."""
     member = shard.groups.find_member(command.group_id, command.member_id)
     heartbeat = commands.ConsumerGroupHeartbeat(
         cause=command.cause,
