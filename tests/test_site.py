@@ -84,6 +84,18 @@ def test_every_file_that_a_page_names_is_there() -> None:
     assert wrong == []
 
 
+def test_pages_name_the_actor() -> None:
+    """No sentence is about somebody, nobody or whoever: a Kafka engineer wants to read which member or broker."""
+    vague = re.compile(r"\b(who|whoever|whatever|somebody|nobody|everybody|anybody)\b", re.IGNORECASE)
+    wrong = [
+        f"{page}: {line}"
+        for page, text in {**PAGES, "../README.md": (ROOT / "README.md").read_text()}.items()
+        for line in text.splitlines()
+        if vague.search(re.sub(r"`[^`]*`", "", line))
+    ]
+    assert wrong == []
+
+
 def anchors_of(text: str) -> set[str]:
     """The names of headings, as the site and GitHub make them; a page has no heading twice."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M), re.MULTILINE)

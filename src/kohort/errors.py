@@ -16,12 +16,7 @@ from kohort.ids import TopicPartition
 
 
 class Refused(Exception):
-    """A protocol outcome: raised inside `decide`, turned into a reply at one place; nothing was changed.
-
-    Args:
-        code: what the reply carries.
-        message: the reply's error message; `None` leaves it to the code.
-    """
+    """A protocol outcome: raised inside `decide`, turned into a reply at one place; nothing was changed."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code, message)
@@ -95,10 +90,8 @@ def _some(words: Sequence[str], between: str) -> str:
 class BrokerError(KohortError):
     """A broker answered with an error code.
 
-    Args:
-        code: the protocol's code.
-        message: the broker's own words, `None` if it sent none.
-        during: what was asked, e.g. "committing offsets of group orders".
+    `message`: the broker's own words, `None` if it sent none. `during`: what was asked, e.g. "committing offsets of
+    group orders".
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None, *, during: str = "") -> None:
@@ -117,10 +110,8 @@ class BrokerError(KohortError):
 class AuthorizationError(BrokerError):
     """The broker knows this user, and does not allow the requested operation.
 
-    Args:
-        operation: the right that is missing, "read"; empty where that is not known. So are the others.
-        resource_type: on what: "topic", "group", "cluster" or "transactional_id".
-        name: of the resource.
+    `operation`: the missing right, such as "read", on the `name` of a "topic", "group", "cluster" or
+    "transactional_id"; all are empty where that is not known.
     """
 
     def __init__(
@@ -201,9 +192,7 @@ class CorruptRecordError(ProtocolError):
 class GroupNotEmptyError(BrokerError):
     """A group has members, which would undo the requested change; nothing is changed.
 
-    Args:
-        group: its id.
-        members: names of its members, at most some of them; empty if they have left meanwhile.
+    `members`: names of some; empty if they have left meanwhile.
     """
 
     def __init__(self, group: str, members: Sequence[str], *, during: str = "") -> None:
@@ -230,8 +219,7 @@ class ConfigError(KohortError, ValueError):
 class UnknownOptionError(ConfigError):
     """An option that does not exist; the message has `why`, or the nearest one that does.
 
-    Args:
-        others: what is to be said of further ones that were given with it, a sentence for each.
+    `others`: what is to be said of further ones that were given with it, a sentence for each.
     """
 
     def __init__(
@@ -259,11 +247,7 @@ class UnknownOptionError(ConfigError):
 
 
 class BrokersUnreachableError(KohortError):
-    """No bootstrap address leads to a broker.
-
-    Args:
-        attempts: one (host:port, reason) per address tried.
-    """
+    """No bootstrap address leads to a broker; `attempts` has (host:port, reason) of each."""
 
     retriable = True
     #: The remedy, in Python's words.
@@ -307,10 +291,8 @@ class AuthenticationError(BrokersUnreachableError):
 class AdvertisedAddressError(BrokersUnreachableError):
     """A broker answers, but no address that it gives for itself or its cluster can be reached.
 
-    Args:
-        answered: host:port of the bootstrap address that answers.
-        attempts: one (host:port, reason) per address that it gave.
-        done: what was done all the same, as the beginning of a sentence.
+    `answered`: host:port of the bootstrap address that answers. `attempts`: (host:port, reason) of each address that it
+    gave. `done`: what was done all the same, as the beginning of a sentence.
     """
 
     advice = "set advertised.listeners of the broker to an address that clients reach"
@@ -339,12 +321,7 @@ class KohortTimeoutError(KohortError, TimeoutError):
 
 
 class BufferFullError(KohortTimeoutError, BufferError):
-    """A producer's buffer was full, and stayed so for as long as `send` may wait.
-
-    Args:
-        limit_bytes: of `buffer.memory`.
-        waited_s: seconds, of `max.block.ms`; 0 means that it does not wait.
-    """
+    """A producer's buffer was full, and stayed so for `waited_s`, as long as `send` may wait."""
 
     def __init__(self, limit_bytes: int, waited_s: float) -> None:
         super().__init__(limit_bytes, waited_s)
@@ -379,13 +356,7 @@ class PartlySentError(KohortError):
 
 
 class SerializationError(KohortError, ValueError):
-    """A serializer failed: a function of the application could not convert a key or a value.
-
-    Args:
-        topic: of the record.
-        what: "key" or "value".
-        reason: what went wrong.
-    """
+    """The application's serializer could not convert `what` of a record, its "key" or "value"."""
 
     def __init__(self, topic: str, what: str, reason: str) -> None:
         super().__init__(topic, what, reason)
@@ -428,10 +399,8 @@ class DeserializationError(KohortError, ValueError):
 class UnknownTopicError(KohortError):
     """A topic that does not exist on the cluster, or a partition that it does not have.
 
-    Args:
-        partition: the one that is missing; `None` where the whole topic is.
-        partition_count: how many there are instead.
-        was_deleted: the topic was there, and is gone; another one may have its name by now.
+    `partition`: the missing one, of `partition_count`; `None` where the whole topic is missing. `was_deleted`: the
+    topic was there, and is gone; another one may have its name by now.
     """
 
     def __init__(
@@ -473,9 +442,7 @@ class NotInHistoryError(KohortError, LookupError):
 class LogTruncationError(KohortError):
     """Records that were read are not in the log any more: a leader took over without them.
 
-    Args:
-        offset: where the reader was.
-        diverging_offset: the first offset at which the log is another one now.
+    From `diverging_offset` on the log is another one now; the reader was at `offset`.
     """
 
     def __init__(self, topic: str, partition: int, offset: int, diverging_offset: int) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from kohort.assign.assignors import built_in
 from kohort.assign.kernels import count_moves
-from kohort.assign.moves import kept_owners, loads_of
-from support.builders.assignables import partitions_of
+from kohort.assign.moves import kept_owners
+from support.builders.assignables import loads_of, partitions_of
 from support.peers.kafka_assignors import COUNTERPARTS, Case, generated_story, kafka_assignors, recorded_cases
 
 CASES = recorded_cases()

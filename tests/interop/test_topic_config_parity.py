@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kohort
-from kohort.base.durability_window import LossWindow
+from kohort.base.durability_window import DurabilityWindow
 from kohort.errors import ErrorCode
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -326,6 +326,6 @@ def test_what_a_power_cut_may_take_is_told_of_topics_of_apache_kafka(apache: Apa
         admin.create_topics(["plain", kohort.NewTopic("synced", configs={"flush.messages": 1})])
         admin.create_topic("some", configs=limits)
         windows = [topic.loss_window for topic in admin.describe_topics(["plain", "synced", "some"])]
-    assert windows == [LossWindow(None, None), None, LossWindow(500, 1_500)]
+    assert windows == [DurabilityWindow(None, None), None, DurabilityWindow(500, 1_500)]
     told = run_kohort("topic", "describe", "plain", "--bootstrap", apache.bootstrap_servers).out.splitlines()
     assert told[1].endswith("a power cut may take all that the system has not written yet")

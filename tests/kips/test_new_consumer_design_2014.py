@@ -8,10 +8,9 @@ import pytest
 
 from kohort.assign.assignors import built_in
 from kohort.assign.kernels import count_moves
-from kohort.assign.moves import loads_of
 from kohort.coordinator.records.types import MemberState
 from kohort.errors import ErrorCode
-from support.builders.assignables import group_of
+from support.builders.assignables import group_of, loads_of
 from support.dialogues.coordinator_dialogue import GroupDialogue
 from support.dialogues.good_client import Client, check_owners
 from support.dialogues.moves import statuses, submit

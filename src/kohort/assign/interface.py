@@ -72,6 +72,6 @@ class Assignor(Protocol):
     def assign(self, group: Assignable) -> array[int]:
         """Return the new owners: an array like `group.owner`, each a subscriber of the partition's topic.
 
-        `answers.find_fault` says whether an answer is so. Where `max_moves` held moves back, another computation on
+        `moves.find_fault` says whether an answer is so. Where `max_moves` held moves back, another computation on
         what came out makes the next ones; nothing is left to do when it gives what it got.
         """

@@ -23,17 +23,6 @@ def kept_owners(group: Assignable) -> array[int]:
     return owner
 
 
-def loads_of(owner: array[int], member_count: int) -> array[int]:
-    """Count the partitions of each member.
-
-    >>> list(loads_of(array("i", [2, 0, -1, 2]), 3))
-    [1, 0, 2]
-    """
-    loads = array("i", bytes(4 * member_count))
-    kernels.count_loads(owner, loads)
-    return loads
-
-
 def spread_of(loads: array[int]) -> int:
     """Return the difference of the largest and the smallest load.
 

@@ -54,14 +54,12 @@ def assign_evenly(group: Assignable, *, each_move_pays: bool) -> array[int]:
 
 
 def assign_homogeneous(owner: array[int], member_count: int, *, max_moves: int = UNLIMITED, imbalance: int = 0) -> None:
-    """Make `owner` even where every member subscribes to every topic.
+    """Make `owner` even in place where every member subscribes to every topic.
 
     Args:
-        owner: partition -> member 0 to member_count - 1, or -1; changed in place. On return loads differ by at most
-            1 + `imbalance`, and the number of partitions that stay is the largest possible.
-        member_count: at least 1.
+        owner: partition -> member 0 to member_count - 1, or -1. On return loads differ by at most 1 + `imbalance`, and
+            the number of partitions that stay is the largest possible.
         max_moves: no more partitions than this leave an owner, those of the largest loads first.
-        imbalance: the difference beyond 1 that is worth no move.
     """
     assert member_count >= 1
     loads = array("i", bytes(4 * member_count))
@@ -282,10 +280,7 @@ LevelSum = Callable[[int], int]
 def fewest_moves(average: int, free: int, imbalance: int, sum_above: LevelSum, sum_below: LevelSum) -> int:
     """Return the fewest partitions that must move until loads differ by at most 1 + `imbalance`.
 
-    Args:
-        average: of the loads once the free partitions are given out, rounded down.
-        free: how many partitions without an owner come to the loads.
-        imbalance: the difference beyond 1 that is worth no move.
+    `average`: of the loads once the `free` partitions are given out, rounded down.
     """
 
     def moves_with(low: int) -> int:

@@ -67,20 +67,18 @@ class ElapsedClock:
     """
 
     def __init__(self, *, counts_sleep: bool = False) -> None:
-        self._counts_sleep: Final = counts_sleep
+        #: The clock to ask; `None`: the monotonic one.
+        self._clock: Final = _AWAKE_OR_NOT if counts_sleep else None
         self._offset_ns: Final = time.time_ns() - self._passed_ns()
 
     def now_ms(self) -> int:
         """See `Clock`."""
-        # As `_passed_ns`: a client asks for the time several times in each event.
-        if not self._counts_sleep or _AWAKE_OR_NOT is None:
-            return (time.monotonic_ns() + self._offset_ns) // 1_000_000
-        return (time.clock_gettime_ns(_AWAKE_OR_NOT) + self._offset_ns) // 1_000_000
+        # Not by `_passed_ns`: a client asks for the time several times in each event.
+        passed_ns = time.monotonic_ns() if self._clock is None else time.clock_gettime_ns(self._clock)
+        return (passed_ns + self._offset_ns) // 1_000_000
 
     def _passed_ns(self) -> int:
-        if not self._counts_sleep or _AWAKE_OR_NOT is None:
-            return time.monotonic_ns()
-        return time.clock_gettime_ns(_AWAKE_OR_NOT)
+        return time.monotonic_ns() if self._clock is None else time.clock_gettime_ns(self._clock)
 
 
 #: The clock that goes on in a machine's sleep: Linux has it beside the monotonic one, which macOS's has by this name.

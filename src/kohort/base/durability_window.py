@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 NO_LIMIT: Final = (1 << 63) - 1
 
 
-class LossWindow(NamedTuple):
+class DurabilityWindow(NamedTuple):
     """The window of records that may be lost: the last `records`, or those of the last `ms`.
 
     `None` is no limit.
@@ -26,9 +26,9 @@ class LossWindow(NamedTuple):
     def told(self, copies: int = 1) -> str:
         """Describe the window for a person; `copies`: of each partition.
 
-        >>> LossWindow(10_000, 1_000).told().partition(": ")[2]
+        >>> DurabilityWindow(10_000, 1_000).told().partition(": ")[2]
         'a power cut may take about the last 10,000 records or 1 s of a partition'
-        >>> LossWindow(None, None).told(copies=3).partition(": ")[2]
+        >>> DurabilityWindow(None, None).told(copies=3).partition(": ")[2]
         'a power cut of one broker may take all that its system has not written yet'
         """
         limits = [f"{self.records:,} records"] if self.records is not None else []
@@ -40,26 +40,26 @@ class LossWindow(NamedTuple):
         return f"acks=all is answered before records are on disk: a power cut{where} may take {lost}"
 
 
-def loss_window(flush_messages: int, flush_ms: int) -> LossWindow | None:
-    """Return the loss window of these configs; `None`: nothing can be lost.
+def durability_window(flush_messages: int, flush_ms: int) -> DurabilityWindow | None:
+    """Return the durability window of these configs; `None`: nothing can be lost.
 
-    >>> loss_window(1, NO_LIMIT)
-    >>> loss_window(10_000, NO_LIMIT)
-    LossWindow(records=10000, ms=None)
+    >>> durability_window(1, NO_LIMIT)
+    >>> durability_window(10_000, NO_LIMIT)
+    DurabilityWindow(records=10000, ms=None)
     """
     if flush_messages == 1:
         return None
-    return LossWindow(*(None if limit == NO_LIMIT else limit for limit in (flush_messages, flush_ms)))
+    return DurabilityWindow(*(None if limit == NO_LIMIT else limit for limit in (flush_messages, flush_ms)))
 
 
-def widest(windows: Iterable[LossWindow]) -> LossWindow:
+def widest(windows: Iterable[DurabilityWindow]) -> DurabilityWindow:
     """Return the window by which most may be lost: no limit before a limit, records before time.
 
-    >>> widest([LossWindow(7, 100), LossWindow(9, 5), LossWindow(None, 5)])
-    LossWindow(records=None, ms=5)
+    >>> widest([DurabilityWindow(7, 100), DurabilityWindow(9, 5), DurabilityWindow(None, 5)])
+    DurabilityWindow(records=None, ms=5)
     """
 
-    def width(window: LossWindow) -> tuple[bool, int, int]:
+    def width(window: DurabilityWindow) -> tuple[bool, int, int]:
         return window == (None, None), window.records or NO_LIMIT, NO_LIMIT if window.ms is None else window.ms
 
     return max(windows, key=width)

@@ -199,9 +199,7 @@ class Schedule:
     ) -> Callable[[], None]:
         """Add a part behind the others; return the function that wakes it.
 
-        Args:
-            work: called with the time in a run.
-            next_deadline: returns when the part has work though no event wakes it.
+        `next_deadline` returns when the part has work though no event wakes it.
         """
         place = len(self._parts)
         self._parts.append((work, next_deadline))

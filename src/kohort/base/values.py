@@ -72,15 +72,9 @@ def _compile_constructor(cls: type[_Value]) -> Callable[..., None]:
 
 
 def from_row(kind: type[T], row: object, **others: object) -> T:
-    """Make an object of the fields that a row has by the same names, and of `others`, which take precedence.
+    """Make an object of a row's fields by the same names, and of `others`, which take precedence.
 
-    Args:
-        kind: a class with slots whose constructor takes them by keyword: of values, of a message, a dataclass.
-        row: an object of another such class.
-        others: fields that the row lacks, or has in another form.
-
-    Raises:
-        TypeError: the row and `others` lack a field that has no default.
+    `kind`: a class with slots whose constructor takes them by keyword: of values, of a message, a dataclass.
     """
     return kind(**{name: getattr(row, name) for name in _shared(kind, type(row))} | others)  # type: ignore[arg-type]
 

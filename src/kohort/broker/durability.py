@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Final, Generic, TypeVar
 
 from kohort.base.clock import Clock
-from kohort.base.durability_window import LossWindow, loss_window, widest
+from kohort.base.durability_window import DurabilityWindow, durability_window, widest
 from kohort.errors import StorageError
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.storage.files.fs import Buffer
@@ -281,7 +281,7 @@ GROUPS_LOSE: Final = (
 )
 
 
-def relaxed_topics(store: Store) -> dict[str, LossWindow]:
+def relaxed_topics(store: Store) -> dict[str, DurabilityWindow]:
     """Return the topics that are not synced before answers, and their loss windows; none in memory."""
     if store.fs.volatile:
         return {}
@@ -301,8 +301,8 @@ def tell_relaxed(store: Store) -> None:
         log.warning("event=groups_relaxed topic=%s may_lose=%r", OFFSETS_TOPIC, GROUPS_LOSE)
 
 
-def _window(config: LogConfig) -> LossWindow | None:
-    return loss_window(config.flush_messages, config.flush_ms)
+def _window(config: LogConfig) -> DurabilityWindow | None:
+    return durability_window(config.flush_messages, config.flush_ms)
 
 
 # Group commit: the choice of logs to sync now; each sync covers all that was appended before it.

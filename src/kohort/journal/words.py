@@ -2,7 +2,7 @@
 
 Laws: a short name belongs to one member (or to all processes with one instance id), and does not change while rows are
 followed.
-Source: `coordinator/events/`, which writes the rows.
+Source: `coordinator/journal_events/`, which writes the rows.
 """
 
 from __future__ import annotations

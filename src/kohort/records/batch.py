@@ -18,7 +18,6 @@ from kohort.records.header import (
     CONTROL_BIT,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
-    MAGIC,
     MIN_RECORD_SIZE,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -35,6 +34,12 @@ RecordInput: TypeAlias = tuple[Buffer | None, Buffer | None, int, Iterable[tuple
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_LIMIT: Final = 1 << 63
 _UINT64_LIMIT: Final = 1 << 64
+#: Version and kind of the control record.
+_MARKER_KEY: Final = Struct(">hh")
+#: Version and epoch of the transaction coordinator that decided.
+_MARKER_VALUE: Final = Struct(">hi")
+_ABORT: Final = 0
+_COMMIT: Final = 1
 
 
 class Record(NamedTuple):
@@ -66,7 +71,6 @@ def build_batch(
 
     Args:
         records: at least one (key, value, timestamp_ms, headers).
-        compression: none, gzip, snappy, lz4 or zstd.
         level: of the codec; `None` means its usual one.
 
     Raises:
@@ -87,8 +91,6 @@ def build_batch(
         base_offset=base_offset,
         batch_length=length,
         partition_leader_epoch=partition_leader_epoch,
-        magic=MAGIC,
-        crc=0,
         attributes=attributes,
         last_offset_delta=len(records) - 1,
         base_timestamp=base_timestamp,
@@ -255,26 +257,17 @@ def encode_headers(headers: Iterable[tuple[str, Buffer | None]]) -> bytes:
     return b"".join(pieces)
 
 
-# Transaction markers: control batches that commit or abort the records of a producer's transaction.
-#
-# Laws: a marker is a batch of one record, whose key says commit or abort; any other control record is no marker.
-# Source: Apache Kafka's control records and `EndTxnMarker` (KIP-98).
-
-#: Version and kind of the control record.
-_KEY: Final = Struct(">hh")
-#: Version and epoch of the transaction coordinator that decided.
-_VALUE: Final = Struct(">hi")
-_ABORT: Final = 0
-_COMMIT: Final = 1
-
-
 def build_marker(
     *, producer_id: int, producer_epoch: int, is_commit: bool, timestamp_ms: int, coordinator_epoch: int = 0
 ) -> bytes:
-    """Build the batch that ends a producer's transaction in one partition."""
-    key = _KEY.pack(0, _COMMIT if is_commit else _ABORT)
+    """Build the batch that ends a producer's transaction in one partition.
+
+    Laws: a marker is a batch of one record, whose key says commit or abort; any other control record is no marker.
+    Source: Apache Kafka's control records and `EndTxnMarker` (KIP-98).
+    """
+    key = _MARKER_KEY.pack(0, _COMMIT if is_commit else _ABORT)
     return build_batch(
-        [(key, _VALUE.pack(0, coordinator_epoch), timestamp_ms, ())],
+        [(key, _MARKER_VALUE.pack(0, coordinator_epoch), timestamp_ms, ())],
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         is_transactional=True,
@@ -288,7 +281,7 @@ def is_commit_marker(key: bytes | None) -> bool | None:
     >>> is_commit_marker(bytes([0, 0, 0, 1])), is_commit_marker(bytes(4)), is_commit_marker(b"")
     (True, False, None)
     """
-    if key is None or len(key) < _KEY.size:
+    if key is None or len(key) < _MARKER_KEY.size:
         return None
-    _, kind = _KEY.unpack_from(key)
+    _, kind = _MARKER_KEY.unpack_from(key)
     return {_ABORT: False, _COMMIT: True}.get(kind)

@@ -13,7 +13,7 @@ from kohort.errors import LocalProtocolError
 from kohort.records.batch import encode_headers
 from kohort.records.build_kernels import write_records
 from kohort.records.compression import codec_number, compress
-from kohort.records.header import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader, pack_header, seal
+from kohort.records.header import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, pack_header, seal
 from kohort.records.row_kernels import blank
 
 _INT32_MAX: Final = (1 << 31) - 1
@@ -76,11 +76,7 @@ def build(
             payload = compress(compression, body, level=level)
         batch[HEADER_SIZE:] = payload
     header = BatchHeader(
-        base_offset=0,
         batch_length=len(batch) - LENGTH_OVERHEAD,
-        partition_leader_epoch=-1,
-        magic=MAGIC,
-        crc=0,
         attributes=codec_number(compression),
         last_offset_delta=count - 1,
         base_timestamp=base_timestamp,

@@ -51,7 +51,7 @@ def kernel_name() -> str:
 
 
 def active_kernels() -> KernelSet:
-    """Return the kernels that `decode_columns` runs.
+    """Return the kernels to run where a caller names none.
 
     Raises:
         ConfigError: KOHORT_KERNELS asks for what does not exist or was not compiled.

@@ -7,30 +7,19 @@ Source: architecture, room `records`; the Arrow columnar format.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, repeat
 from typing import TypeAlias
 
+from kohort.records import layout
 from kohort.records.arrays import Allocate, blank, zeros
 from kohort.records.batch import Record
 from kohort.records.choice import KernelSet
-from kohort.records.compression import DEFAULT_LIMIT_BYTES
 from kohort.records.header import LOG_APPEND_TIME_BIT, Buffer
-from kohort.records.layout import (
-    ATTRIBUTES,
-    HEADER_KEY,
-    HEADER_VALUE,
-    HEADER_WIDTH,
-    KEY,
-    LEADER_EPOCH,
-    ROW_STOP,
-    SPAN_WIDTH,
-    VALUE,
-)
-from kohort.records.scan import DEFAULT_TOTAL_BYTES, ScannedRecords, scan_batches, table_field
+from kohort.records.layout import SPAN_WIDTH
+from kohort.records.scan import ScannedRecords, table_field
 
 #: What was scanned, and the rows [start, stop) of it.
 Slice: TypeAlias = tuple[ScannedRecords, int, int]
@@ -74,67 +63,12 @@ class RecordColumns:
         build = partial(tuple.__new__, Record)
         return list(map(build, zip(offsets, timestamps, keys, values, headers, strict=True)))
 
-    def timestamp_types(self, start: int = 0, stop: int | None = None) -> list[int]:
-        """Return 0 (producer's time) or 1 (broker's time) for each of the rows [start, stop)."""
-        return list(self._per_batch(2, start, stop))
-
-    def leader_epochs(self, start: int = 0, stop: int | None = None) -> list[int]:
-        """Return the partition leader's epoch of each of the rows [start, stop); -1 if unknown."""
-        return list(self._per_batch(1, start, stop))
-
-    def _per_batch(self, field: int, start: int, stop: int | None) -> Iterator[int]:
-        last = len(self) if stop is None else min(stop, len(self))
-        row = start
-        begin = bisect_left(self.batches, start + 1, key=lambda batch: batch[0])
-        for batch in self.batches[begin:]:
-            if row >= last:
-                return
-            until = min(batch[0], last)
-            yield from repeat(batch[field], until - row)
-            row = until
-
-
-def decode_columns(
-    buffer: Buffer,
-    *,
-    start_offset: int = 0,
-    max_batch_bytes: int = DEFAULT_LIMIT_BYTES,
-    max_total_bytes: int = DEFAULT_TOTAL_BYTES,
-    check_crcs: bool = True,
-    with_keys: bool = True,
-    with_values: bool = True,
-    with_headers: bool = True,
-    kernels: KernelSet | None = None,
-) -> RecordColumns:
-    """Decode the records of every whole batch at `start_offset` or behind it.
-
-    Args:
-        buffer: batches one after the other; a partial last one is left for the next fetch.
-        start_offset: records in front of it are cut off; a fetch answers with whole batches.
-        max_batch_bytes: the most that one batch may decompress to.
-        max_total_bytes: decoding stops in front of the batch that would exceed this; the first is always taken.
-        check_crcs: whether each batch's CRC-32C is compared.
-        with_keys, with_values, with_headers: leave a column out where the caller does not ask for it.
-        kernels: the implementation to run; `None` takes the one that `KOHORT_KERNELS` or the installation chose.
-
-    Returns:
-        Columns that own their memory; the buffer may be reused. Read on at `next_offset`.
-
-    Raises:
-        CorruptRecordError: the first batch that is wanted is damaged, of an old format, or unfolds to more than
-            `max_batch_bytes`; a later one is left for the call that begins with it.
-    """
-    scanned = scan_batches(
-        buffer,
-        start_offset=start_offset,
-        max_batch_bytes=max_batch_bytes,
-        max_total_bytes=max_total_bytes,
-        check_crcs=check_crcs,
-        kernels=kernels,
-    )
-    return gather_columns(
-        [(scanned, 0, len(scanned))], with_keys=with_keys, with_values=with_values, with_headers=with_headers
-    )
+    def timestamp_types(self) -> list[int]:
+        """Return 0 (producer's time) or 1 (broker's time) for each row."""
+        types: list[int] = []
+        for stop, _, kind in self.batches:
+            types += repeat(kind, stop - len(types))
+        return types
 
 
 def gather_columns(
@@ -145,10 +79,10 @@ def gather_columns(
     with_headers: bool = True,
     allocate: Allocate = blank,
 ) -> RecordColumns:
-    """Gather rows of one scan or of several; at least one slice, 2 GiB of them at the most.
+    """Gather rows of one scan or of several into columns that own their memory.
 
     Args:
-        slices: in the order in which the rows are to stand.
+        slices: at least one, 2 GiB of them at the most, in the order in which the rows are to stand.
         with_keys, with_values, with_headers: leave a column out where the caller does not ask for it.
         allocate: makes the arrays that bytes are copied to; they are written as a whole.
     """
@@ -160,8 +94,8 @@ def gather_columns(
     return RecordColumns(
         offsets=_joined("q", [scanned.offsets[start:stop] for scanned, start, stop in slices]),
         timestamps=_joined("q", [scanned.timestamps[start:stop] for scanned, start, stop in slices]),
-        keys=gatherer.gather(pieces, spans, width=SPAN_WIDTH, field=KEY) if with_keys else None,
-        values=gatherer.gather(pieces, spans, width=SPAN_WIDTH, field=VALUE) if with_values else None,
+        keys=gatherer.gather(pieces, spans, width=SPAN_WIDTH, field=layout.KEY) if with_keys else None,
+        values=gatherer.gather(pieces, spans, width=SPAN_WIDTH, field=layout.VALUE) if with_values else None,
         headers=gatherer.headers(slices, rows) if with_headers else None,
         next_offset=last.next_offset if last_stop == len(last) else last.offsets[last_stop - 1] + 1,
         consumed_bytes=last.consumed_bytes,
@@ -230,7 +164,7 @@ class _Gatherer:
             shift = count - bounds[0]
             row_offsets[row : row + len(bounds)] = memoryview(array("i", [bound + shift for bound in bounds]))
             if found is not None:
-                spans.append(found.spans[bounds[0] * HEADER_WIDTH : bounds[-1] * HEADER_WIDTH])
+                spans.append(found.spans[bounds[0] * layout.HEADER_WIDTH : bounds[-1] * layout.HEADER_WIDTH])
                 for region in scanned.regions:
                     first, last = max(region.first_row, start), min(region.stop_row, stop)
                     if first < last:
@@ -241,8 +175,8 @@ class _Gatherer:
         joined = _joined("i", spans)
         return HeaderColumn(
             row_offsets=row_offsets,
-            keys=self.gather(pieces, joined, width=HEADER_WIDTH, field=HEADER_KEY),
-            values=self.gather(pieces, joined, width=HEADER_WIDTH, field=HEADER_VALUE),
+            keys=self.gather(pieces, joined, width=layout.HEADER_WIDTH, field=layout.HEADER_KEY),
+            values=self.gather(pieces, joined, width=layout.HEADER_WIDTH, field=layout.HEADER_VALUE),
         )
 
 
@@ -252,9 +186,9 @@ def _batch_rows(slices: Sequence[Slice]) -> Iterator[tuple[int, int, int]]:
         for region in scanned.regions:
             if region.stop_row <= start or region.first_row >= stop:
                 continue
-            stops = table_field(scanned.table, ROW_STOP, region.first, region.stop)
-            epochs = table_field(scanned.table, LEADER_EPOCH, region.first, region.stop)
-            attributes = table_field(scanned.table, ATTRIBUTES, region.first, region.stop)
+            stops = table_field(scanned.table, layout.ROW_STOP, region.first, region.stop)
+            epochs = table_field(scanned.table, layout.LEADER_EPOCH, region.first, region.stop)
+            attributes = table_field(scanned.table, layout.ATTRIBUTES, region.first, region.stop)
             for batch_stop, epoch, bits in zip(stops, epochs, attributes, strict=True):
                 if batch_stop > start:
                     yield base + min(batch_stop, stop) - start, epoch, 1 if bits & LOG_APPEND_TIME_BIT else 0

@@ -75,7 +75,6 @@ def decompress(
 
     Args:
         codec: name, or number as in a batch's attributes.
-        data: the compressed bytes.
         limit_bytes: the most that the output may be.
         allocate: makes the array that the output is written to.
 

@@ -50,23 +50,23 @@ _OFFSET_LIMIT: Final = 1 << 63
 class BatchHeader(NamedTuple):
     """The header of one batch; offsets and sequences of records count from its bases."""
 
-    base_offset: int
+    base_offset: int = 0
     #: Bytes of the batch behind this field.
-    batch_length: int
-    partition_leader_epoch: int
-    magic: int
+    batch_length: int = 0
+    partition_leader_epoch: int = -1
+    magic: int = MAGIC
     #: CRC-32C from the attributes to the end.
-    crc: int
-    attributes: int
-    last_offset_delta: int
+    crc: int = 0
+    attributes: int = 0
+    last_offset_delta: int = 0
     #: Milliseconds since 1970; -1 if the records have no time.
-    base_timestamp: int
-    max_timestamp: int
+    base_timestamp: int = -1
+    max_timestamp: int = -1
     #: -1 if the producer is not idempotent, as are the next two.
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    record_count: int = 0
 
     @property
     def size_bytes(self) -> int:

@@ -54,6 +54,9 @@ _REGION_LIMIT: Final = (1 << 31) - 1
 _LARGEST_LIMIT: Final = 1 << 30
 #: Unfolded batches up to here are joined; larger ones are worth a call each.
 _JOINED_BYTES: Final = 64 * 1024
+T = TypeVar("T", bound=tuple[object, ...])
+
+_NOTHING: Final = memoryview(bytearray()).cast("i")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -237,11 +240,13 @@ def scan_batches(
     """Find the records of every whole batch at `start_offset` or behind it.
 
     Args:
-        buffer, start_offset, max_batch_bytes, max_total_bytes, check_crcs, kernels: those of `decode_columns`.
+        buffer: batches one after the other; a partial last one is left for the next fetch. It must stay as it is for as
+            long as the result is used.
+        start_offset: records in front of it are cut off; a fetch answers with whole batches.
+        max_batch_bytes: the most that one batch may decompress to.
+        max_total_bytes: the scan stops in front of the batch that would exceed this; the first is always taken.
+        kernels: the implementation to run; `None` takes the one that `KOHORT_KERNELS` or the installation chose.
         allocate: makes the arrays that are filled, and those that batches are unfolded to.
-
-    Returns:
-        What was scanned; the buffer must stay as it is for as long as that is used.
 
     Raises:
         CorruptRecordError: the first batch that is wanted is damaged, of an old format, or unfolds to more than
@@ -299,14 +304,12 @@ def _bad_record(table: memoryview, region: Region, position: int) -> _DamagedBat
     return _DamagedBatch(batch, _bad_batch(table, batch, f"has an impossible record at byte {position}"))
 
 
-# The table of a buffer's batches, as kernels fill it.
-#
-# Laws: the table holds only batches whose headers do not contradict each other; what is wrong with the one behind
-# them is kept and raised by the reader that comes to it.
-
-
 def read_table(view: memoryview, kernels: KernelSet) -> tuple[memoryview, int, CorruptRecordError | None]:
-    """Return the batch table, its number of batches, and the fault of the batch behind them."""
+    """Return the batch table, its number of batches, and the fault of the batch behind them.
+
+    Laws: the table holds only batches whose headers do not contradict each other; what is wrong with the one behind
+    them is kept and raised by the reader that comes to it.
+    """
     count = kernels.count_batches(view)
     table = zeros("q", count * TABLE_WIDTH)
     end = kernels.index_batches(view, table, count)
@@ -335,17 +338,10 @@ def table_field(table: memoryview, field: int, first: int, stop: int) -> list[in
     return table[first * TABLE_WIDTH + field : stop * TABLE_WIDTH : TABLE_WIDTH].tolist()
 
 
-# Scanned records as tuples of the kind that an application gets, straight from the record bytes.
-#
-# Laws: a row owns what it holds; only the rows that are asked for are made.
-
-T = TypeVar("T", bound=tuple[object, ...])
-
-_NOTHING: Final = memoryview(bytearray()).cast("i")
-
-
 def build_rows(kind: type[T], partition: TopicPartition, scanned: ScannedRecords, start: int, stop: int) -> list[T]:
     """Return the rows [start, stop) as tuples of that kind.
+
+    Laws: a row owns what it holds; only the rows that are asked for are made.
 
     Args:
         kind: a tuple of topic, partition, offset, timestamp, timestamp type (0: the producer's, 1: the broker's), key,

@@ -20,7 +20,6 @@ from kohort.records.header import (
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
-    MAGIC,
     BatchHeader,
     Buffer,
 )
@@ -104,18 +103,10 @@ def gather_batch(
     """
     header = BatchHeader(
         base_offset=base_offset,
-        batch_length=0,
         partition_leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
         attributes=codec if records else 0,
         last_offset_delta=last_offset - base_offset,
         base_timestamp=records[0].timestamp if records else -1,
-        max_timestamp=-1,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        record_count=0,
     )
     if delete_horizon_ms is not None:
         header = with_horizon(header, delete_horizon_ms)

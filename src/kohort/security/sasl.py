@@ -76,12 +76,7 @@ class PlainExchange:
 
 
 class BearerExchange:
-    """An OAUTHBEARER exchange with a token that an identity provider has issued for the user.
-
-    Args:
-        token: in the form `b64token` of RFC 6750.
-        extensions: name -> value, both checked by `check_extensions`.
-    """
+    """An OAUTHBEARER exchange with a provider's token, and extensions that `check_extensions` allows."""
 
     def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
         pairs = "".join(f"{name}={value}\x01" for name, value in (extensions or {}).items())

@@ -32,9 +32,6 @@ def salted_password(mechanism: str, password: str, *, salt: bytes, iterations: i
 
     It is as good as the password to an attacker that has it.
 
-    Args:
-        mechanism: SCRAM-SHA-256 or SCRAM-SHA-512.
-
     Source: RFC 5802, `Hi`.
     """
     return hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
@@ -74,12 +71,7 @@ class ScramExchange:
         return _HEADER + self._first
 
     def reply(self, challenge: bytes) -> bytes:
-        """Return the answer to a server's challenge, empty once `is_done`.
-
-        Raises:
-            ExchangeFailed: the server does not follow the protocol, asks for too few or too many rounds, refuses, or
-                cannot prove its identity.
-        """
+        """Return the answer to a challenge, empty once `is_done`; `ExchangeFailed` for an unsafe one."""
         if self.is_done or len(challenge) > _LONGEST_BYTES:
             raise ExchangeFailed("the broker says more than SCRAM has to say")
         if self._expected is None:

@@ -12,7 +12,7 @@ import re
 import ssl
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -111,8 +111,8 @@ def _load_ca(context: ssl.SSLContext, ca: str) -> None:
 
 def _load_crl(context: ssl.SSLContext, crl: str) -> None:
     before = context.cert_store_stats()["crl"]
-    with _reading("ssl.crl.location", crl, "no revocation list in PEM"), _Files() as files:
-        context.load_verify_locations(cafile=files.path_of(crl))
+    with _reading("ssl.crl.location", crl, "no revocation list in PEM"), _file_of(crl) as path:
+        context.load_verify_locations(cafile=path)
         if context.cert_store_stats()["crl"] == before:
             raise ssl.SSLError("certificates only")
     context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
@@ -149,46 +149,36 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None
             raise ConfigError("ssl.key.password is needed: the key is encrypted")
         return password
 
-    with _Files() as files:
-        try:
-            chain = files.path_of(certificate)
-            own = None if key is None else files.path_of(key)
+    try:
+        with _file_of(certificate) as chain, nullcontext() if key is None else _file_of(key) as own:
             context.load_cert_chain(chain, own, ask)
-        except ConfigError:
-            raise
-        except (ssl.SSLError, OSError, ValueError) as error:
-            if "MISMATCH" in (getattr(error, "reason", None) or ""):
-                wrong = "the key is not the certificate's"
-            elif has_asked:
-                # One that is not UTF-8, or too long for OpenSSL, opens nothing either.
-                wrong = "ssl.key.password does not open the key"
-            else:
-                wrong = f"certificate and key in PEM are expected{_if_java(certificate)}"
-            raise ConfigError(f"ssl.certificate.location, ssl.key.location: {wrong}") from None
+    except ConfigError:
+        raise
+    except (ssl.SSLError, OSError, ValueError) as error:
+        if "MISMATCH" in (getattr(error, "reason", None) or ""):
+            wrong = "the key is not the certificate's"
+        elif has_asked:
+            # One that is not UTF-8, or too long for OpenSSL, opens nothing either.
+            wrong = "ssl.key.password does not open the key"
+        else:
+            wrong = f"certificate and key in PEM are expected{_if_java(certificate)}"
+        raise ConfigError(f"ssl.certificate.location, ssl.key.location: {wrong}") from None
 
 
-class _Files:
-    """PEM texts as temporary files that only this user can read: OpenSSL takes a chain from a file."""
-
-    def __init__(self) -> None:
-        self._paths: list[str] = []
-
-    def __enter__(self) -> _Files:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        for path in self._paths:
-            os.unlink(path)
-
-    def path_of(self, given: str) -> str:
-        """Return the path itself, or that of a new file with the text."""
-        if _BEGIN not in given:
-            return given
-        handle, path = tempfile.mkstemp(suffix=".pem")
-        self._paths.append(path)
+@contextmanager
+def _file_of(given: str) -> Iterator[str]:
+    """Yield the path itself, or of a text that of a temporary file that only this user can read."""
+    if _BEGIN not in given:
+        yield given
+        return
+    # OpenSSL takes a chain from a file.
+    handle, path = tempfile.mkstemp(suffix=".pem")
+    try:
         with os.fdopen(handle, "w") as file:
             file.write(given)
-        return path
+        yield path
+    finally:
+        os.unlink(path)
 
 
 def _path(given: str) -> str:

@@ -20,7 +20,7 @@ from kohort.base.jsontext import parse_json
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import TopicId, format_topic_id, parse_topic_id
 from kohort.records.checksum import crc32c
-from kohort.storage.files.fs import DiskFailedError, FileSystem, LogFile, read_bounded, replace_file
+from kohort.storage.files.fs import DiskFailedError, FileSystem, LogFile, read_bounded, remove_file, replace_file
 
 #: Producer ids that one change of the catalog gives out, as in Kafka.
 PRODUCER_ID_BLOCK: Final = 1000
@@ -282,16 +282,14 @@ class CatalogFile:
         elif fs.exists(f"{directory}/{FORMER_CATALOG_NAME}"):
             self.catalog = _read_former(fs, f"{directory}/{FORMER_CATALOG_NAME}")
             self._rewrite(self.catalog)
-            self._remove_former()
+            remove_file(fs, directory, FORMER_CATALOG_NAME)
         else:
             self._rewrite(self.catalog)
 
     def write(self, change: CatalogChange) -> None:
         """Put a change in force, durably.
 
-        Raises:
-            StorageError: nothing has changed.
-            DiskFailedError: what has changed is unknown.
+        After a `StorageError` nothing has changed, after a `DiskFailedError` that is unknown.
         """
         catalog = self.catalog.changed(change)
         if not self._fs.volatile:
@@ -345,13 +343,7 @@ class CatalogFile:
         self._file.sync()
         self.catalog, self._number, self._size = catalog, number, end
         self._base = end // 2
-        self._remove_former()
-
-    def _remove_former(self) -> None:
-        path = f"{self._directory}/{FORMER_CATALOG_NAME}"
-        if self._fs.exists(path):
-            self._fs.remove(path)
-            self._fs.sync_directory(self._directory)
+        remove_file(self._fs, self._directory, FORMER_CATALOG_NAME)
 
 
 def has_catalog(fs: FileSystem, directory: str) -> bool:

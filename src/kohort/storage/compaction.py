@@ -54,6 +54,10 @@ _RECORD_OVERHEAD_BYTES: Final = 10
 _EARLIEST_MS, _LATEST_MS = -1, 1 << 62
 #: Most offsets of a segment or batch: 31 bits.
 _LONGEST_BATCH: Final = (1 << 31) - 1
+#: Bytes of the log that are decompressed at a time.
+READ_BYTES: Final = 1 << 20
+#: Attributes of batches that are kept as they are.
+AS_IT_IS: Final = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,7 @@ class Compacted:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Keys:
+class _OffsetMap:
     """The result of the first pass over the log."""
 
     #: Key -> offset of its newest record outside of transactions, in the dirty part.
@@ -79,26 +83,26 @@ class _Keys:
     pinned: set[bytes] = field(default_factory=set)
     end_offset: int = 0
 
-    def learn(self, sheet: Sheet) -> int:
+    def learn(self, records: RecordRows) -> int:
         """Add the keys of records; return about how many bytes they take."""
         before = len(self.newest)
-        self.newest.update(zip(sheet.keys, sheet.offsets, strict=True))  # type: ignore[arg-type]
+        self.newest.update(zip(records.keys, records.offsets, strict=True))  # type: ignore[arg-type]
         # Records without a key supersede nothing.
         self.newest.pop(None, None)  # type: ignore[call-overload]
         added = len(self.newest) - before
-        return added * (_KEY_OVERHEAD_BYTES + sheet.key_bytes // max(len(sheet.keys), 1))
+        return added * (_KEY_OVERHEAD_BYTES + records.key_bytes // max(len(records.keys), 1))
 
-    def kept(self, sheet: Sheet) -> list[int]:
+    def kept(self, records: RecordRows) -> list[int]:
         """Return the rows that no later record supersedes; rows without a key always stay."""
-        offsets = sheet.offsets
-        latest: Iterable[int] = map(self.newest.get, sheet.keys, offsets)  # type: ignore[arg-type]
+        offsets = records.offsets
+        latest: Iterable[int] = map(self.newest.get, records.keys, offsets)  # type: ignore[arg-type]
         return [row for row, offset in enumerate(latest) if offset <= offsets[row]]
 
-    def without_expired(self, rows: list[int], sheet: Sheet, horizon_ms: int | None, now_ms: int) -> list[int]:
+    def without_expired(self, rows: list[int], records: RecordRows, horizon_ms: int | None, now_ms: int) -> list[int]:
         """Drop expired tombstones from rows; `horizon_ms` is the delete horizon of their batch."""
-        if not sheet.lengths or horizon_ms is None or horizon_ms > now_ms:
+        if not records.lengths or horizon_ms is None or horizon_ms > now_ms:
             return rows
-        return [row for row in rows if sheet.lengths[row] >= 0 or sheet.keys[row] in self.pinned]
+        return [row for row in rows if records.lengths[row] >= 0 or records.keys[row] in self.pinned]
 
 
 def plan_compaction(
@@ -135,14 +139,10 @@ def plan_compaction(
 def compact(
     fs: FileSystem, plan: CompactionPlan, *, now_ms: int, is_stopped: Callable[[], bool] = lambda: False
 ) -> Compacted:
-    """Write the new segments; blocking, for a thread beside the log's owner.
-
-    Args:
-        now_ms: tombstones that expire by then are removed.
-        is_stopped: asked every `READ_BYTES`.
+    """Write the new segments, without tombstones that expired by `now_ms`; blocking.
 
     Raises:
-        CompactionStopped: `is_stopped` returned `True`.
+        CompactionStopped: `is_stopped`, which is asked every `READ_BYTES`, returned `True`.
         StorageError: the disk; the log is as it was.
     """
     keys = _collect_keys(fs, plan, is_stopped)
@@ -157,13 +157,13 @@ def compact(
         size = file.size()
         before += size
         writer.begin_source(base, size)
-        for run in runs(file, size, is_stopped):
+        for run in batch_runs(file, size, is_stopped):
             records_before += sum(header.record_count for header in run.headers)
             if run.headers[0].attributes & AS_IT_IS:
                 writer.keep_batch(run.view, run.headers[0])
                 continue
-            for found in sheets(run):
-                if isinstance(found, Run):
+            for found in record_rows(run):
+                if isinstance(found, BatchRun):
                     writer.keep_batch(found.view, found.headers[0])
                 else:
                     _rewrite(found, keys, writer, now_ms=now_ms, horizon_ms=now_ms + plan.delete_retention_ms)
@@ -180,22 +180,22 @@ def compact(
     )
 
 
-def _rewrite(sheet: Sheet, keys: _Keys, writer: SegmentWriter, *, now_ms: int, horizon_ms: int) -> None:
+def _rewrite(records: RecordRows, keys: _OffsetMap, writer: SegmentWriter, *, now_ms: int, horizon_ms: int) -> None:
     """Hand on the remaining records; `horizon_ms` is the delete horizon of newly met tombstones."""
-    kept, ends = keys.kept(sheet), sheet.ends()
-    for batch, found in sheet.batches(kept):
+    kept, ends = keys.kept(records), records.ends()
+    for batch, found in records.batches(kept):
         header = batch.header
         known_ms = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
-        rows = keys.without_expired(found, sheet, known_ms, now_ms)
+        rows = keys.without_expired(found, records, known_ms, now_ms)
         if not rows:
             continue
-        has_tombstones = bool(sheet.lengths) and min(map(sheet.lengths.__getitem__, rows)) < 0
+        has_tombstones = bool(records.lengths) and min(map(records.lengths.__getitem__, rows)) < 0
         writer.add(
             KeptRecords(
                 batch=batch,
                 records=_slices(batch, rows, ends),
-                offsets=[sheet.offsets[row] for row in rows],
-                timestamps=[sheet.timestamps[row] for row in rows],
+                offsets=[records.offsets[row] for row in rows],
+                timestamps=[records.timestamps[row] for row in rows],
                 # KIP-534: the horizon is set when a tombstone is first compacted, and kept from then on.
                 horizon_ms=(known_ms or horizon_ms) if has_tombstones else None,
             )
@@ -209,20 +209,20 @@ def _slices(batch: BatchRows, rows: list[int], ends: list[int]) -> list[memoryvi
     return [body[bounds[row - first] : bounds[row - first + 1]] for row in rows]
 
 
-def _collect_keys(fs: FileSystem, plan: CompactionPlan, is_stopped: Callable[[], bool]) -> _Keys:
-    keys = _Keys(end_offset=plan.end_offset)
+def _collect_keys(fs: FileSystem, plan: CompactionPlan, is_stopped: Callable[[], bool]) -> _OffsetMap:
+    keys = _OffsetMap(end_offset=plan.end_offset)
     used = 0
     ends = (*plan.bases[1:], plan.end_offset)
     is_first_dirty = True
     for base, end in zip(plan.bases, ends, strict=True):
         is_dirty = end > plan.first_dirty_offset
         file = fs.open(f"{plan.directory}/{segment_name(base)}")
-        for run in runs(file, file.size(), is_stopped):
+        for run in batch_runs(file, file.size(), is_stopped):
             attributes = run.headers[0].attributes
             if attributes & CONTROL_BIT or not (is_dirty or attributes & TRANSACTIONAL_BIT):
                 continue
-            for found in sheets(run):
-                if isinstance(found, Run):
+            for found in record_rows(run):
+                if isinstance(found, BatchRun):
                     continue
                 if attributes & TRANSACTIONAL_BIT:
                     keys.pinned.update(name for name in found.keys if name is not None)
@@ -255,30 +255,23 @@ def finish_replacement(fs: FileSystem, directory: str, replaced: list[int]) -> N
     fs.sync_directory(directory)
 
 
-# The batches of closed segments, a window at a time: headers, keys, and places of records.
-#
-# Laws: files are read and not mapped, since they can be cut from outside. What was never checked is not given out as
-# records: a batch that is damaged, or unfolds to more than is sensible, comes alone and without any.
-# Source: Apache Kafka's record format, magic 2 (KIP-98).
-
-#: Bytes of the log that are decompressed at a time.
-READ_BYTES: Final = 1 << 20
-#: Attributes of batches that are kept as they are.
-AS_IT_IS: Final = TRANSACTIONAL_BIT | CONTROL_BIT
-
-
 class CompactionStopped(Exception):
     """The end of a compaction because the broker stops; the next start removes its unfinished files."""
 
 
-class Run(NamedTuple):
-    """Consecutive batches; one that has to stay as it is comes alone."""
+class BatchRun(NamedTuple):
+    """Consecutive batches; one that has to stay as it is comes alone.
+
+    Laws: files are read and not mapped, since they can be cut from outside. What was never checked is not given out as
+    records: a batch that is damaged, or unfolds to more than is sensible, comes alone and without any.
+    Source: Apache Kafka's record format, magic 2 (KIP-98).
+    """
 
     view: memoryview
     headers: list[BatchHeader]
 
 
-def runs(file: LogFile, size: int, is_stopped: Callable[[], bool]) -> Iterator[Run]:
+def batch_runs(file: LogFile, size: int, is_stopped: Callable[[], bool]) -> Iterator[BatchRun]:
     """Yield all batches in the first `size` bytes; `is_stopped` is asked once a window."""
     position = next_offset = 0
     while position < size:
@@ -294,12 +287,12 @@ def runs(file: LogFile, size: int, is_stopped: Callable[[], bool]) -> Iterator[R
             next_offset = header.next_offset
             # Batches of transactions and markers are kept whole, so each runs alone.
             if headers and (header.attributes | headers[0].attributes) & AS_IT_IS:
-                yield Run(view[start:at], headers)
+                yield BatchRun(view[start:at], headers)
                 start, headers = at, []
             headers.append(header)
             at += header.size_bytes
         assert headers, "a window has a batch"
-        yield Run(view[start:at], headers)
+        yield BatchRun(view[start:at], headers)
         position += at
 
 
@@ -334,10 +327,10 @@ class BatchRows(NamedTuple):
     start: int
 
 
-class Sheet:
+class RecordRows:
     """The records of a run, or of a part of it, as rows."""
 
-    def __init__(self, run: Run, scanned: ScannedRecords) -> None:
+    def __init__(self, run: BatchRun, scanned: ScannedRecords) -> None:
         self._run = run
         self._scanned = scanned
         rows = len(scanned)
@@ -390,7 +383,7 @@ class Sheet:
             at = until
 
 
-def sheets(run: Run) -> Iterator[Sheet | Run]:
+def record_rows(run: BatchRun) -> Iterator[RecordRows | BatchRun]:
     """Yield the records of a run; an unreadable batch comes as a run of its own."""
     start = at = 0
     while at < len(run.headers):
@@ -398,14 +391,14 @@ def sheets(run: Run) -> Iterator[Sheet | Run]:
             scanned = scan_batches(run.view[start:], max_batch_bytes=DEFAULT_LIMIT_BYTES)
         except CorruptRecordError:
             size = run.headers[at].size_bytes
-            yield Run(run.view[start : start + size], run.headers[at : at + 1])
+            yield BatchRun(run.view[start : start + size], run.headers[at : at + 1])
             start, at = start + size, at + 1
             continue
         first, end = at, start
         while end < start + scanned.consumed_bytes:
             end += run.headers[at].size_bytes
             at += 1
-        yield Sheet(Run(run.view[start:end], run.headers[first:at]), scanned)
+        yield RecordRows(BatchRun(run.view[start:end], run.headers[first:at]), scanned)
         start = end
 
 

@@ -133,10 +133,7 @@ def _parent(path: str) -> str:
 
 
 def load_identity(fs: FileSystem, directory: str, *, cluster_id: str | None = None, node_id: int = 1) -> Identity:
-    """Read `meta.properties`, or write it in a new directory.
-
-    Args:
-        cluster_id: for a new directory; `None` draws one.
+    """Read `meta.properties`, or write it in a new directory, with a drawn `cluster_id` if that is `None`.
 
     Raises:
         StorageError: made by Apache Kafka or by a newer kohort, or damaged, or of another cluster.
@@ -260,17 +257,8 @@ def _sum_of(ends: object) -> int:
     return crc32c(json.dumps(ends).encode())
 
 
-def remove_marker(fs: FileSystem, directory: str) -> None:
-    """Remove the marker of a clean stop, before the first append."""
-    path = f"{directory}/{MARKER_NAME}"
-    if fs.exists(path):
-        # From now on only a check tells which records are there.
-        fs.remove(path)
-        fs.sync_directory(directory)
-
-
 def load_leader_epoch(fs: FileSystem, directory: str) -> int:
-    """Read the leader epoch of this directory's partitions, which the file has twice; 0 until a stop was not clean."""
+    """Read the leader epoch of the partitions, which the file has twice; 0 until a stop was not clean."""
     path = f"{directory}/{EPOCH_NAME}"
     if not fs.exists(path):
         return 0

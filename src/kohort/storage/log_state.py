@@ -65,7 +65,7 @@ class LogState:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> LogState:
-        """Read a state from `log.state` or a row of a clean stop; raise one of `_UNREADABLE` if it is damaged."""
+        """Read `log.state` or a row of a clean stop; raise one of `_UNREADABLE` if it is damaged."""
         state = cls(
             offset=document["offset"],
             epochs=tuple((epoch, offset) for epoch, offset in document["epochs"]),
@@ -132,10 +132,7 @@ def capture(log: PartitionLog) -> Captured:
 
 
 def write(fs: FileSystem, captured: Captured) -> list[tuple[Segment, SegmentFacts]]:
-    """Write the captured state; blocking, beside the log's owner.
-
-    Returns:
-        Closed segments whose indexes are in files by now; the owner tells them by `Segment.use_files`.
+    """Write the captured state; blocking. Return what the owner needs for `Segment.use_files`.
 
     Raises:
         StorageError: what was known before stays known, or a little more.
@@ -170,13 +167,6 @@ def save_state(fs: FileSystem, directory: str, state: LogState) -> None:
             fs.remove(f"{directory}/{name}")
     if kept is not None:
         place_file(fs, f"{directory}/{kept}", snapshot_of(state.producers))
-
-
-def forget_state(fs: FileSystem, directory: str) -> None:
-    """Remove the state of a log that is about to be repaired, since it is no longer reliable."""
-    if fs.exists(f"{directory}/{STATE_NAME}"):
-        fs.remove(f"{directory}/{STATE_NAME}")
-        fs.sync_directory(directory)
 
 
 def latest_state(fs: FileSystem, directory: str, names: Sequence[str], earlier: LogState | None) -> LogState | None:
@@ -244,13 +234,6 @@ def recall(producers: ProducerStates, rows: Iterable[ProducerRow], end_offset: i
         if known is None or known[2][-1].last_offset <= row[2][-1].last_offset:
             newest[row[0]] = row
     producers.restore(sorted(newest.values(), key=lambda row: row[2][-1].last_offset))
-
-
-def forget_last_stop(fs: FileSystem, directory: str) -> None:
-    """Remove the rows before a log is repaired, since they are no longer reliable."""
-    if has_last_stop(fs, directory):
-        fs.remove(f"{directory}/{LAST_STOP_NAME}")
-        fs.sync_directory(directory)
 
 
 def has_last_stop(fs: FileSystem, directory: str) -> bool:

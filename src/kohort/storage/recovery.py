@@ -19,8 +19,8 @@ from kohort.records.checksum import crc32c
 from kohort.records.header import HEADER_SIZE, BatchHeader
 from kohort.storage.catalog import CatalogCut
 from kohort.storage.data_directory import LOG_START_NAME, PartitionEnd
-from kohort.storage.files.fs import FilesOverlapError, FileSystem, read_bounded, replace_file
-from kohort.storage.log_state import LogState, forget_last_stop, forget_state, latest_state, load_snapshot, recall
+from kohort.storage.files.fs import FilesOverlapError, FileSystem, read_bounded, remove_file, replace_file
+from kohort.storage.log_state import LAST_STOP_NAME, STATE_NAME, LogState, latest_state, load_snapshot, recall
 from kohort.storage.partitions.leader_epoch_runs import EpochRun, EpochRuns, mend_epochs
 from kohort.storage.partitions.partition import PartitionLog, count_below
 from kohort.storage.partitions.producers import ProducerStates
@@ -140,9 +140,10 @@ def open_partition(
         reader.read_before(unpromised[0].file_base)
         found = reader.read(state if found.known_before else None, trusted=state)
     if any(piece.damage for piece in found.pieces[:-1]) or found.end.end_offset < promised:
-        forget_state(fs, directory)
+        # What is said of a log before its repair is no longer reliable.
+        remove_file(fs, directory, STATE_NAME)
         if earlier is not None:
-            forget_last_stop(fs, directory.rpartition("/")[0])
+            remove_file(fs, directory.rpartition("/")[0], LAST_STOP_NAME)
     mender = _Mender(fs, directory, known, sparse_before=sparse_before)
     segments, cut = mender.mend(found.pieces, promised, unpromised)
     _remove_covered(fs, directory, found.covered)
@@ -270,7 +271,9 @@ class _Reader:
             size = fs.open(f"{directory}/{segment_name(base)}").size()
             is_closed = next_base <= found.known_before
             if is_closed and size == facts.size and has_index(fs, directory, base, facts):
-                return [Piece(segment=Segment.known(fs, directory, base, facts), file_base=base, start=0)]
+                known = Segment(fs, directory, base, is_entry_durable=True)
+                known.use_filed(facts)
+                return [Piece(segment=known, file_base=base, start=0)]
             index = load_index(fs, directory, base, facts, interval_bytes=self._interval_bytes)
             if not is_closed and size >= facts.size and index is not None:
                 segment.go_on(index, facts)
@@ -491,14 +494,10 @@ def keep_log_start(fs: FileSystem, folder: str, offset: int) -> None:
 
 
 def delete_before(log: PartitionLog, offset: int) -> list[str]:
-    """Delete the records before an offset; drop segments that have only such records.
-
-    Returns:
-        Files, as `PartitionLog.drop_expired` does.
+    """Delete the records before an offset; drop segments with only such records, return their files.
 
     Raises:
-        Refused: OFFSET_OUT_OF_RANGE above what consumers see, POLICY_VIOLATION where nothing but compaction lets
-            records go.
+        Refused: OFFSET_OUT_OF_RANGE above what consumers see, POLICY_VIOLATION where only compaction removes records.
         StorageError: a file could not be renamed; the records are deleted, and the file goes later.
     """
     if not log.config.is_deleted:

@@ -52,8 +52,7 @@ class Scrubbed:
 def keep(fs: FileSystem, directory: str, base_offset: int, found: Scrubbed) -> None:
     """Write down the result; blocking, for a thread, announced to `PartitionLog.filing`.
 
-    Raises:
-        StorageError: the disk; the next round finds the same.
+    A `StorageError` does no harm: the next round finds the same.
     """
     if found.reason:
         # Without facts the next start reads every byte, and quarantines the damage.
@@ -70,14 +69,11 @@ def scrub(
     pause: Callable[[int], None],
     epochs: Sequence[tuple[int, int]] = (),
 ) -> Scrubbed | None:
-    """Scrub a closed segment; blocking, for a thread.
+    """Scrub a closed segment; `None` if it was replaced meanwhile or has no facts yet. Blocking.
 
     Args:
         epochs: (leader epoch, first offset) pairs, by the log's owner.
         pause: called with the bytes that were read since it was called last.
-
-    Returns:
-        `None` if the segment was replaced meanwhile, or has no facts yet.
 
     Raises:
         StorageError: it cannot be read.
@@ -116,14 +112,10 @@ def scrub_newest(
     pause: Callable[[int], None],
     epochs: Sequence[tuple[int, int]] = (),
 ) -> Scrubbed:
-    """Scrub the written batches of the growing segment; blocking, for a thread.
+    """Scrub the written batches of the growing segment; blocking, for a thread. Raises as `scrub` does.
 
-    Args:
-        end_offset: records before it are written, in `size_bytes`; more may be on their way.
-        has_gaps: some offsets are in no batch.
-
-    Raises:
-        StorageError: it cannot be read.
+    `end_offset`: records before it are written, in `size_bytes`; more may be on their way. `has_gaps`: some offsets are
+    in no batch.
     """
     runs, unpaused = EpochRuns(epochs, end_offset), 0
 

@@ -23,6 +23,7 @@ from kohort.storage.files.fs import (
     FilesOverlapError,
     FileSystem,
     UnreadableError,
+    remove_file,
 )
 from kohort.storage.files.volatilefs import VolatileFileSystem
 from kohort.storage.partitions.partition import PartitionLog
@@ -75,10 +76,8 @@ class Store:
     ) -> Store:
         """Lock a data directory, finish a crashed run's work, and open every partition.
 
-        Args:
-            settings: the broker's defaults of topic configs, by Kafka's names of topic configs.
-            cluster_id: for a new directory; `None` draws one.
-            node_id: for a new directory.
+        `settings`: the broker's defaults of topic configs. `cluster_id`, drawn if it is `None`, and `node_id` are those
+        of a new directory.
 
         Raises:
             StorageError: one sentence that says what is wrong and what to do.
@@ -116,7 +115,7 @@ class Store:
         return cls.open("/memory", settings=settings, cluster_id=cluster_id, node_id=node_id, fs=fs)
 
     def carry_out(self, plan: TopicPlan) -> None:
-        """Write a plan and put it in force, for callers that may wait for the disk. Raises as `settle` does."""
+        """Write a plan and put it in force, for callers that may wait for the disk; raise as `settle` does."""
         self.changes.write((plan,))
         self.changes.settle(plan)
 
@@ -134,10 +133,7 @@ class Store:
             self.changes.write(())
 
     def close(self, *, clean: bool = True) -> None:
-        """Close all logs, and unlock the directory.
-
-        Args:
-            clean: make everything durable and leave a marker, so that the next start is quick; `False` just stops.
+        """Close all logs, and unlock the directory; if `clean`, make the next start quick.
 
         Raises:
             DiskFailedError: the directory is let go without the marker.
@@ -240,7 +236,7 @@ class Store:
         )
         self._begin_epoch(logs, was_clean=ends is not None)
         # From the first append on only a check tells which records are there.
-        data_directory.remove_marker(self.fs, self.directory)
+        remove_file(self.fs, self.directory, data_directory.MARKER_NAME)
         self._last_stop = None
 
     def _begin_epoch(self, logs: list[PartitionLog], *, was_clean: bool) -> None:

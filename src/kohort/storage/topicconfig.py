@@ -180,7 +180,7 @@ TOPIC_OPTIONS: Final = options.OptionSet(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """The configs of a partition's log, from its topic."""
+    """The configs of a partition's log, from its topic; fields have the names of configs where they hold just these."""
 
     #: Records after which a sync is wanted; 1: readers see only synced records.
     flush_messages: int = 1
@@ -211,8 +211,8 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = LONG_MAX
     #: So much earlier and later than the broker's clock a record's time may be, unless that clock dates it.
-    timestamp_before_max_ms: int = LONG_MAX
-    timestamp_after_max_ms: int = 3_600_000
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = 3_600_000
     #: Codec of stored batches, and its level; producer: as they come. Level `None` is the codec's usual one.
     compression_type: str = "producer"
     compression_level: int | None = None
@@ -221,28 +221,16 @@ class LogConfig:
     def of(cls, configs: Mapping[str, object], defaults: Mapping[str, object]) -> LogConfig:
         """Build from a topic's own configs over the broker's defaults; `ConfigError` for a bad name or value."""
         values = TOPIC_OPTIONS.parse({**defaults, **configs})
+        alike = {name: values[key] for name in cls.__slots__ if (key := name.replace("_", ".")) in values}
         return cls(
-            flush_messages=values["flush.messages"],
-            flush_ms=values["flush.ms"],
-            max_message_bytes=values["max.message.bytes"],
-            is_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
-            segment_bytes=values["segment.bytes"],
-            index_interval_bytes=values["index.interval.bytes"],
-            segment_ms=values["segment.ms"],
-            segment_jitter_ms=values["segment.jitter.ms"],
-            is_deleted="delete" in values["cleanup.policy"],
-            retention_ms=values["retention.ms"],
-            retention_bytes=values["retention.bytes"],
-            file_delete_delay_ms=values["file.delete.delay.ms"],
-            is_compacted="compact" in values["cleanup.policy"],
-            min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
-            delete_retention_ms=values["delete.retention.ms"],
-            min_compaction_lag_ms=values["min.compaction.lag.ms"],
-            max_compaction_lag_ms=values["max.compaction.lag.ms"],
-            timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
-            timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
-            compression_type=_CODECS.get(values["compression.type"], values["compression.type"]),
-            compression_level=_level(values),
+            **{
+                **alike,
+                "is_log_append_time": values["message.timestamp.type"] == "LogAppendTime",
+                "is_deleted": "delete" in values["cleanup.policy"],
+                "is_compacted": "compact" in values["cleanup.policy"],
+                "compression_type": _CODECS.get(values["compression.type"], values["compression.type"]),
+                "compression_level": _level(values),
+            }
         )
 
     @classmethod

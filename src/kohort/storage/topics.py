@@ -20,17 +20,8 @@ from typing import Final
 
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicId
-from kohort.storage.catalog import (
-    PRODUCER_ID_BLOCK,
-    Catalog,
-    CatalogChange,
-    CatalogFile,
-    TopicEntry,
-    check_topic_name,
-    collision_key,
-    join,
-    split_folder_name,
-)
+from kohort.storage import catalog
+from kohort.storage.catalog import Catalog, CatalogChange, TopicEntry
 from kohort.storage.data_directory import EPOCHS_NAME, PARTITION_METADATA_NAME, write_partition_metadata
 from kohort.storage.files.fs import DiskFailedError, FileSystem
 from kohort.storage.log_state import SNAPSHOT_SUFFIX, STATE_NAME
@@ -99,7 +90,7 @@ class TopicChanges:
         """Open the catalog; `settings` are the broker's defaults of topic configs."""
         self._fs: Final = fs
         self._settings = settings
-        self.file: Final = CatalogFile(fs, directory)
+        self.file: Final = catalog.CatalogFile(fs, directory)
         self.folders: Final = TopicFolders(fs, directory)
         #: Logs of deleted topics, until their folders are renamed.
         self._leaving: list[PartitionLog] = []
@@ -125,7 +116,7 @@ class TopicChanges:
     def keep(self, topic: Topic) -> None:
         """Add a topic that exists."""
         self.topics[topic.name] = topic
-        self._collisions.setdefault(collision_key(topic.name), set()).add(topic.name)
+        self._collisions.setdefault(catalog.collision_key(topic.name), set()).add(topic.name)
 
     def set_defaults(self, settings: Mapping[str, object]) -> None:
         """Set new defaults of topic configs, in force at once."""
@@ -144,11 +135,11 @@ class TopicChanges:
 
     def check_new_name(self, name: str) -> None:
         """Refuse a name that no new topic can have."""
-        check_topic_name(name)
+        catalog.check_topic_name(name)
         if name in self.topics:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         # Kafka's metrics write `.` as `_`: two such names would share theirs.
-        if others := self._collisions.get(collision_key(name)):
+        if others := self._collisions.get(catalog.collision_key(name)):
             raise Refused(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {min(others)}"
             )
@@ -208,10 +199,10 @@ class TopicChanges:
 
         def settle(_: TopicPlan) -> None:
             del self.topics[name]
-            alike = self._collisions[collision_key(name)]
+            alike = self._collisions[catalog.collision_key(name)]
             alike.discard(name)
             if not alike:
-                del self._collisions[collision_key(name)]
+                del self._collisions[catalog.collision_key(name)]
             for log in topic.partitions:
                 log.close()
             self._leaving += topic.partitions
@@ -245,7 +236,7 @@ class TopicChanges:
     def plan_producer_ids(self, then: Callable[[range], None]) -> TopicPlan:
         """Plan a block of 1,000 producer ids that were never given out, across restarts too."""
         first = self.catalog.next_producer_id
-        block = range(first, first + PRODUCER_ID_BLOCK)
+        block = range(first, first + catalog.PRODUCER_ID_BLOCK)
         return TopicPlan(change=CatalogChange(next_producer_id=block.stop), settle=lambda _: then(block))
 
     def plan_broker_configs(self, configs: Mapping[str, str]) -> TopicPlan:
@@ -273,7 +264,7 @@ class TopicChanges:
                 self.folders.sync()
             if plans:
                 changes = [plan.change for plan in plans if plan.failure is None]
-                self.file.write(join([CatalogChange(is_freed=is_freed), *changes]))
+                self.file.write(catalog.join([CatalogChange(is_freed=is_freed), *changes]))
                 self._has_freed = False
             else:
                 self.folders.remove_doomed(_REMOVED_AT_ONCE)
@@ -286,11 +277,7 @@ class TopicChanges:
                     self._take_back(plan, why)
 
     def settle(self, plan: TopicPlan) -> None:
-        """Put a written plan in force; called by the owner.
-
-        Raises:
-            StorageError: the disk did not take it, and nothing has changed.
-        """
+        """Put a written plan in force; raise the `StorageError` of a plan that the disk refused."""
         if plan.failure is not None:
             raise plan.failure
         plan.settle(plan)
@@ -386,11 +373,7 @@ class TopicFolders:
         return f"{self._directory}/{topic}-{partition}"
 
     def make(self, entry: TopicEntry, first: int) -> None:
-        """Make the folders of partitions from `first` on, all or none; they are not durable yet.
-
-        Raises:
-            StorageError: no folder was made.
-        """
+        """Make the folders of partitions from `first` on, not durable yet; none after a `StorageError`."""
         made: list[str] = []
         try:
             for folder in entry.folders()[first:]:
@@ -417,7 +400,7 @@ class TopicFolders:
         """Rename the folders of deleted topics, so that their names are free; a crash does not stop this."""
         by_name = {entry.name: entry for entry in gone}
         for folder in self._fs.list_directory(self._directory) if by_name else ():
-            parts = split_folder_name(folder)
+            parts = catalog.split_folder_name(folder)
             entry = by_name.get(parts[0]) if parts else None
             if parts and entry is not None:
                 target = f"{self._directory}/{_deleted_folder_name(entry, parts[1])}"
@@ -444,7 +427,7 @@ class TopicFolders:
         """Remove the folders, without records, of topics that were never created to the end."""
         known = {folder for entry in topics.values() for folder in entry.folders()}
         for name in self._fs.list_directory(self._directory):
-            if name in known or split_folder_name(name) is None:
+            if name in known or catalog.split_folder_name(name) is None:
                 continue
             path = f"{self._directory}/{name}"
             if not holds_only_ours(self._fs, path):

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from random import Random
 
+from kohort.assign.choice import kernels
 from kohort.assign.interface import UNLIMITED, Assignable, AssignableMember
 from kohort.assign.ownership import PartitionSpace
 from kohort.ids import TopicId
@@ -87,3 +88,14 @@ def partitions_of(group: Assignable) -> list[Sequence[int]]:
     """Partition -> who subscribes to its topic."""
     pairs = zip(group.subscribers, group.space.counts, strict=True)
     return [members for members, count in pairs for _ in range(count)]
+
+
+def loads_of(owner: array[int], member_count: int) -> array[int]:
+    """Count the partitions of each member.
+
+    >>> list(loads_of(array("i", [2, 0, -1, 2]), 3))
+    [1, 0, 2]
+    """
+    loads = array("i", bytes(4 * member_count))
+    kernels.count_loads(owner, loads)
+    return loads

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kohort.assign.assignors import BUILT_IN, built_in
 from kohort.assign.interface import UNLIMITED, Assignable, Assignor
 from kohort.assign.kernels import count_moves
-from kohort.assign.moves import kept_owners, loads_of, spread_of
-from support.builders.assignables import group_of, owned
+from kohort.assign.moves import kept_owners, spread_of
+from support.builders.assignables import group_of, loads_of, owned
 
 
 def assignor(name: str) -> Assignor:

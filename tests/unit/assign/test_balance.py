@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from kohort.assign.assignors import built_in
 from kohort.assign.interface import Assignable
 from kohort.assign.kernels import count_moves
-from kohort.assign.moves import kept_owners, loads_of, spread_of
+from kohort.assign.moves import kept_owners, spread_of
 from kohort.assign.ownership import PartitionSpace
 from kohort.assign.uniform import assign_heterogeneous
 from kohort.ids import TopicId
-from support.builders.assignables import group_of, partitions_of
+from support.builders.assignables import group_of, loads_of, partitions_of
 from support.work import steps_of, use_plain_kernels
 
 

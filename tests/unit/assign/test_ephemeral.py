@@ -10,8 +10,8 @@ import pytest
 from kohort.assign.assignors import built_in
 from kohort.assign.interface import Assignable
 from kohort.assign.kernels import count_moves
-from kohort.assign.moves import kept_owners, loads_of, spread_of
-from support.builders.assignables import group_of
+from kohort.assign.moves import kept_owners, spread_of
+from support.builders.assignables import group_of, loads_of
 
 PARTITIONS = 400
 STABLE = [f"stable-{i}" for i in range(10)]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kohort.assign.assignors import External
 from kohort.assign.interface import Assignable
-from kohort.assign.moves import kept_owners, loads_of, spread_of
-from support.builders.assignables import group_of, owned, partitions_of
+from kohort.assign.moves import kept_owners, spread_of
+from support.builders.assignables import group_of, loads_of, owned, partitions_of
 
 
 @st.composite

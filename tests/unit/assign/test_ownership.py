@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.assign.moves import loads_of
 from kohort.assign.ownership import PartitionSpace, changed_members, gather_owners, spread_owners
 from kohort.ids import TopicId
+from support.builders.assignables import loads_of
 
 A, B, C = (TopicId(name * 16) for name in (b"a", b"b", b"c"))
 

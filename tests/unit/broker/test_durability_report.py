@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kohort
-from kohort.base.durability_window import LossWindow
+from kohort.base.durability_window import DurabilityWindow
 from kohort.broker.embedded import Broker
 from kohort.cli.main import main
 
@@ -43,7 +43,7 @@ def test_what_may_be_lost_is_told_at_the_start_and_to_who_asks(
         (described,) = json.loads(capsys.readouterr().out)
     assert relaxed_lines(caplog) == [f"event=relaxed topics=2 may_lose={SENTENCE!r}"]
     assert (facts["relaxed.topics"], facts["relaxed.may.lose"]) == ("2", SENTENCE)
-    assert windows == [None, LossWindow(10_000, 1_000), LossWindow(10, None)]
+    assert windows == [None, DurabilityWindow(10_000, 1_000), DurabilityWindow(10, None)]
     assert told.count("acks=all") == 1 and SENTENCE in told.splitlines()
     assert described["loss_window"] == {"records": 10_000, "ms": 1_000}
 

@@ -13,8 +13,9 @@ from kohort.columnar import DEFAULT_COLUMNS, SCHEMA, schema_of, to_record_batch
 from kohort.errors import ConfigError, CorruptRecordError
 from kohort.records.batch import build_batch
 from kohort.records.choice import is_compiled, kernels_named
-from kohort.records.columns import RecordColumns, decode_columns, gather_columns
+from kohort.records.columns import RecordColumns, gather_columns
 from kohort.records.scan import scan_batches
+from support.builders.record_columns import decode_columns
 
 NAMES = ("c", "numpy", "python") if is_compiled() else ("numpy", "python")
 EVERY = (*DEFAULT_COLUMNS, "headers")

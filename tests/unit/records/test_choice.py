@@ -55,9 +55,10 @@ DECODE = """
 import sys
 {first}
 from kohort.records.batch import build_batch
-from kohort.records.columns import decode_columns
+from kohort.records.columns import gather_columns
 from kohort.records.choice import kernel_name
-decode_columns(build_batch([(b"k", b"v", 1, [])])).records()
+from kohort.records.scan import scan_batches
+gather_columns([(scan_batches(build_batch([(b"k", b"v", 1, [])])), 0, 1)]).records()
 print(kernel_name(), *sorted({{"numpy", "pyarrow", "cython", "Cython"}} & set(sys.modules)))
 """
 

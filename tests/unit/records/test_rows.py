@@ -105,7 +105,9 @@ def test_columns_of_parts_of_several_scans_stand_behind_each_other(
     columns = gather_columns(slices)
 
     assert columns.records() == [Record(row.offset, row.timestamp, row.key, row.value, row.headers) for row in wanted]
-    assert columns.leader_epochs() == [row.leader_epoch for row in wanted]
+    starts = [0, *(stop for stop, _, _ in columns.batches)]
+    epochs = [[epoch] * (stop - start) for start, (stop, epoch, _) in zip(starts, columns.batches, strict=False)]
+    assert list(chain.from_iterable(epochs)) == [row.leader_epoch for row in wanted]
     assert columns.timestamp_types() == [0] * len(wanted)
     last, _, stop = slices[-1]
     if stop:

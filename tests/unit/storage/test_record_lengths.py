@@ -90,7 +90,9 @@ def test_every_kernel_finds_the_same_bad_records(
     rows: list[Record], is_compacted: bool, before: int, after: int
 ) -> None:
     """KIP-467: which they are; and the latest time where all are good."""
-    config = LogConfig(is_compacted=is_compacted, timestamp_before_max_ms=before, timestamp_after_max_ms=after)
+    config = LogConfig(
+        is_compacted=is_compacted, message_timestamp_before_max_ms=before, message_timestamp_after_max_ms=after
+    )
     raw = build_batch(rows)
     bad = [
         place
@@ -125,7 +127,7 @@ def test_every_kernel_takes_what_can_be_read_and_nothing_else(
     except CorruptRecordError:
         found = []
     is_whole = found == list(range(claimed)) and claimed > 0
-    config = LogConfig(timestamp_after_max_ms=1 << 62, is_log_append_time=True)
+    config = LogConfig(message_timestamp_after_max_ms=1 << 62, is_log_append_time=True)
     for name in KERNELS:
         code, named, _ = checked(name, bytes(raw), config)
         if claimed:

@@ -61,7 +61,7 @@ def test_compacted_topic_names_the_records_without_key(keys: list[bytes | None],
 )
 def test_times_are_held_against_both_limits(times: list[int], before: int, after: int, codec: str) -> None:
     """A record without a time may be stored at any."""
-    config = LogConfig(timestamp_before_max_ms=before, timestamp_after_max_ms=after)
+    config = LogConfig(message_timestamp_before_max_ms=before, message_timestamp_after_max_ms=after)
     raw = batch(*times, codec=codec)
     wrong = [place for place, time in enumerate(times) if time >= 0 and not 30 - before <= time <= 30 + after]
     try:
@@ -74,7 +74,7 @@ def test_times_are_held_against_both_limits(times: list[int], before: int, after
 
 
 def test_broker_that_dates_records_itself_looks_at_no_times() -> None:
-    config = LogConfig(is_log_append_time=True, timestamp_before_max_ms=1, is_compacted=True)
+    config = LogConfig(is_log_append_time=True, message_timestamp_before_max_ms=1, is_compacted=True)
     raw = batch(5, NOW_MS * 2)
     assert prepared(raw, config) == raw
 

@@ -24,10 +24,10 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.errors import CorruptRecordError, ErrorCode, StorageError
 from kohort.records.choice import active_kernels
-from kohort.records.columns import decode_columns
+from kohort.records.columns import gather_columns
 from kohort.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, split_batches
 from kohort.records.layout import ATTRIBUTES, MAX_TIMESTAMP
-from kohort.records.scan import read_table, table_field
+from kohort.records.scan import read_table, scan_batches, table_field
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.quarantine import behind_hole
 
@@ -199,13 +199,9 @@ class GroupLogLoader:
 
 def _entries(view: memoryview, offset: int) -> tuple[Entries, int, bool]:
     """Return keys and values from `offset` on, the next offset, and whether the view ends there."""
-    columns = decode_columns(
-        view,
-        start_offset=offset,
-        max_batch_bytes=BATCH_LIMIT_BYTES,
-        max_total_bytes=max(len(view), 1),
-        with_headers=False,
-    )
+    most = max(len(view), 1)
+    scanned = scan_batches(view, start_offset=offset, max_batch_bytes=BATCH_LIMIT_BYTES, max_total_bytes=most)
+    columns = gather_columns([(scanned, 0, len(scanned))], with_headers=False)
     assert columns.keys is not None and columns.values is not None, "both were asked for"
     entries = list(zip(columns.keys.to_list(), columns.values.to_list(), strict=True))
     return entries, columns.next_offset, columns.consumed_bytes == len(view)

@@ -7,7 +7,7 @@ belongs to a member from the row that gives it to the row that takes it.
 Laws: pure; rows come in order. Unnamed members and partitions are counted, and missing information is not guessed: in a
 group whose first rows are missing, the first owner of a partition is unknown. No conclusion spans a crash, which may
 have kept rows from the journal: the state after it is reported as found. A row of an unknown event changes nothing.
-Source: requirement J2; `coordinator/events/`, which writes the rows.
+Source: requirement J2; `coordinator/journal_events/`, which writes the rows.
 """
 
 from __future__ import annotations
@@ -16,19 +16,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
+from kohort.journal.explain import sentences
 from kohort.journal.explain.explanation import Gap, GroupExplanation, Trigger
 from kohort.journal.explain.group_state import FollowedMember, FollowedRebalance, OpenMove, OwnershipTimeline, Silence
 from kohort.journal.explain.rebalances import FollowedRebalances
-from kohort.journal.explain.sentences import (
-    ENDS,
-    build_delay,
-    build_ownership,
-    build_rebalance,
-    build_standings,
-    build_waits,
-    say_now,
-    say_trigger,
-)
 from kohort.journal.words import MemberNames, Partition, ToldRow, read_partitions
 
 #: Reason for the removal of a process that another one replaces.
@@ -122,12 +113,12 @@ class _Explainer:
         member = self._member(row.member_id)
         if "silent_ms" in row.details:
             self._silences.append(_silence_of(member.name, row))
-        end = say_trigger(reason, (member.name,), "") if reason else ""
+        end = sentences.say_trigger(reason, (member.name,), "") if reason else ""
         self._let_go(member, self._holdings.of(member.name), now_ms, end)
         self._holdings.explain(member.name, end)
-        self._heard(member, now_ms, end=ENDS.get(reason, ""))
+        self._heard(member, now_ms, end=sentences.ENDS.get(reason, ""))
         if member.asked_since_ms is not None:
-            self._delay(member, "give up", member.asked_since_ms, now_ms, end=ENDS.get(reason, ""))
+            self._delay(member, "give up", member.asked_since_ms, now_ms, end=sentences.ENDS.get(reason, ""))
         # A replaced process is no member that left: its instance goes on.
         if reason == _RETURNED:
             self._came_back(member, now_ms)
@@ -342,7 +333,7 @@ class _Explainer:
             rebalance.triggers.pop()
         members = tuple(dict.fromkeys(member.name for member in self._about))
         why = why or self._names.within(self._said)
-        sentence = say_trigger(trigger, members, why)
+        sentence = sentences.say_trigger(trigger, members, why)
         rebalance.triggers.append(
             Trigger(time_ms=row.time_ms, trigger=trigger, members=members, why=why, sentence=sentence)
         )
@@ -466,7 +457,7 @@ class _Explainer:
             partitions = {"give up": member.asked, "hear": member.planned}.get(what, ())
             is_held = member.is_held if what == "hear" else None
             latest.delays.append(
-                build_delay(
+                sentences.build_delay(
                     member.name, what, began_ms, ended_ms, end=end, partitions=partitions, meanwhile=meanwhile,
                     is_held=is_held,
                 )
@@ -477,23 +468,23 @@ class _Explainer:
     def result(self, now_ms: int) -> GroupExplanation:
         """Build the explanation from the rows."""
         latest, rebalances = self._rebalances.open, self._rebalances.all
-        members = build_standings(self._members.values(), self._holdings, self._window_ms, now_ms=now_ms)
-        now = build_waits(self._members.values(), latest, self._holdings, self._names, now_ms=now_ms)
+        members = sentences.build_standings(self._members.values(), self._holdings, self._window_ms, now_ms=now_ms)
+        now = sentences.build_waits(self._members.values(), latest, self._holdings, self._names, now_ms=now_ms)
         return GroupExplanation(
             group_id=self._group_id,
             is_gone=self._is_gone,
             rebalances=tuple(
-                build_rebalance(each, after, now_ms=now_ms)
+                sentences.build_rebalance(each, after, now_ms=now_ms)
                 for each, after in zip(rebalances, [*rebalances[1:], None], strict=False)
             ),
             owners=tuple(
-                build_ownership(each, now_ms=now_ms)
+                sentences.build_ownership(each, now_ms=now_ms)
                 for each in sorted(self._holdings.all, key=lambda each: (each.partition, each.began_ms))
             ),
             now=tuple(now),
             summary="the group is gone"
             if self._is_gone
-            else say_now(
+            else sentences.say_now(
                 now,
                 latest,
                 waiting=[each.name for each in self._members.values() if each.waits_since_ms is not None],

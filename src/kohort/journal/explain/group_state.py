@@ -106,11 +106,6 @@ class FollowedRebalance:
     short: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-# Owners of partitions, present and former.
-#
-# Laws: a partition has one owner at most; a released partition without a new owner is kept with its former one.
-
-
 @dataclass(slots=True, kw_only=True)
 class Holding:
     """A member's time with a partition, by the member's short name.
@@ -164,7 +159,10 @@ class OpenMove:
 
 @dataclass(slots=True)
 class OwnershipTimeline:
-    """Owners of the partitions of one group."""
+    """Owners of the partitions of one group.
+
+    Laws: a partition has one owner at most; a released partition without a new owner is kept with its former one.
+    """
 
     #: All holdings, present and former.
     all: list[Holding] = field(default_factory=list)

@@ -21,7 +21,8 @@ from typing import Any, Final
 
 from kohort.coordinator.records.types import OffsetCommitted
 from kohort.ids import TopicId, TopicPartition
-from kohort.records.columns import decode_columns
+from kohort.records.columns import gather_columns
+from kohort.records.scan import scan_batches
 from kohort.simulation.clients.invariants import FinalChecks, Members
 from kohort.simulation.clients.network import PROGRAM
 from kohort.simulation.clients.plan import FLEETING, HOLD_SHARES, QUALITIES, Plan, draw_plan
@@ -224,7 +225,8 @@ def _values(log: PartitionLog, *, start: int = 0) -> list[bytes]:
     found: list[bytes] = []
     while (at := start + len(found)) < log.log_end_offset:
         for view in log.read(at, 1 << 20, at_least_one=True, up_to=log.log_end_offset):
-            columns = decode_columns(memoryview(view), start_offset=start + len(found))
+            scanned = scan_batches(memoryview(view), start_offset=start + len(found))
+            columns = gather_columns([(scanned, 0, len(scanned))])
             assert columns.values is not None
             found += [bytes(value or b"") for value in columns.values.to_list(0, len(columns))]
     return found

@@ -152,6 +152,13 @@ def replace_file(fs: FileSystem, directory: str, name: str, data: bytes) -> None
     entries.sync()
 
 
+def remove_file(fs: FileSystem, directory: str, name: str) -> None:
+    """Remove a file of a directory durably, if it is there."""
+    if fs.exists(f"{directory}/{name}"):
+        fs.remove(f"{directory}/{name}")
+        fs.sync_directory(directory)
+
+
 @contextmanager
 def _clear_errors(doing: str, path: str, changing: DiskHealth | None = None) -> Iterator[None]:
     """Turn errors of the system into kohort's; for a change, `changing` is the disk's health."""
@@ -347,9 +354,8 @@ class DiskFileSystem:
     def __init__(self, *, most_open: int | None = None, reads_only: bool = False) -> None:
         """Open the file system, for a broker or for a tool that only reads.
 
-        Args:
-            most_open: files that have a descriptor at once; `None`: half of those that the process may have.
-            reads_only: write nothing except the holder's name in locks, and not even that where writing is not allowed.
+        `most_open`: files that have a descriptor at once; `None`: half of those that the process may have.
+        `reads_only`: write nothing except the holder's name in locks, and not even that where it is not allowed.
         """
         self._reads_only = reads_only
         self.health = DiskHealth()

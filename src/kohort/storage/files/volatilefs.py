@@ -131,12 +131,7 @@ class _Lock:
 
 
 class VolatileFileSystem:
-    """Directories and files in memory.
-
-    Args:
-        limit_bytes: most bytes of all files together; `None` for no limit.
-        seed: where `random_bytes` starts.
-    """
+    """Directories and files in memory, `limit_bytes` of them; `random_bytes` starts at `seed`."""
 
     volatile: bool = True
 

@@ -55,9 +55,7 @@ class LeaderEpochs:
     def end_of(self, epoch: int, *, current: int, end_offset: int) -> tuple[int, int]:
         """Return the last epoch up to `epoch` with records, and its end offset; `UNKNOWN` if there is none.
 
-        Args:
-            current: the epoch of the present leader, in which there may be no records yet.
-            end_offset: where the partition ends.
+        `current`: the epoch of the present leader, in which there may be no records yet.
         """
         # KIP-320: a leader knows nothing of epochs after its own.
         if epoch < 0 or epoch > current:

@@ -87,7 +87,7 @@ class PartitionLog:
         self.directory = directory
         #: Ascending and without gaps; the last one grows.
         self.segments = segments
-        #: Records before it are deleted though their segment may be there; see `logstart`.
+        #: Records before it are deleted though their segment may be there; see `recovery.delete_before`.
         self.start_offset = 0
         #: Segments with bytes that `mark_durable` has not covered, ascending; replaced as a whole, never changed.
         self._unsynced: tuple[Segment, ...] = tuple(segments[-1:])
@@ -166,7 +166,7 @@ class PartitionLog:
         """Store whole record batches at the end, in one write.
 
         Args:
-            batches: a client's one, which `record_validation.prepare` may have looked at already, or several of the
+            batches: a client's one, which `validation.prepare` may have checked already, or several of the
                 broker's own; offsets and leader epoch are written into them in place if they can be written to,
                 otherwise into a copy. They may change after the call.
             now_ms: the broker's time, for topics dated by it.
@@ -262,9 +262,6 @@ class PartitionLog:
             max_bytes: the most to be had; with `at_least_one` the first batch is in it even if it is larger.
             up_to: the offset at which reading ends, usually the high watermark; `None`: the end of the log.
 
-        Returns:
-            In offset order. Empty if there is nothing yet.
-
         Raises:
             Refused: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE: what was there is damaged or gone.
             StorageError: a file has less than was written to it, or cannot be read.
@@ -294,10 +291,7 @@ class PartitionLog:
         return readable_end(self.holes, offset, end_offset) if self.holes else end_offset
 
     def replace(self, compacted: Segment, cleaned_path: str) -> list[int]:
-        """Replace segments by a compacted one with their offsets; readers go on with it.
-
-        Args:
-            cleaned_path: where its file lies; a rename makes it the segment's.
+        """Replace segments by a compacted one with their offsets, by a rename; readers go on with it.
 
         Returns:
             Base offsets of segments whose files are of no use any more once the rename is durable.
@@ -328,10 +322,7 @@ class PartitionLog:
             self._fs.remove(path)
 
     def drop_expired(self, now_ms: int) -> list[str]:
-        """Drop the segments that the topic's retention no longer keeps. Views in use stay valid.
-
-        Returns:
-            Their files, which are renamed by now and have to be removed.
+        """Drop the segments that retention no longer keeps; return their renamed files, to be removed.
 
         Raises:
             StorageError: a file could not be renamed; what was not let go is still there.
@@ -356,10 +347,7 @@ class PartitionLog:
         return gone
 
     def sync(self) -> int:
-        """Make everything that is appended so far durable; blocking, for a thread beside the owner's.
-
-        Returns:
-            The offset before which everything survives a crash; the owner hands it to `mark_durable`.
+        """Make all appended bytes durable; return their end for `mark_durable`. Blocking, for a thread.
 
         Raises:
             DiskFailedError: the log has failed and takes nothing more; the broker is to stop.
@@ -453,20 +441,18 @@ class IndexWriter:
             self._is_given_up = True
 
 
-# The choice of a log's oldest segments to delete, by their records' times and the log's size.
-#
-# Laws: only whole segments go, the oldest first, and none with records that consumers may not see yet. A segment whose
-# records have no times goes by size alone.
-# Source: Apache Kafka's `retention.ms` and `retention.bytes`: what is left is at least `retention.bytes`.
-
-
 def count_below(segments: Sequence[Segment], start_offset: int) -> int:
     """Return how many of the oldest `segments` hold only records below an offset; perhaps all."""
     return sum(1 for segment in segments if segment.size and segment.next_offset <= start_offset)
 
 
 def count_expired(segments: Sequence[Segment], config: LogConfig, *, high_watermark: int, now_ms: int) -> int:
-    """Return how many of the oldest `segments` are to be deleted; perhaps all."""
+    """Return how many of the oldest `segments` are to be deleted; perhaps all.
+
+    Laws: only whole segments go, the oldest first, and none with records that consumers may not see yet. A segment
+    whose records have no times goes by size alone.
+    Source: Apache Kafka's `retention.ms` and `retention.bytes`: what is left is at least `retention.bytes`.
+    """
     if not config.is_deleted:
         return 0
     excess = sum(segment.size for segment in segments) - config.retention_bytes if config.retention_bytes >= 0 else -1

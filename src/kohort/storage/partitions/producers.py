@@ -87,10 +87,7 @@ class ProducerStates:
         }
 
     def check(self, header: BatchHeader) -> StoredBatch | None:
-        """Check the batch of an idempotent producer before it is appended.
-
-        Returns:
-            The stored batch that it repeats: then nothing is to be appended. `None`: append.
+        """Return the stored batch that a producer's batch repeats; `None` if it is to be appended.
 
         Raises:
             Refused: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.

@@ -165,15 +165,11 @@ def check_records(
     now_ms: int,
     kernels: KernelSet | None = None,
 ) -> int:
-    """Check every record of a batch.
+    """Check every record of a batch; return the latest time of one, milliseconds, -1 if none has a time.
 
     Args:
         body: holds the records, unfolded, from `position` to its end.
         name: topic and partition, for messages.
-        kernels: the implementation to run; `None` takes the one that `KOHORT_KERNELS` or the installation chose.
-
-    Returns:
-        The latest time of a record, milliseconds; -1 if none has a time.
 
     Raises:
         Refused: a record is damaged, or breaks what the topic asks for, see `RecordsRefused`.
@@ -210,8 +206,8 @@ def _span(config: LogConfig, now_ms: int) -> tuple[int, int]:
     """Return the earliest and the latest timestamp that a record may have."""
     if config.is_log_append_time:
         return -_INT64_MAX - 1, _INT64_MAX
-    latest_ms = now_ms + config.timestamp_after_max_ms
-    return now_ms - config.timestamp_before_max_ms, latest_ms if latest_ms < _INT64_MAX else _INT64_MAX
+    latest_ms = now_ms + config.message_timestamp_after_max_ms
+    return now_ms - config.message_timestamp_before_max_ms, latest_ms if latest_ms < _INT64_MAX else _INT64_MAX
 
 
 def _refusal(
@@ -297,15 +293,14 @@ class CheckedBatch(NamedTuple):
 
 
 def prepare(batch: Buffer, config: LogConfig, *, name: str, now_ms: int, allocate: Allocate = blank) -> CheckedBatch:
-    """Check a batch, and return it as the topic stores it.
+    """Check a batch, and return it as the topic stores it, changed in place where it can be.
 
     Args:
-        batch: changed in place where its header has to be and it can be.
         name: topic and partition, for messages.
         allocate: makes the array that a compressed batch is unfolded to.
 
     Raises:
-        Refused: it is not to be stored, see `validation`.
+        Refused: it is not to be stored.
     """
     header = only_batch(batch)
     check_header(batch, header, max_message_bytes=config.max_message_bytes)

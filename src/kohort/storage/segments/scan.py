@@ -243,7 +243,7 @@ def scan_file(
     Args:
         before_offset: the offset with which the next file begins.
         known: the segment with those batches that need not be read again.
-        limit_bytes: bytes behind it are still being written; `None` if none are.
+        limit_bytes: bytes behind it are still being written.
     """
     segment = known or Segment(fs, directory, base, is_entry_durable=False)
     piece = Piece(segment=segment, file_base=base, start=0)

@@ -153,15 +153,8 @@ class Segment:
         self.next_offset = header.base_offset + header.last_offset_delta + 1
         self.size = position + header.batch_length + _LENGTH_OVERHEAD
 
-    @classmethod
-    def known(cls, fs: FileSystem, directory: str, base_offset: int, facts: indexes.SegmentFacts) -> Segment:
-        """Open a segment from its index files, without reading it."""
-        segment = cls(fs, directory, base_offset, is_entry_durable=True)
-        segment.use_filed(facts)
-        return segment
-
     def use_filed(self, facts: indexes.SegmentFacts) -> None:
-        """Take over the facts about all batches of the file."""
+        """Take over the facts about all batches of the file and its index files, without reading it."""
         self._take(facts)
         self._index = FiledIndex(self._fs, self._directory, self.base_offset, facts)
 
@@ -302,8 +295,7 @@ class Segment:
     def read_batches(self, start: int, max_bytes: int, *, at_least_one: bool, wait: bool = True) -> memoryview:
         """Read the whole batches within `max_bytes` from `start` on; the segment has more bytes than that.
 
-        Args:
-            at_least_one: the first batch is read even if it is larger.
+        With `at_least_one` the first batch is read even if it is larger.
         """
         if max_bytes >= HEADER_SIZE:
             found = self.view(start, start + max_bytes, wait=wait)
@@ -422,9 +414,7 @@ def read_batches(
 ) -> list[memoryview]:
     """Read whole batches from the one with `offset`, up to `end_offset` and `max_bytes`.
 
-    Args:
-        segments: of one log, ascending; `offset` is in one of them.
-        max_bytes: the most of all views; with `at_least_one` the first batch is in them even if it is larger.
+    With `at_least_one` the first batch is read even if it is larger. `segments`: of one log, ascending.
     """
     views: list[memoryview] = []
     for segment, start, end in _visible(segments, offset, end_offset, wait=wait):
@@ -482,13 +472,9 @@ class TimePlace(NamedTuple):
     timestamp_ms: int
 
     def find_record(self, *, limit_bytes: int = LIMIT_BYTES, wait: bool = True) -> tuple[int, int] | None:
-        """Find the (timestamp, offset) of the record.
+        """Find the (timestamp, offset) of the record in `limit_bytes` at most, read or decompressed.
 
-        Args:
-            limit_bytes: most bytes to read, and to decompress the batch to.
-
-        Returns:
-            `None` if that is too little or the batch is unreadable; then only `header_says` is known.
+        `None` if that is too little or the batch is unreadable; then only `header_says` is known.
         """
         position, header = self.place
         if header.has_log_append_time:

@@ -102,11 +102,7 @@ class PartitionContent:
 
 
 def hold_offline(fs: FileSystem, directory: str) -> FileLock:
-    """Lock an existing data directory of kohort's against brokers.
-
-    Raises:
-        StorageError: there is none, or a broker works on it.
-    """
+    """Lock a data directory of kohort's; `StorageError` if there is none, or a broker works on it."""
     if not fs.exists(f"{directory}/{META_NAME}"):
         raise StorageError(f"{directory} is no data directory of kohort: it has no {META_NAME}")
     lock = data_directory.take_directory(fs, directory)
@@ -119,11 +115,7 @@ def hold_offline(fs: FileSystem, directory: str) -> FileLock:
 
 
 def inspect_directory(fs: FileSystem, directory: str) -> Iterator[PartitionContent]:
-    """Inspect every partition of the catalog, then folders of partitions that it does not know.
-
-    Raises:
-        StorageError: there is no catalog, or it cannot be read.
-    """
+    """Inspect every partition of the catalog, then folders of partitions that it does not know."""
     catalog = load_catalog(fs, directory)
     marker = data_directory.load_marker(fs, directory)
     ends = marker or {}
@@ -349,6 +341,15 @@ def walk_segment(
         yield FoundBatch(position, header, reader)
         position += header.size_bytes
         next_offset = header.next_offset
+
+
+def batches_in(fs: FileSystem, folder: str) -> Iterator[FoundBatch]:
+    """Yield the whole batches of all segments in a folder, whatever is between them."""
+    for name in fs.list_directory(folder):
+        base = segment_base(name)
+        for each in () if base is None else walk_segment(fs, f"{folder}/{name}", base):
+            if isinstance(each, FoundBatch):
+                yield each
 
 
 def _is_out_of_place(reader: BatchReader, position: int, header: BatchHeader, next_offset: int, limit: int) -> bool:

@@ -18,29 +18,14 @@ from kohort.errors import CorruptRecordError, StorageError
 from kohort.ids import OFFSETS_TOPIC, TopicId
 from kohort.records.batch import build_marker, is_commit_marker, iterate_records
 from kohort.records.header import BatchHeader, rebase
-from kohort.storage import data_directory
-from kohort.storage.catalog import (
-    PRODUCER_ID_BLOCK,
-    CatalogChange,
-    CatalogFile,
-    TopicEntry,
-    check_topic_name,
-    first_missing,
-    split_folder_name,
-)
+from kohort.storage import catalog, data_directory
+from kohort.storage.catalog import CatalogChange, CatalogFile, TopicEntry
 from kohort.storage.data_directory import META_NAME
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.recovery import keep_log_start, mark_sparse
 from kohort.storage.segments.segment import segment_base, segment_name
-from kohort.storage.tools.inspection import Damage, FoundBatch, walk_segment
+from kohort.storage.tools.inspection import Damage, FoundBatch, batches_in, walk_segment
 from kohort.storage.topicconfig import LogConfig
-
-# The transactions in a partition of Apache Kafka's: which of their records count.
-#
-# Laws: a transaction begins with its producer's first transactional batch and ends with the producer's next marker.
-# Records of one that was aborted never count; those of one that is open count only where its coordinator had decided on
-# a commit. What is known of a transaction takes 32 bytes here, fewer than its smallest batch takes in the log.
-# Source: KIP-98; Apache Kafka's ProducerAppendInfo, TransactionLogValue and TransactionState.
 
 #: The topic in which the transaction coordinator keeps its decisions.
 DECISIONS_TOPIC: Final = "__transaction_state"
@@ -66,7 +51,13 @@ class OpenTransaction:
 
 @dataclass(slots=True)
 class Transactions:
-    """The transactions of one partition; `note` is called for each batch, in log order."""
+    """The transactions of one partition; `note` is called for each batch, in log order.
+
+    Laws: a transaction begins with its producer's first transactional batch and ends with the producer's next marker.
+    Records of one that was aborted never count; those of one that is open count only where its coordinator had decided
+    on a commit. What is known of a transaction takes 32 bytes here, fewer than its smallest batch takes in the log.
+    Source: KIP-98; Apache Kafka's ProducerAppendInfo, TransactionLogValue and TransactionState.
+    """
 
     #: Producers whose open transactions were decided to be committed.
     committed: frozenset[int] = frozenset()
@@ -202,7 +193,7 @@ def _is_data(header: BatchHeader) -> bool:
 
 
 def read_decisions(fs: FileSystem, folders: Iterable[str]) -> frozenset[int]:
-    """Read from the partitions of `DECISIONS_TOPIC` the producers with transactions that are to be committed."""
+    """Read from folders of `DECISIONS_TOPIC` the producers with transactions to be committed."""
     states = last_states(fs, folders).values()
     # The coordinator has decided: only the markers are missing.
     return frozenset(producer_id for producer_id, state in states if state == _PREPARE_COMMIT)
@@ -212,11 +203,9 @@ def last_states(fs: FileSystem, folders: Iterable[str]) -> dict[bytes, tuple[int
     """Read the latest (producer id, state) of each transactional id, by its key."""
     states: dict[bytes, tuple[int, int]] = {}
     for folder in folders:
-        for name in fs.list_directory(folder):
-            base = segment_base(name)
-            for each in () if base is None else walk_segment(fs, f"{folder}/{name}", base):
-                if isinstance(each, FoundBatch) and not each.header.is_control:
-                    _note_decisions(states, each)
+        for batch in batches_in(fs, folder):
+            if not batch.header.is_control:
+                _note_decisions(states, batch)
     return states
 
 
@@ -275,11 +264,7 @@ class Survey:
 
 
 def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
-    """Find the topics of log directories, without reading their files.
-
-    Raises:
-        StorageError: a directory is none of Kafka's, or a topic is not whole.
-    """
+    """Find the topics of Apache Kafka's log directories, each of them whole, without reading their files."""
     survey: Survey | None = None
     for source in sources:
         properties = (
@@ -296,7 +281,7 @@ def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
         _add_folders(fs, source, survey)
     assert survey is not None, "there is a source"
     for topic in survey.topics.values():
-        missing = first_missing(topic.folders)
+        missing = catalog.first_missing(topic.folders)
         if missing is not None:
             raise StorageError(
                 f"partition {missing} of topic {topic.name} is in none of the directories given: name all "
@@ -308,7 +293,7 @@ def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
 def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
     starts = data_directory.load_offsets(fs, source, data_directory.LOG_START_NAME)
     for folder in fs.list_directory(source):
-        parts = split_folder_name(folder)
+        parts = catalog.split_folder_name(folder)
         if parts is None:
             continue
         name, partition = parts
@@ -318,7 +303,7 @@ def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
             if name == DECISIONS_TOPIC:
                 survey.decisions.append(f"{source}/{folder}")
             continue
-        check_topic_name(name)
+        catalog.check_topic_name(name)
         topic_id = data_directory.read_partition_metadata(fs, f"{source}/{folder}")
         if topic_id is None:
             raise StorageError(f"{source}/{folder} does not say which topic it belongs to: its partition.metadata")
@@ -330,7 +315,7 @@ def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
 
 
 def read_topic(fs: FileSystem, topic: FoundTopic, committed: frozenset[int] = frozenset()) -> None:
-    """Read every batch of a topic: numbers, damage, and transactions; `committed` is the result of `read_decisions`."""
+    """Read every batch of a topic: numbers, damage, transactions; `committed`: see `read_decisions`."""
     for partition, folder in topic.folders.items():
         next_offset = 0
         transactions = Transactions(committed, is_of_groups=topic.name == OFFSETS_TOPIC)
@@ -372,7 +357,6 @@ def take_over(
     Args:
         source_fs: the file system of the topics.
         configs: topic -> its configs, which a log directory does not have.
-        on_copied: told how many bytes more are copied.
 
     Raises:
         StorageError: the directory is in use, or the disk is full.
@@ -397,7 +381,7 @@ def take_over(
         fs.sync_directory(directory)
         largest = max((topic.producer_id for topic in survey.topics.values()), default=-1)
         # Whole blocks are given out, so that no producer gets an id whose sequences a log remembers.
-        next_producer_id = (largest // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
+        next_producer_id = (largest // catalog.PRODUCER_ID_BLOCK + 1) * catalog.PRODUCER_ID_BLOCK
         CatalogFile(fs, directory).write(CatalogChange(topics=tuple(entries), next_producer_id=next_producer_id))
     finally:
         lock.release()

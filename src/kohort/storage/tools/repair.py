@@ -27,9 +27,9 @@ from kohort.storage.catalog import (
 )
 from kohort.storage.files.fs import FileSystem, UnreadableError
 from kohort.storage.partitions.quarantine import QUARANTINE_SUFFIX, settle
-from kohort.storage.segments.segment import SUFFIX, segment_base
+from kohort.storage.segments.segment import SUFFIX
 from kohort.storage.store import Store
-from kohort.storage.tools.inspection import Damage, FoundBatch, PartitionContent, walk_segment
+from kohort.storage.tools.inspection import Damage, PartitionContent, batches_in
 from kohort.storage.topicconfig import LONG_MAX
 from kohort.storage.topics import holds_only_ours
 
@@ -119,11 +119,7 @@ def repair(fs: FileSystem, directory: str, contents: Iterable[PartitionContent],
 
 
 def plan_catalog(fs: FileSystem, directory: str) -> Catalog:
-    """Build a catalog from the folders of a data directory that has lost its own.
-
-    Raises:
-        StorageError: a partition is missing, or folders of one name belong to different topics.
-    """
+    """Build a catalog from the folders of a data directory; `StorageError` if some are missing."""
     folders: dict[str, dict[int, str]] = {}
     for folder in fs.list_directory(directory):
         parts = split_folder_name(folder)
@@ -191,11 +187,8 @@ def _configs(name: str, *, is_compacted: bool) -> Mapping[str, str]:
 def _largest_producer_id(fs: FileSystem, folder: str) -> int:
     largest = -1
     try:
-        for name in fs.list_directory(folder):
-            base = segment_base(name)
-            for each in () if base is None else walk_segment(fs, f"{folder}/{name}", base):
-                if isinstance(each, FoundBatch):
-                    largest = max(largest, each.header.producer_id)
+        for batch in batches_in(fs, folder):
+            largest = max(largest, batch.header.producer_id)
     except UnreadableError:
         # Its producer ids stay unknown; the skipped ids cover them, too.
         return largest

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from kohort.base.durability_window import LossWindow, loss_window
+from kohort.base.durability_window import DurabilityWindow, durability_window
 from kohort.base.options import as_text
 from kohort.base.values import from_row, or_none
 from kohort.client.admin.results.access import authorized_operations
@@ -143,7 +143,7 @@ class TopicDescription:
     configs: dict[str, str]
     idle: dict[str, str]
     authorized_operations: tuple[str, ...] | None = None
-    loss_window: LossWindow | None = None
+    loss_window: DurabilityWindow | None = None
 
     @classmethod
     def of(
@@ -182,7 +182,7 @@ class TopicDescription:
             },
             idle=idle_configs(rows),
             authorized_operations=authorized_operations(topic.topic_authorized_operations),
-            loss_window=loss_window(int(flush_messages), int(flush_ms)) if flush_messages and flush_ms else None,
+            loss_window=durability_window(int(flush_messages), int(flush_ms)) if flush_messages and flush_ms else None,
         )
 
     @property
