@@ -46,9 +46,7 @@ def decide_describe_classic(
     group_id = command.group_id
     classic = groups.classic.get(group_id)
     if classic is None and groups.has_offsets(group_id) and group_id not in groups.consumer:
-        reply = admin.DescribeClassicGroupReply(
-            error=ErrorCode.NONE, group_id=group_id, state="Empty", protocol_type="", protocol_name="", members=()
-        )
+        reply = admin.DescribeClassicGroupReply(error=ErrorCode.NONE, group_id=group_id, state="Empty")
     else:
         reply = describe(classic, group_id)
     if reply.error is ErrorCode.NONE and settings.is_static:
@@ -78,14 +76,7 @@ def _listed(groups: model.GroupsState, settings_for: Callable[[str], GroupSettin
 def describe(group: ClassicGroup | None, group_id: str) -> admin.DescribeClassicGroupReply:
     """Describe the group; metadata and assignments only while it is Stable, as Kafka does."""
     if group is None:
-        return admin.DescribeClassicGroupReply(
-            error=ErrorCode.GROUP_ID_NOT_FOUND,
-            group_id=group_id,
-            state="Dead",
-            protocol_type="",
-            protocol_name="",
-            members=(),
-        )
+        return admin.DescribeClassicGroupReply(error=ErrorCode.GROUP_ID_NOT_FOUND, group_id=group_id, state="Dead")
     is_stable = group.state is ClassicGroupState.STABLE
     return admin.DescribeClassicGroupReply(
         error=ErrorCode.NONE,

@@ -51,8 +51,12 @@ def decide_join(
             f"the members of {command.group_id} have no protocol in common with {', '.join(names) or 'none'} of type "
             f"{command.protocol_type or 'none'}: give every member at least one that all of them have",
         )
-    if not command.member_id:
-        _join_unknown(draft, command, settings)
+    # KIP-394: a client that gives up before the response leaves no member behind. A static one is known by its instance
+    # id.
+    if not command.member_id and command.requires_known_member_id and command.instance_id is None:
+        _hand_out_id(draft, command)
+    elif not command.member_id:
+        _admit(draft, command, settings, member_id=command.fresh_member_id)
     # KIP-394: the client joins with the member id that it was handed out.
     elif command.member_id in draft.group.pending:
         _admit(draft, command, settings, member_id=command.member_id)
@@ -106,15 +110,6 @@ def _turn_away(draft: PendingDecision, command: commands.JoinGroup, settings: Gr
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
     draft.reply(command.request, build_join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
     return draft.decision()
-
-
-def _join_unknown(draft: PendingDecision, command: commands.JoinGroup, settings: GroupSettings) -> None:
-    # KIP-394: a client that gives up before the response leaves no member behind. A static one is known by its instance
-    # id.
-    if command.requires_known_member_id and command.instance_id is None:
-        _hand_out_id(draft, command)
-    else:
-        _admit(draft, command, settings, member_id=command.fresh_member_id)
 
 
 def _hand_out_id(draft: PendingDecision, command: commands.JoinGroup) -> None:

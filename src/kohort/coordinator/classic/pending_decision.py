@@ -123,15 +123,7 @@ def build_join_reply(group: state.ClassicGroup, member: state.ClassicMember) -> 
 
 def build_join_error(error: ErrorCode, member_id: str) -> commands.JoinGroupReply:
     """Build the reply to a failed JoinGroup; `member_id` is the id for the client's next attempt."""
-    return commands.JoinGroupReply(
-        error=error,
-        generation_id=-1,
-        protocol_type=None,
-        protocol_name=None,
-        leader="",
-        member_id=member_id,
-        members=(),
-    )
+    return commands.JoinGroupReply(error=error, member_id=member_id)
 
 
 def build_sync_reply(group: state.ClassicGroup, member: state.ClassicMember) -> commands.SyncGroupReply:

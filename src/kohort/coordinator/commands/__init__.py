@@ -267,12 +267,12 @@ class JoinGroupReply:
     """
 
     error: ErrorCode
-    generation_id: int
-    protocol_type: str | None
-    protocol_name: str | None
-    leader: str
+    generation_id: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
     member_id: str
-    members: tuple[JoinedMember, ...]
+    members: tuple[JoinedMember, ...] = ()
     skip_assignment: bool = False
 
 

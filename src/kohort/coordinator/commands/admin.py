@@ -90,9 +90,9 @@ class DescribeClassicGroupReply:
     error: ErrorCode
     group_id: str
     state: str
-    protocol_type: str
-    protocol_name: str
-    members: tuple[DescribedClassicMember, ...]
+    protocol_type: str = ""
+    protocol_name: str = ""
+    members: tuple[DescribedClassicMember, ...] = ()
     is_static: bool = False
 
 

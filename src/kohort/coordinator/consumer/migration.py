@@ -330,9 +330,7 @@ def build_hosted_join_reply(member_id: str, protocol_name: str, *, generation_id
         generation_id=generation_id,
         protocol_type=subscriptions.CONSUMER_PROTOCOL_TYPE,
         protocol_name=protocol_name,
-        leader="",
         member_id=member_id,
-        members=(),
     )
 
 

@@ -80,7 +80,8 @@ def build_effective_target(
     """Return the target without partitions that others keep for now, and with those that the member keeps."""
     way = {topic_id: set(partitions) for topic_id, partitions in target.items()}
     for topic_id, wanted in way.items():
-        wanted.difference_update([each for each in wanted if _keeper(waiting, topic_id, each, member_id) != member_id])
+        moves = [(each, waiting.get((topic_id, each))) for each in wanted]
+        wanted.difference_update(each for each, move in moves if move is not None and move.keeper != member_id)
     for topic_id, grants in assigned.items():
         kept = [each for each in grants if (topic_id, each) in waiting and waiting[topic_id, each].keeper == member_id]
         if kept:
@@ -91,11 +92,6 @@ def build_effective_target(
 def places_of(grants: Mapping[TopicId, Iterable[int]]) -> set[Place]:
     """Return (topic id, partition) of every partition."""
     return {(topic_id, partition) for topic_id, partitions in grants.items() for partition in partitions}
-
-
-def _keeper(waiting: Mapping[Place, WaitingMove], topic_id: TopicId, partition: int, otherwise: str) -> str:
-    move = waiting.get((topic_id, partition))
-    return otherwise if move is None else move.keeper
 
 
 # Members that have exactly their target: a new epoch of the group is no news to them.

@@ -122,13 +122,9 @@ class _Following:
         submitted = self._submitted[place] if place in self._submitted else self._group.submitted.get(place)
         return None if submitted is None or submitted.granted_ms >= 0 else submitted
 
-    def _put(self, place: model.Place, move: facts.MoveFacts) -> None:
-        """Set the progress of a partition's open move."""
+    def _put(self, place: model.Place, move: facts.MoveFacts | None) -> None:
+        """Set the progress of a partition\'s open move; `None` calls it off."""
         (self._plain if self._find_submitted(place) is None else self._submitted)[place] = move
-
-    def _drop(self, place: model.Place) -> None:
-        """Call off a partition's open move."""
-        (self._plain if self._find_submitted(place) is None else self._submitted)[place] = None
 
     def _follow_successors(self) -> None:
         group = self._group
@@ -175,7 +171,7 @@ class _Following:
                 self._follow_taker(place, member_id)
                 lost.pop(place, None)
         for place in lost:
-            self._drop(place)
+            self._put(place, None)
 
     def _follow_taker(self, place: model.Place, member_id: str) -> None:
         group, (topic_id, partition) = self._group, place
@@ -184,7 +180,7 @@ class _Following:
         move = self._find(place)
         if holder is not None and self._successors.get(holder.member_id, holder.member_id) == member_id:
             if move is not None:
-                self._drop(place)
+                self._put(place, None)
             return
         if move is None:
             if holder is None:
@@ -192,11 +188,11 @@ class _Following:
             now_ms = self._now_ms
             move = facts.MoveFacts(granted_epoch_of(holder, place), holder.member_id, member_id, now_ms, now_ms)
         elif move.from_member_id == member_id:
-            self._drop(place)
+            self._put(place, None)
             return
         elif self._is_asked or self._find_submitted(place) is not None:
             # The submitted move is called off, or submitted again.
-            self._drop(place)
+            self._put(place, None)
         if self._is_asked:
             self._submitted[place] = move._replace(to_member_id=member_id, submitted_ms=self._now_ms)
         else:
