@@ -9,13 +9,12 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from support import guard, processes
+from support import guard, processes, processor_time
 from support.distribution import pytest_xdist_make_scheduler
 from support.guard import pytest_unconfigure
 from support.peers.java_options import SHORT_LIVED
-from support.processes import pytest_addoption
 
-__all__ = ["pytest_addoption", "pytest_unconfigure", "pytest_xdist_make_scheduler"]
+__all__ = ["pytest_unconfigure", "pytest_xdist_make_scheduler"]
 
 # No test asserts how fast a machine is, which test_tidy.py holds; what hangs is ended by the timeout of the whole test.
 settings.register_profile("kohort", deadline=None)
@@ -24,9 +23,15 @@ settings.load_profile("kohort")
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    processes.pytest_addoption(parser)
+    processor_time.pytest_addoption(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     guard.pytest_configure(config)
     processes.register(config)
+    processor_time.register(config)
 
 
 class _Bugs(logging.Handler):

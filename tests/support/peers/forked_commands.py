@@ -109,14 +109,15 @@ def forks(environment: tuple[tuple[str, str], ...]) -> Forks:
 
 def _serve(requests: socket.socket) -> tuple[str | None, list[str], str, dict[str, str]] | None:
     """Fork for each request; `None` at the end of this process, the request in the process that is to run it."""
-    # The processes that wait for the commands are not waited for.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         request, descriptors, _, _ = socket.recv_fds(requests, _REQUEST_LIMIT, 4)
         if not request:
             return None
+        # This process has the processor time of the commands: those that wait for them are waited for in the end.
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         if os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             requests.close()
             return _run_forked(json.loads(request), descriptors)
         for each in descriptors:
