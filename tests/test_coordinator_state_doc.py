@@ -6,15 +6,10 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from kohort.coordinator import delayed_heartbeats
-from kohort.coordinator.classic import state as classic_volatile
-from kohort.coordinator.consumer import member_metadata
-from kohort.coordinator.consumer.assignment import volatile as consumer_volatile
-from kohort.coordinator.consumer.client_assignors import assignment_request as clientside_records
 from kohort.coordinator.decision import Effect, TimerKind
-from kohort.coordinator.records import codec, types
+from kohort.coordinator.records import codec
 from kohort.coordinator.records.types import VolatileRecord
-from kohort.coordinator.static_membership import clock_updates
+from kohort.coordinator.shard import Shard
 
 ROOT = Path(__file__).resolve().parents[1]
 COORDINATOR = ROOT / "src" / "kohort" / "coordinator"
@@ -48,20 +43,17 @@ def test_every_effect_is_explained() -> None:
     assert sorted(named) == sorted(effect.__name__ for effect in get_args(Effect))
 
 
+def kinds_of(parent: type) -> list[type]:
+    """All classes below one, at any depth."""
+    return [kind for each in parent.__subclasses__() for kind in (each, *kinds_of(each))]
+
+
 def test_every_volatile_record_is_explained() -> None:
     cells = rows_under("| of | records | why a restart may forget it |")
     named = [name for cell in cells for name in quoted(cell[1])]
-    modules = (
-        types,
-        classic_volatile,
-        consumer_volatile,
-        clientside_records,
-        delayed_heartbeats,
-        member_metadata,
-        clock_updates,
-    )
-    ours = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
-    volatile = {each.__name__ for each in ours if issubclass(each, VolatileRecord) and each is not VolatileRecord}
+    # A shard has loaded every module that declares one.
+    assert Shard.__module__ == "kohort.coordinator.shard"
+    volatile = {each.__name__ for each in kinds_of(VolatileRecord) if each.__module__.startswith("kohort.")}
     assert sorted(named) == sorted(volatile)
 
 

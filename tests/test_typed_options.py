@@ -84,17 +84,17 @@ TYPES = {
 @pytest.mark.parametrize("table", [ConsumerOptions, ProducerOptions, OwnReadOptions, SinkTable])
 def test_type_of_a_field_is_that_of_its_option(table: type) -> None:
     """Numbers and switches as such, not as text; nothing may be given where nothing is the default."""
-    for annotation in table.__annotations__.values():
+    for field, annotation in table.__annotations__.items():
         option, kind = annotation.__metadata__[0], annotation.__origin__
         if not isinstance(option, Option) or isinstance(kind, ForwardRef):
             continue
-        assert (NoneType in get_args(kind)) == (option.default is None), option.name
+        assert (NoneType in get_args(kind)) == (option.default is None), field
         words = {word for part in (kind, *get_args(kind)) if get_origin(part) is Literal for word in get_args(part)}
         if words:
-            assert option.default is None or option.default in words, option.name
-        elif option.parse in TYPES and option.name not in SPARKS_OBJECTS:
+            assert option.default is None or option.default in words, field
+        elif option.parse in TYPES and field not in SPARKS_OBJECTS:
             expected = TYPES[option.parse]
-            assert kind == (expected | None if option.default is None else expected), option.name
+            assert kind == (expected | None if option.default is None else expected), field
 
 
 @pytest.mark.parametrize(
