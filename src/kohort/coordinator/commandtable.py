@@ -59,7 +59,9 @@ def _heartbeat(
     else:
         entrance = enter(known.groups, command, settings, known.settings, now_ms=now_ms)
         decision = _entered(entrance, decide_heartbeat(known.groups, command, entrance.settings, now_ms=now_ms))
-    decision = add_metadata(known.groups, command, decision, now_ms=now_ms)
+    # Most heartbeats have neither metadata nor a watch.
+    if command.metadata is not None or command.watched_version >= 0:
+        decision = add_metadata(known.groups, command, decision, now_ms=now_ms)
     decision = tell(known.groups, command, decision, now_ms=now_ms)
     if command.hold_ms < 0:
         return decision

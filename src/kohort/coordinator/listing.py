@@ -2,6 +2,7 @@
 
 Source: Apache Kafka's `GroupMetadataManager.listGroups`; a group that only commits have made is listed as an Empty
 classic group.
+Apart: the table of commands names the decisions of other modules, and has none of its own.
 """
 
 from __future__ import annotations

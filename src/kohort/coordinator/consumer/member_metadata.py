@@ -78,8 +78,7 @@ def add_metadata(groups: GroupsState, command: ConsumerGroupHeartbeat, decision:
     Raises:
         Refused: INVALID_REQUEST if a member publishes too much, POLICY_VIOLATION if its group would.
     """
-    # A heartbeat without metadata and watch is the common case.
-    if command.member_epoch < JOIN_EPOCH or (command.metadata is None and command.watched_version < 0):
+    if command.member_epoch < JOIN_EPOCH:
         return decision
     group = groups.consumer.get(command.group_id)
     if group is not None and is_told(group, command):
