@@ -1,6 +1,6 @@
 """Waiting for what other processes and threads do: until a condition holds, never for a fixed time.
 
-IdleTimeouts is no promise: it ends what hangs, with a word on what was waited for.
+Patience is no promise: it ends what hangs, with a word on what was waited for.
 """
 
 from __future__ import annotations

@@ -65,10 +65,10 @@ def parse_offset(text: str) -> int:
 def parse_datetime(text: str) -> datetime:
     """Parse a time; without a zone it is in this machine's."""
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
+        # The first and the last day of the calendar are in no zone but their own.
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"{text!r} is no time: 2026-01-31T12:00 is one, Z behind it is UTC") from None
-    return found.astimezone()
 
 
 def parse_duration(text: str) -> timedelta:

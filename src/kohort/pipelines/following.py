@@ -8,7 +8,7 @@ fetch or commit, which the row says that takes it, to the row that says that the
 version say neither: there it counts from that row, or from the time when the owner's connection was lost or the owner
 went away for a while, to the row that gives it to the next one. What rows do not name is only counted.
 Rows that come twice count once. Pure: rows in, facts out; the state grows with members and partitions alone.
-Source: docs/how-to/explain-a-rebalance.md; `coordinator/events/`, which words the rows.
+Source: docs/how-to/explain-a-rebalance.md; `coordinator/journal_events/`, which words the rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The state of a group while its rows are followed: members, open gaps, open rebalances.
 
 Apart: the checkpoints of streams name its classes by this module.
-Source: `coordinator/events/`, which words the rows.
+Source: `coordinator/journal_events/`, which words the rows.
 """
 
 from __future__ import annotations

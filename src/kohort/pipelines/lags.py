@@ -20,7 +20,7 @@ def parse_commits(records: DataFrame) -> DataFrame:
     Returns:
         `group_id`, `topic`, `partition`, `offset` (the next one that the group reads), `time` of the commit.
 
-    >>> offsets = spark.read.format("kohort").option("subscribe", OFFSETS_TOPIC)  # doctest: +SKIP
+    >>> offsets = spark.read.format("kohort").option("subscribe", "__consumer_offsets")  # doctest: +SKIP
     >>> commits = parse_commits(offsets.options(**servers).load())  # doctest: +SKIP
     """
     # A key is: type 0 or 1, the group, the topic, the partition; texts with their length in two bytes before them.

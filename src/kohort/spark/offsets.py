@@ -206,7 +206,7 @@ def share_limit(
     if limit is None or total <= limit:
         return dict(available)
     return {
-        partition: Span(span.start, min(span.end, span.start + max(1, int(span.size * limit // total))))
+        partition: Span(span.start, min(span.end, span.start + max(1, _part(span.size * limit, total))))
         for partition, span in available.items()
     }
 
@@ -237,6 +237,11 @@ class SourceState:
         return {
             partition: max(0, latest - self.ends.get(partition, latest)) for partition, latest in self.latest.items()
         }
+
+
+def _part(whole: float, total: float) -> int:
+    # Whole numbers divide without a float, which would be off beyond 53 bits.
+    return whole // total if isinstance(whole, int) and isinstance(total, int) else int(whole / total)
 
 
 def read_sources(progress: StreamingQueryProgress) -> list[SourceState]:

@@ -202,7 +202,7 @@ def check_history(events: Sequence[Event], *, orphan_limit_ms: int | None = None
     >>> history.ok(history.invoke("p", "send", topic="t", partition=0, value="a"), offset=0)
     >>> history.note("q", "finish")
     >>> [str(anomaly) for anomaly in check_history(history.events)]
-    ["unseen: 'a' is acknowledged at offset 0 of t-0, and no member has read it"]
+    ["unseen: 'a' is acknowledged at offset 0 of t-0, and no client has read it"]
     """
     facts = _facts(operations(events))
     found = [Anomaly(check=name, detail=detail) for name, check in _CHECKS.items() for detail in check(facts)]
@@ -311,7 +311,7 @@ def _unseen(facts: _Facts) -> Iterator[str]:
     for send, partition in _unread(facts):
         yield (
             f"{send.value['value']!r} is acknowledged at offset {send.value['offset']} of {_named(partition)}, and "
-            "no member has read it"
+            "no client has read it"
         )
 
 

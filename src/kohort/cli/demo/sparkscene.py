@@ -265,7 +265,9 @@ def count_rows(session: SparkSession, folder: Path, account: SparkAccount) -> li
     flights = rows.dropDuplicates(["partition", "offset"])
     departures, delay = f.count("dep_delay").alias("departures"), f.avg("dep_delay").alias("delay")
     by_carrier = flights.groupBy("carrier").agg(departures, f.coalesce(delay, f.lit(0.0)))
-    account.rows = [(name, count, mean) for name, count, mean in by_carrier.orderBy(f.desc("departures")).collect()]
+    account.rows = [
+        (name, count, mean) for name, count, mean in by_carrier.orderBy(f.desc("departures"), "carrier").collect()
+    ]
     hour = f.floor(f.col("sched_dep_time") / 100).cast("int").alias("hour")
     cells = flights.groupBy("carrier", hour).agg(departures, delay).collect()
     rows.unpersist()

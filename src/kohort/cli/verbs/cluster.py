@@ -152,8 +152,10 @@ def run_quorum(options: argparse.Namespace) -> int:
 def run_log_dirs(options: argparse.Namespace) -> int:
     """Print a directory a row, or with a topic a log a row."""
     with open_admin(options) as admin:
-        topics = () if options.topic is None else admin.describe_topics([options.topic])
-        partitions = [TopicPartition(topic.name, row.partition) for topic in topics for row in topic.partitions] or None
+        partitions = None
+        if options.topic is not None:
+            topics = admin.describe_topics([options.topic])
+            partitions = [TopicPartition(topic.name, row.partition) for topic in topics for row in topic.partitions]
         found = admin.describe_log_dirs(options.brokers or None, partitions=partitions)
     if options.topic is None:
         rows: list[Sequence[object]] = [

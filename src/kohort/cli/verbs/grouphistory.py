@@ -134,7 +134,7 @@ def _cause(event: HistoryEvent) -> str:
     return str(event.cause) if event.cause == event.origin else f"{event.cause}<{event.origin}"
 
 
-# `coordinator/events/` writes the rows. A row of a kind that has no sentence here is told whole, in its own words.
+# `coordinator/journal_events/` writes the rows. A row of a kind that has no sentence here is told whole, in its own words.
 Details = Mapping[str, str]
 
 #: Details that name partitions.
@@ -178,7 +178,8 @@ def sentence(event: HistoryEvent, names: MemberNames) -> str:
     tell = _SENTENCES.get(event.event)
     if isinstance(tell, str):
         shown = {name: _partitions(text) if name in _OF_PARTITIONS else text for name, text in details.items()}
-        said = tell.format_map(defaultdict(str, shown, who=who))
+        missing = dict.fromkeys(_OF_PARTITIONS, _partitions(""))
+        said = tell.format_map(defaultdict(str, {**missing, **shown}, who=who))
     elif tell is not None:
         said = tell(who, details)
     elif event.kind == "stimulus":

@@ -293,7 +293,7 @@ class ClientFaults:
         if len(running) < len(world.brokers.nodes) or not running:
             return
         node_id, hand_over = self._random.choice(running), self._random.random() < 0.7
-        world.tell("world", f"broker {node_id} {how}{'' if hand_over else ', and no member takes over'}")
+        world.tell("world", f"broker {node_id} {how}{'' if hand_over else ', and no broker takes over'}")
         await lose(node_id, hand_over=hand_over)  # type: ignore[operator]
         # One of the addresses to start from stays true.
         port = self._random.choice((None, None, 0)) if node_id > 1 else None
@@ -324,7 +324,7 @@ class ClientFaults:
     async def cut_off(self) -> None:
         world = self._world
         reader, seconds = self._random.choice(world.readers), self._random.choice((0.5, 2.0, 6.0))
-        world.tell("world", f"{reader.name} reaches no client for {seconds:g} s")
+        world.tell("world", f"{reader.name} reaches no broker for {seconds:g} s")
         world.loop.network.cut_off(reader.name)
         world.loop.call_later(seconds, world.loop.network.restore, reader.name)
 

@@ -66,13 +66,13 @@ class Report:
 
     records: int
     virtual_s: float
-    handed_out: int = 0
+    handed_out: int | None = None
     doubled: int = 0
 
     @property
     def summary(self) -> str:
         """Say how much happened."""
-        counted = f"{self.handed_out} handed out" if self.handed_out else f"{self.doubled} twice"
+        counted = f"{self.handed_out} handed out" if self.handed_out is not None else f"{self.doubled} twice"
         return f"{self.records} records, {counted}, {self.virtual_s:.1f} s of virtual time"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 from kohort.errors import CorruptRecordError, StorageError
@@ -48,13 +49,13 @@ class Damage:
     """Bytes that are no batches, or offsets that are missing."""
 
     path: str
-    reason: str
     position: int = 0
     bytes: int = 0
     #: The first offset that cannot be read.
     offset: int = 0
     #: The first readable offset behind it; `None` if nothing follows, so that a start would cut it.
     next_offset: int | None = None
+    reason: str
     #: Whether the disk cannot read the bytes.
     is_unreadable: bool = False
     #: Whether it is a file that is rebuilt from the records, none of which is damaged.
@@ -252,8 +253,9 @@ def _read_files(
                     runs.note(each.header.base_offset, each.header.next_offset, each.header.partition_leader_epoch)
         except UnreadableError as why:
             content.damages.append(Damage(path=file, reason=str(why), offset=content.end, is_unreadable=True))
-    wrong = [(path, f"{run}, and their batches say something else") for run in runs.wrong()]
-    for file, reason in (*wrong, *wrong_files(fs, path, names)):
+    wrong = ((path, f"{run}, and their batches say something else") for run in runs.wrong())
+    # One by one: a file that cannot be read ends this, and what was found before stays.
+    for file, reason in chain(wrong, wrong_files(fs, path, names)):
         content.damages.append(Damage(path=file, reason=reason, is_rebuilt=True))
 
 
