@@ -130,7 +130,7 @@ _ALL: Final = (
     ),
     _of_ours(
         "group.assignor",
-        "The assignor of the group, before the names of its members: one of the broker's group.consumer.assignors; "
+        "The assignor of the group, whichever its members name: one of the broker's group.consumer.assignors; "
         "empty: what most of them name.",
         parse=parse_str,
         choices="assignor_choices",

@@ -151,7 +151,7 @@ _GROUPS: Final = [
     text(
         "group.assignor",
         _GROUP_DEFAULTS.group_assignor,
-        "The assignor of every KIP-848 group without a group.assignor of its own, before the names of its members: one "
+        "The assignor of every KIP-848 group without a group.assignor of its own, whichever its members name: one "
         "of group.consumer.assignors; empty: the one that most members name (not in Kafka).",
     ),
     text(

@@ -134,7 +134,7 @@ def _cause(event: HistoryEvent) -> str:
     return str(event.cause) if event.cause == event.origin else f"{event.cause}<{event.origin}"
 
 
-# `coordinator/journal_events/` writes the rows. A row of a kind that has no sentence here is told whole, in its own words.
+# `coordinator/journal_events/` writes the rows. A row without a sentence here is told whole, in its own words.
 Details = Mapping[str, str]
 
 #: Details that name partitions.
