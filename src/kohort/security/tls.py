@@ -149,20 +149,20 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None
             raise ConfigError("ssl.key.password is needed: the key is encrypted")
         return password
 
-    with _file_of(certificate) as chain, nullcontext() if key is None else _file_of(key) as own:
-        try:
+    try:
+        with _file_of(certificate) as chain, nullcontext() if key is None else _file_of(key) as own:
             context.load_cert_chain(chain, own, ask)
-        except ConfigError:
-            raise
-        except (ssl.SSLError, OSError, ValueError) as error:
-            if "MISMATCH" in (getattr(error, "reason", None) or ""):
-                wrong = "the key is not the certificate's"
-            elif has_asked:
-                # One that is not UTF-8, or too long for OpenSSL, opens nothing either.
-                wrong = "ssl.key.password does not open the key"
-            else:
-                wrong = f"certificate and key in PEM are expected{_if_java(certificate)}"
-            raise ConfigError(f"ssl.certificate.location, ssl.key.location: {wrong}") from None
+    except ConfigError:
+        raise
+    except (ssl.SSLError, OSError, ValueError) as error:
+        if "MISMATCH" in (getattr(error, "reason", None) or ""):
+            wrong = "the key is not the certificate's"
+        elif has_asked:
+            # One that is not UTF-8, or too long for OpenSSL, opens nothing either.
+            wrong = "ssl.key.password does not open the key"
+        else:
+            wrong = f"certificate and key in PEM are expected{_if_java(certificate)}"
+        raise ConfigError(f"ssl.certificate.location, ssl.key.location: {wrong}") from None
 
 
 @contextmanager
