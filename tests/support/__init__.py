@@ -1,1 +1,1 @@
-"""What tests share: four rooms, and here what concerns a run as a whole, its processes, its waiting and its work."""
+"""Code that tests share: four rooms, and here the modules about a whole run, its processes, waiting and work."""

@@ -1,4 +1,4 @@
-"""What goes to one worker of a run with `--dist loadfile`: the tests of a file, and all that share a session of Spark.
+"""The scheduling of `--dist loadfile`: a worker gets whole files, and one gets all that share a session of Spark.
 
 A session takes ten seconds of processor time to start, and compiles what it runs anew in each worker.
 """
@@ -21,7 +21,7 @@ class OneSession(LoadFileScheduling):
     """Sends the files that share the session to the same worker."""
 
     def _split_scope(self, nodeid: str) -> str:
-        """Return the name of what has to stay together with that test."""
+        """Return the name of the file or session that keeps a test on one worker."""
         file = PurePosixPath(super()._split_scope(nodeid))
         return SHARED if str(file.parent) == SHARED and file.name not in OWN_DRIVERS else str(file)
 

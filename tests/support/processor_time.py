@@ -33,7 +33,7 @@ class ProcessorTime:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Note what an item takes with the fixtures that it sets up and tears down."""
+        """Note the time of an item, with the fixtures that it sets up and tears down."""
         began_s, used_s = time.monotonic(), _used_s()
         result = yield
         file, _, name = item.nodeid.partition("::")

@@ -49,6 +49,20 @@ _SHORT: Final = _KEPT | {
 class Route:
     """One API at one version."""
 
+    __slots__ = (
+        "_encode",
+        "api_key",
+        "decode",
+        "handle",
+        "has_flexible_header",
+        "has_parts",
+        "is_flexible",
+        "is_long",
+        "keeps_request",
+        "name",
+        "version",
+    )
+
     def __init__(
         self,
         api_key: AnyApiKey,

@@ -93,7 +93,7 @@ class Disarm:
 class ComputeTarget:
     """Run an assignor of the user's own beside the coordinator; `TargetComputed` brings its result.
 
-    `is_step`: the group has not changed, see `targets.bounded_moves`. `timeout_ms`: how long the assignor may take.
+    `is_step`: the group has not changed, see `group.assignor.max.moves`. `timeout_ms`: how long the assignor may take.
     `is_offloaded`: whether it runs in a process of its own. `member_id`: the member that runs it; "": the broker does.
     With a `member_id` this is no effect: the reply to that member asks for the computation, in `version`;
     `is_prepared`: the member has fetched the input.

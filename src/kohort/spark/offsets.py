@@ -10,6 +10,7 @@ Spark's Kafka source writes `{"orders": {"0": next}}`, and calls itself KafkaV2[
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -205,8 +206,10 @@ def share_limit(
     total = sum(span.size * (sizes[each] if sizes else 1) for each, span in available.items() if span.size > 0)
     if limit is None or total <= limit:
         return dict(available)
+    # Records are whole numbers, and divide without the error of a float.
+    divide = operator.floordiv if sizes is None else operator.truediv
     return {
-        partition: Span(span.start, min(span.end, span.start + max(1, _part(span.size * limit, total))))
+        partition: Span(span.start, min(span.end, span.start + max(1, int(divide(span.size * limit, total)))))
         for partition, span in available.items()
     }
 
@@ -237,11 +240,6 @@ class SourceState:
         return {
             partition: max(0, latest - self.ends.get(partition, latest)) for partition, latest in self.latest.items()
         }
-
-
-def _part(whole: float, total: float) -> int:
-    # Whole numbers divide without a float, which would be off beyond 53 bits.
-    return whole // total if isinstance(whole, int) and isinstance(total, int) else int(whole / total)
 
 
 def read_sources(progress: StreamingQueryProgress) -> list[SourceState]:

@@ -132,7 +132,7 @@ def capture(log: PartitionLog) -> Captured:
 
 
 def write(fs: FileSystem, captured: Captured) -> list[tuple[Segment, SegmentFacts]]:
-    """Write the captured state; blocking. Return what the owner needs for `Segment.use_files`.
+    """Write the captured state; blocking. Return the facts of each segment for `Segment.use_files`.
 
     Raises:
         StorageError: what was known before stays known, or a little more.

@@ -1,1 +1,1 @@
-"""What a test needs to have: bytes, logs, directories, groups and the blocks of documents."""
+"""Builders of test data: bytes, logs, directories, groups and the blocks of documents."""

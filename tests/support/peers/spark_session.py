@@ -1,4 +1,4 @@
-"""What a test needs that runs Spark; where the machine lacks it, the test skips with the reason.
+"""The needs of a test that runs Spark: where the machine lacks one, the test skips with the reason.
 
 Spark runs on a `java` of the checkout's cache, which adds options for a short life and an archive of Spark's classes:
 to read and check these anew is half of what a session takes to start. Run this file to write the archive that it is

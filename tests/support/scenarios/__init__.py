@@ -1,1 +1,1 @@
-"""What happens, told once: played by several tests, at any broker or with any client, or by the long runs."""
+"""Scenarios that several tests play, at any broker or with any client, and the long runs."""

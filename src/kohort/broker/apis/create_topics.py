@@ -53,7 +53,7 @@ def change_each(
     validated: Callable[[AskedTopic], Row],
     response_of: Callable[[list[Row]], Message],
 ) -> None:
-    """Answer with a row for each topic, after its change, or with what the change would have now.
+    """Answer with a row for each topic after its change, or with the row of the validation alone.
 
     Args:
         change: builds the change of a topic, which hands on the topic and its outcome.

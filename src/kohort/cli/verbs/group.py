@@ -165,7 +165,7 @@ def run_delete(options: argparse.Namespace) -> int:
 
 
 def _tell(options: argparse.Namespace, value: object, sentence: str) -> None:
-    """Print what was done: as JSON if that is asked for, else as a sentence."""
+    """Print a value as JSON with `--json`, else its sentence."""
     if options.json:
         print_json(value)
     else:

@@ -177,9 +177,8 @@ def sentence(event: HistoryEvent, names: MemberNames) -> str:
     }
     tell = _SENTENCES.get(event.event)
     if isinstance(tell, str):
-        shown = {name: _partitions(text) if name in _OF_PARTITIONS else text for name, text in details.items()}
-        missing = dict.fromkeys(_OF_PARTITIONS, _partitions(""))
-        said = tell.format_map(defaultdict(str, {**missing, **shown}, who=who))
+        shown = details | {name: _partitions(details.get(name, "")) for name in _OF_PARTITIONS}
+        said = tell.format_map(defaultdict(str, shown, who=who))
     elif tell is not None:
         said = tell(who, details)
     elif event.kind == "stimulus":

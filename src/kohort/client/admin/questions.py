@@ -80,7 +80,7 @@ class Questions:
         return answered(await self._end(ticket, question.expected))
 
     async def ask_checked(self, question: Question[R]) -> R:
-        """Ask as `ask` does; raise what the code of the whole response means."""
+        """Ask as `ask` does; raise the error that the code of the whole response means."""
         response = await self.ask(question)
         check(response, question.during)  # type: ignore[arg-type]  # it has a code
         return response
@@ -217,7 +217,7 @@ class Questions:
         return outcome.settle()
 
     async def ask_brokers(self, question: Question[R]) -> list[R]:
-        """Send a request to every broker at once; raise what the code of a whole response means."""
+        """Send a request to every broker at once; raise the error that the code of a response means."""
 
         async def look(known: MetadataResponse) -> list[R]:
             questions = [replace(question, target=Endpoint(row.host, row.port)) for row in known.brokers]
@@ -279,7 +279,7 @@ def gone(moved: MovedError, during: str) -> BrokerError:
 
 
 def answered(found: T | KohortError) -> T:
-    """Return what was found; raise an error in its place."""
+    """Return a result; raise it if it is an error."""
     if isinstance(found, KohortError):
         raise found
     return found
@@ -295,7 +295,7 @@ class Outcome(Generic[K, V]):
 
     @classmethod
     def of(cls, during: str, found: Mapping[K, V | KohortError]) -> Self:
-        """Divide what was found from the errors in its place."""
+        """Build the outcome of results, some of which are errors."""
         outcome = cls(during)
         for each, said in found.items():
             if isinstance(said, KohortError):

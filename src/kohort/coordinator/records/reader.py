@@ -1,6 +1,6 @@
-"""Fast reader of a whole group log: common records by hand, the others by `recordcodec`.
+"""Fast reader of a whole group log: common records by hand, the others by `codec`.
 
-Laws: the result is that of `recordcodec.decode`, error for error; a record in another layout than Kafka's and kohort's
+Laws: the result is that of `codec.decode`, error for error; a record in another layout than Kafka's and kohort's
 usual one is decoded there. Equal names, topic ids, targets and grants of one log are one object each: no code changes
 these values, and a broker of 50,000 members would otherwise hold each of them several times.
 Source: a profile of recovery (docs/reference/performance.md): the general decoder and its messages were three quarters.
@@ -83,7 +83,7 @@ class RecordReader:
         }
 
     def read(self, key: bytes, value: bytes | None) -> facts.Record | None:
-        """Read one record, with the result of `recordcodec.decode`."""
+        """Read one record, with the result of `codec.decode`."""
         if value is not None and len(key) > 2:
             reader = self._readers.get(key[0] << 8 | key[1])
             if reader is not None:

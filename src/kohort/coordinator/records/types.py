@@ -2,7 +2,7 @@
 
 Laws: a `Record` is written to `__consumer_offsets` in Kafka's format before it is applied, and means the same when
 it is read back after a restart; a `VolatileRecord` is applied alike but never written, and a restart forgets it. The
-attributes of a `Record` stand in the order of the fields of its key and value: `recordcodec` pairs them by place.
+attributes of a `Record` stand in the order of the fields of its key and value: `codec` pairs them by place.
 Source: Apache Kafka's group coordinator records; the type number of each is named in its docstring.
 """
 

@@ -32,7 +32,7 @@ class Ownership(Protocol):
     has_drained: bool
 
     def plan(self, start: QueryOffset, existing: Existing, choose: Choose, *, renewed: Collection[str] = ()) -> Plan:
-        """Plan a batch: everything up to `start` is finished, and `choose` picks among what may be read now.
+        """Plan a batch behind `start`, which is finished; `choose` picks among the owned partitions.
 
         `renewed`: topics that were made anew since `start`.
         """

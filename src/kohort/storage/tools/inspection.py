@@ -346,7 +346,7 @@ def walk_segment(
 
 
 def batches_in(fs: FileSystem, folder: str) -> Iterator[FoundBatch]:
-    """Yield the whole batches of all segments in a folder, whatever is between them."""
+    """Yield the whole batches of all segments in a folder, and skip damages between them."""
     for name in fs.list_directory(folder):
         base = segment_base(name)
         for each in () if base is None else walk_segment(fs, f"{folder}/{name}", base):

@@ -109,7 +109,7 @@ class ClusterCalls(Calls):
             check(row, f"{during}: {row.feature}")
 
     async def describe_broker(self) -> dict[str, str]:
-        """Describe a broker of kohort's: what it has, and the longest time for which it answered no client.
+        """Describe a kohort broker: its counts and limits, and the longest turn of its event loop.
 
         Returns:
             Facts by name, in an order to be read; docs/reference/cli.md says what they are.

@@ -74,6 +74,20 @@ class Partitioner:
         seed: the partition of the first turn.
     """
 
+    __slots__ = (
+        "_batch_bytes",
+        "_call",
+        "_hash",
+        "_hashes",
+        "_seed",
+        "_sticky",
+        "_stuck_bytes",
+        "_takes_empty",
+        "_takes_none",
+        "has_own_rule",
+        "is_usual",
+    )
+
     def __init__(self, rule: str | PartitionerCall = DEFAULT_PARTITIONER, *, batch_bytes: int, seed: int = 0) -> None:
         self._call = None if isinstance(rule, str) else rule
         name = rule if isinstance(rule, str) else DEFAULT_PARTITIONER

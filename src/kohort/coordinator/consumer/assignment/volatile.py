@@ -41,7 +41,7 @@ class ComputationNoted(VolatileRecord):
 def apply_noted(
     groups: model.GroupsState, record: AssignmentWindowOpened | TargetBalanceKept | ComputationNoted
 ) -> None:
-    """Set what a record notes of a group that still exists."""
+    """Apply a note about the target assignment to its group, if the group still exists."""
     group = groups.consumer.get(record.group_id)
     if group is None:
         return
