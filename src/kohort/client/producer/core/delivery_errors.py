@@ -180,5 +180,5 @@ class LostRecords:
         count = self._unseen + self._count_kept()
         if not count:
             return None
-        were, futures = ("record was", "its future") if count == 1 else ("records were", "their futures")
-        return f"{count} {were} not stored, and the program has not asked {futures}: {self._last_error}"
+        were = "record was" if count == 1 else "records were"
+        return f"{count} {were} not stored, and the program has not asked their futures: {self._last_error}"
