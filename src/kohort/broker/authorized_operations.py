@@ -1,11 +1,14 @@
-"""The bit fields of authorised operations: all operations, since there are no ACLs yet.
+"""The bit fields of authorised operations: all that apply to a kind of resource.
 
 Source: Apache Kafka's AclOperation codes; bit n stands for the operation with code n (KIP-430).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+
+from kohort.security.access_control import ResourceType
 
 #: Bits of the operations, by the codes of Kafka's AclOperation.
 _READ: Final = 1 << 3
@@ -25,3 +28,9 @@ GROUP_OPERATIONS: Final = _READ | _DELETE | _DESCRIBE | _DESCRIBE_CONFIGS | _ALT
 CLUSTER_OPERATIONS: Final = (
     _CREATE | _ALTER | _DESCRIBE | _CLUSTER_ACTION | _DESCRIBE_CONFIGS | _ALTER_CONFIGS | _IDEMPOTENT_WRITE
 )
+#: Kind of resource -> the operations that apply to it.
+OPERATIONS_OF: Final[Mapping[ResourceType, int]] = {
+    ResourceType.TOPIC: TOPIC_OPERATIONS,
+    ResourceType.GROUP: GROUP_OPERATIONS,
+    ResourceType.CLUSTER: CLUSTER_OPERATIONS,
+}

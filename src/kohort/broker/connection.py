@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, cast
 
+from kohort.broker.access.rights import EVERYTHING, Rights
 from kohort.broker.connections.buffers import WRITE_AT_BYTES, Output, ReceiveBuffer
 from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, CachedHeartbeat, HeldHeartbeats
 from kohort.broker.connections.memberconnections import MemberKey
@@ -25,8 +27,10 @@ from kohort.broker.connections.request import ReplyQueue, Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.limits.requests import MOST_ORDINARY_BYTES, check_length
+from kohort.broker.options.listeners import ListenerSettings
 from kohort.broker.scheduling import SHORT_BYTES
 from kohort.errors import ForeignProtocolError, RemoteProtocolError, StorageError
+from kohort.security.access_control import ANONYMOUS
 from kohort.wire.foreign import HTTP_ANSWER, impossible_length
 
 log = logging.getLogger("kohort.broker")
@@ -54,8 +58,15 @@ _HEADER: Final = Struct(">hhih")
 class Connection(asyncio.BufferedProtocol):
     """The broker's end of one client connection."""
 
-    def __init__(self, context: BrokerContext, routes: Routes) -> None:
+    def __init__(self, context: BrokerContext, routes: Routes, listener: ListenerSettings | None = None) -> None:
+        """Create the connection of a client of `listener`, by default the broker's first."""
         self._context: Final = context
+        self.listener = listener or context.settings.listeners[0]
+        self.principal = ANONYMOUS
+        self.rights: Rights = EVERYTHING
+        #: Called with each API key before its request is read; raises `RemoteProtocolError` for one that is not
+        #: allowed now. `None`: every one is.
+        self.gate: Callable[[int], None] | None = None
         self._routes: Final = routes
         #: Rises with each connection that is accepted.
         self.number = context.next_connection_number()
@@ -349,6 +360,8 @@ class Connection(asyncio.BufferedProtocol):
                 raise RemoteProtocolError("a request header that ends inside its client id")
             client_id = str(frame[MIN_FRAME_BYTES:body], "utf-8")
         context, routes = self._context, self._routes
+        if self.gate is not None:
+            self.gate(api_key)
         route = routes.get((api_key << 16) | (version & 0xFFFF))
         if route is None:
             route = routes.resolve(api_key, version)

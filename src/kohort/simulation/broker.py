@@ -18,16 +18,19 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from kohort.broker.access.rights import EVERYTHING
 from kohort.broker.connections.buffers import WRITE_AT_BYTES
 from kohort.broker.connections.heartbeats import HeldHeartbeats
 from kohort.broker.connections.request import Buffer, ReplyQueue, Request, SlotState
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat, DelayedHeartbeats
+from kohort.broker.options.listeners import ListenerSettings
 from kohort.coordinator import commands
 from kohort.coordinator.decision import ReplyBody
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import CauseId, RequestToken, coordinator_partition
+from kohort.security.access_control import ANONYMOUS
 from kohort.simulation import runtime
 from kohort.simulation.assignors import SimulatedAssignors
 from kohort.simulation.network import Connection, NumberedReply, SimulatedNetwork
@@ -362,6 +365,8 @@ class Socket:
         self.connection: Final = connection
         self.number = connection.number
         self.peer_host, self.local_host = "10.0.0.1", "10.0.0.2"
+        self.listener = ListenerSettings(name="PLAINTEXT", host="10.0.0.2", port=9092)
+        self.principal, self.rights = ANONYMOUS, EVERYTHING
         self.software = connection.software
         self.told_intervals: dict[tuple[str, str], int] = {}
         self.cuts: dict[tuple[str, str], int] = {}

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Final, Protocol
 
+from kohort.broker.access.rights import Rights
 from kohort.broker.limits.memory import MOST_LONG, AnswerMemory, ParkedBytes
+from kohort.broker.options.listeners import ListenerSettings
 from kohort.wire.schema import Message
 
 # The order of answers on one socket: requests are read ahead, and answers leave in request order.
@@ -226,6 +228,12 @@ class Peer(Protocol):
     local_host: str
     #: The name of the client's software (KIP-511); empty if the client sent none.
     software: str
+    #: The listener that the client connected to.
+    listener: ListenerSettings
+    #: The client's principal, as Kafka writes it: `User:alice`.
+    principal: str
+    #: What the principal may do.
+    rights: Rights
     #: (group id, member id) -> the interval that was told last by this connection, ms.
     told_intervals: dict[tuple[str, str], int]
     #: (group id, member id) -> when another request on this connection last ended a hold of the member, ms.
@@ -333,6 +341,11 @@ class Request(ReplySlot):
     def client_host(self) -> str:
         """The client's address as Kafka prints it."""
         return f"/{self.connection.peer_host}"
+
+    @property
+    def rights(self) -> Rights:
+        """What the client's principal may do."""
+        return self.connection.rights
 
     @property
     def is_open(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from kohort.assign.assignors import BUILT_IN
 from kohort.base import options
 from kohort.base.options import Option, OptionSet, Unserved
+from kohort.broker.options.listeners import ListenerSettings
 from kohort.coordinator import settings as groups
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ConfigError
@@ -573,6 +574,20 @@ class BrokerSettings:
     advertised_port: int | None
     groups: GroupSettings
     values: dict[str, Any]
+
+    @property
+    def listeners(self) -> tuple[ListenerSettings, ...]:
+        """The listeners, at least one; the first is that of `host` and `port`."""
+        return (
+            ListenerSettings(
+                name="PLAINTEXT",
+                host=self.host,
+                port=self.port,
+                advertised_host=self.advertised_host,
+                advertised_port=self.advertised_port,
+                values=self.values,
+            ),
+        )
 
     @classmethod
     def of(

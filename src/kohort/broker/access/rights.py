@@ -1,0 +1,44 @@
+"""What one connection may do.
+
+A connection without an authorizer has `EVERYTHING`; `is_restricted` lets the APIs skip what costs time then.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kohort.broker.authorized_operations import OPERATIONS_OF
+from kohort.security.access_control import CLUSTER_NAME, AclOperation, ResourceType
+
+
+class Rights:
+    """The rights of a connection where nobody is refused anything."""
+
+    __slots__ = ()
+
+    #: Whether anything may be refused.
+    is_restricted: bool = False
+
+    @property
+    def edition(self) -> int:
+        """A number that changes whenever an answer of `allows` may change."""
+        return 0
+
+    def allows(self, operation: AclOperation, resource: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Whether the connection's principal may do this to the resource of that name."""
+        del operation, resource, name
+        return True
+
+    def allows_any(self, operation: AclOperation, resource: ResourceType) -> bool:
+        """Whether the principal may do this to at least one resource of that type (KIP-679)."""
+        del operation, resource
+        return True
+
+    def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """Return the bit field of the allowed operations on a resource (KIP-430)."""
+        del name
+        return OPERATIONS_OF[resource]
+
+
+#: The rights of every connection where there is no authorizer.
+EVERYTHING: Final = Rights()
