@@ -64,11 +64,12 @@ def _why_passed_over(name: str, raw: object) -> str | None:
     """Return the reason why an option has no effect; `None` if it is taken."""
     if name in BROKER_OPTIONS:
         return None
-    own: str | None = name
+    own = name
     if listener_options.is_of_listener(name):
-        own = listener_options.unserved_option(name, BROKER_OPTIONS)
-        if own is None:
+        kafkas = listener_options.unserved_option(name, BROKER_OPTIONS)
+        if kafkas is None:
             return None
+        own = kafkas
     unserved = BROKER_OPTIONS.unserved(own)
     if unserved is None or unserved.verdict not in _PASSED_OVER:
         raise _unknown(name)
