@@ -73,10 +73,12 @@ class Listener:
             listening.close()
             raise
         context.idle_timeouts.start()
+        context.logins.start()
 
     def finish(self) -> None:
         """Accept no connection and handle no request any more; handled requests are still answered."""
         self._context.idle_timeouts.stop()
+        self._context.logins.stop()
         if self._again is not None:
             self._again.cancel()
         if self._listening is not None:

@@ -160,7 +160,7 @@ class Catalog:
         """Return the catalog after `changes`; `KeyError` if a missing topic is deleted."""
         topics, deleting = dict(self.topics), self.deleting
         next_producer_id, broker_configs = self.next_producer_id, self.broker_configs
-        scram_users, login_secret = dict(self.scram_users), self.login_secret
+        scram_users, login_secret = self.scram_users, self.login_secret
         for change in changes:
             topics.update((entry.name, entry) for entry in change.topics)
             # The freed folders are those of earlier deletions, not of this change's.
@@ -170,9 +170,11 @@ class Catalog:
                 next_producer_id = change.next_producer_id
             if change.broker_configs is not None:
                 broker_configs = change.broker_configs
-            for key in change.scram_gone:
-                scram_users.pop(key, None)
-            scram_users.update((user.key, user) for user in change.scram_users)
+            if change.scram_users or change.scram_gone:
+                # The object stays the same where the users do, which tells others that nothing has changed.
+                gone = set(change.scram_gone)
+                kept = {key: user for key, user in scram_users.items() if key not in gone}
+                scram_users = kept | {user.key: user for user in change.scram_users}
             login_secret = change.login_secret or login_secret
         return Catalog(
             topics=topics,
