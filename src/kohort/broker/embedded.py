@@ -11,14 +11,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from os import PathLike, environ, pathsep, read
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Final
 
 from kohort.broker.limits.connection_quotas import raise_limit
+from kohort.broker.options.first_users import FirstUser, check_first_users
 from kohort.broker.options.settings import BrokerSettings
 from kohort.errors import ConfigError, KohortError, StateError, StorageError
 
@@ -276,6 +278,7 @@ def serve_in_foreground(
     host: str | None = None,
     port: int | None = None,
     config: Mapping[str, object] | None = None,
+    first_users: Iterable[FirstUser] = (),
     on_ready: Callable[[str, int], None],
     stop_on_eof: bool = False,
 ) -> int:
@@ -288,6 +291,7 @@ def serve_in_foreground(
         The exit code: 0 after a clean stop, 74 if the disk failed, 70 after a bug; both are logged.
     """
     settings = BrokerSettings.of(config, host=host, port=port, data_dir=data_dir)
+    settings = replace(settings, first_users=check_first_users(first_users))
     from kohort.broker.server import serve
 
     write_log_to_stderr()
@@ -327,8 +331,8 @@ def write_log_to_stderr() -> None:
         return
     formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
+    # Without a level of its own: what is shown is up to the loggers, whose levels an administrator may change.
     handler = logging.StreamHandler()
-    handler.setLevel(logging.WARNING)
     handler.setFormatter(formatter)
     package.addHandler(handler)
 

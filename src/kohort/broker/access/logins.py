@@ -15,11 +15,10 @@ import os
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
-from typing import Final, Protocol, assert_never
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from kohort.broker.access.authorization import Authorization
 from kohort.broker.access.login_attempts import LoginAttempts
-from kohort.broker.access.mechanisms import MECHANISMS_OPTION, PLAIN, Mechanisms
 from kohort.broker.access.rights import Rights
 from kohort.broker.options.first_users import FirstUser
 from kohort.broker.options.listeners import ListenerSettings
@@ -32,7 +31,14 @@ from kohort.storage.catalog import ScramUser
 from kohort.storage.topics import TopicChanges
 from kohort.wire.registry import ApiKey, api_key_of
 
+if TYPE_CHECKING:
+    # It loads what fetches keys from other hosts, which few brokers need.
+    from kohort.broker.access.mechanisms import Mechanisms
+
 log = logging.getLogger("kohort.broker")
+
+#: The mechanism whose users are those of a listener, not of the broker.
+PLAIN: Final = "PLAIN"
 
 #: Proofs that are checked at once; each takes a processor for up to 40 ms, and the loop needs one, too.
 THREADS: Final = max(1, min(4, (os.cpu_count() or 1) // 2))
@@ -487,7 +493,9 @@ def prepare_users(changes: TopicChanges, listeners: Sequence[ListenerSettings], 
     A user that is there already keeps its password, which may have been changed since.
     """
     plans = []
-    mechanisms = {name for each in listeners if each.protocol.has_sasl for name in each.values[MECHANISMS_OPTION]}
+    mechanisms = {
+        name for each in listeners if each.protocol.has_sasl for name in each.values["sasl.enabled.mechanisms"]
+    }
     if not changes.catalog.login_secret and mechanisms & HASHES.keys():
         plans.append(changes.plan_login_secret())
     made = [_first_user(each) for each in given if (each.name, each.mechanism) not in changes.catalog.scram_users]
@@ -536,6 +544,8 @@ class Logins:
         self._doors: Final[dict[str, _Door]] = {}
         for listener in listeners:
             if listener.protocol.has_sasl:
+                from kohort.broker.access.mechanisms import Mechanisms
+
                 mechanisms = Mechanisms(
                     listener,
                     loop=loop,

@@ -32,7 +32,6 @@ from kohort.storage.catalog import Catalog, ScramUser
 
 log = logging.getLogger("kohort.broker")
 
-MECHANISMS_OPTION: Final = "sasl.enabled.mechanisms"
 PLAIN: Final = "PLAIN"
 BEARER: Final = "OAUTHBEARER"
 #: How often it is looked at whether a file of users has changed.
@@ -60,7 +59,7 @@ class Mechanisms:
         """
         values = listener.values
         #: As clients are told them.
-        self.names: Final[list[str]] = list(dict.fromkeys(values[MECHANISMS_OPTION]))
+        self.names: Final[list[str]] = list(dict.fromkeys(values["sasl.enabled.mechanisms"]))
         self._makers: Final[dict[str, Callable[[], ServerExchange]]] = {}
         self._file: _UsersFile | None = None
         self._jwks: Jwks | None = None

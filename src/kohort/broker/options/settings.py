@@ -16,6 +16,7 @@ from kohort.base import options
 from kohort.base.options import Option, OptionSet, Unserved
 from kohort.broker.options.kinds import INT32_MAX, INT64_MAX, KIBI, MEBI, count, flag, text
 from kohort.broker.options.listener_options import take_overrides
+from kohort.broker.options.first_users import FirstUser
 from kohort.broker.options.listeners import ListenerSettings, listeners_of
 from kohort.broker.options.security_options import SECURITY_OPTIONS
 from kohort.coordinator import settings as groups
@@ -574,6 +575,8 @@ class BrokerSettings:
     groups: GroupSettings
     # Passwords hide themselves, but so many values are of no use in a text.
     values: dict[str, Any] = field(repr=False)
+    #: SCRAM users that are made at the start.
+    first_users: tuple[FirstUser, ...] = ()
 
     @property
     def host(self) -> str:

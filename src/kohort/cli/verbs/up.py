@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kohort.cli.arguments import parse_pairs
 from kohort.cli.output import complain
 from kohort.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kohort.broker.options.first_users import FirstUser
 
 #: Where a data directory may come from if the command line names none.
 DIRECTORY_OPTIONS = ("log.dir", "log_dir", "log.dirs", "log_dirs")
@@ -25,6 +28,14 @@ def add_parser(subparsers: Any) -> None:
     place.add_argument("--in-memory", action="store_true", help="keep nothing (the default without a directory)")
     up.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a broker config; repeatable")
     up.add_argument("--config-file", metavar="FILE", help="server.properties or TOML with broker configs")
+    up.add_argument(
+        "--scram-user",
+        action="append",
+        default=[],
+        metavar="NAME[:MECHANISM]=@FILE",
+        help="make this user unless it is there, with the first line of the file as its password, or =ENV:VARIABLE; "
+        "repeatable (default: SCRAM-SHA-512)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,8 +59,32 @@ def run(options: argparse.Namespace) -> int:
             print(line, flush=True)
 
     return serve_in_foreground(
-        data_dir=options.data_dir, host=options.host, port=options.port, config=config, on_ready=announce
+        data_dir=options.data_dir,
+        host=options.host,
+        port=options.port,
+        config=config,
+        first_users=[_first_user(text) for text in options.scram_user],
+        on_ready=announce,
     )
+
+
+def _first_user(text: str) -> FirstUser:
+    """Parse `NAME[:MECHANISM]=@FILE` or `=ENV:VARIABLE`, and read the password from there."""
+    from kohort.broker.options.first_users import DEFAULT_MECHANISM, FirstUser
+    from kohort.cli.passwords import password_in_environment, password_in_file
+
+    named, _, source = text.partition("=")
+    name, _, mechanism = named.partition(":")
+    if source.startswith("@"):
+        password = password_in_file(source[1:])
+    elif source.startswith("ENV:"):
+        password = password_in_environment(source[4:], "--scram-user")
+    else:
+        # What stands there may be a password: it is not quoted.
+        raise ConfigError(
+            "--scram-user is NAME=@FILE or NAME=ENV:VARIABLE: a command line is seen by others, and has no password"
+        )
+    return FirstUser.of(name, password, mechanism or DEFAULT_MECHANISM)
 
 
 def gather_config(options: argparse.Namespace) -> dict[str, object]:
