@@ -14,9 +14,9 @@ from typing import Any, Final
 from kohort.assign.assignors import BUILT_IN
 from kohort.base import options
 from kohort.base.options import Option, OptionSet, Unserved
+from kohort.broker.options.first_users import FirstUser
 from kohort.broker.options.kinds import INT32_MAX, INT64_MAX, KIBI, MEBI, count, flag, text
 from kohort.broker.options.listener_options import take_overrides
-from kohort.broker.options.first_users import FirstUser
 from kohort.broker.options.listeners import ListenerSettings, listeners_of
 from kohort.broker.options.security_options import SECURITY_OPTIONS
 from kohort.coordinator import settings as groups

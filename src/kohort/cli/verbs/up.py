@@ -74,7 +74,8 @@ def _first_user(text: str) -> FirstUser:
     from kohort.cli.passwords import password_in_environment, password_in_file
 
     named, _, source = text.partition("=")
-    name, _, mechanism = named.partition(":")
+    # A mechanism has no colon; a name that has one is given with its mechanism.
+    name, colon, mechanism = named.rpartition(":")
     if source.startswith("@"):
         password = password_in_file(source[1:])
     elif source.startswith("ENV:"):
@@ -84,7 +85,7 @@ def _first_user(text: str) -> FirstUser:
         raise ConfigError(
             "--scram-user is NAME=@FILE or NAME=ENV:VARIABLE: a command line is seen by others, and has no password"
         )
-    return FirstUser.of(name, password, mechanism or DEFAULT_MECHANISM)
+    return FirstUser.of(name, password, mechanism) if colon else FirstUser.of(named, password, DEFAULT_MECHANISM)
 
 
 def gather_config(options: argparse.Namespace) -> dict[str, object]:
