@@ -370,7 +370,7 @@ class Login:
             client.principal = f"User:{name}"
             client.rights = self._door.rights_of(client.principal, client.peer_host)
             self._door.note(self)
-            log.info(
+            log.debug(
                 "event=logged_in peer=%s listener=%s mechanism=%s principal=%r",
                 client.peer, client.listener.name, self.mechanism, client.principal,
             )  # fmt: skip
