@@ -63,12 +63,12 @@ def run(options: argparse.Namespace) -> int:
         host=options.host,
         port=options.port,
         config=config,
-        first_users=[_first_user(text) for text in options.scram_user],
+        first_users=[first_user(text) for text in options.scram_user],
         on_ready=announce,
     )
 
 
-def _first_user(text: str) -> FirstUser:
+def first_user(text: str) -> FirstUser:
     """Parse `NAME[:MECHANISM]=@FILE` or `=ENV:VARIABLE`, and read the password from there."""
     from kohort.broker.options.first_users import DEFAULT_MECHANISM, FirstUser
     from kohort.cli.passwords import password_in_environment, password_in_file

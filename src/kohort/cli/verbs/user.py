@@ -51,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
         run=run_add,
     )
     add.add_argument("user", metavar="USER")
-    add.add_argument("--file", metavar="FILE", required=True, help="sasl.plain.users.file of a broker")
+    add.add_argument("--file", metavar="FILE", help="sasl.plain.users.file of a broker")
     add_password_options(add)
     add.add_argument("--iterations", type=int, metavar="N", help="rounds of PBKDF2-HMAC-SHA-256 (default: 100000)")
 
@@ -122,6 +122,11 @@ def run_add(options: argparse.Namespace) -> int:
     from kohort.security.sasl_server import LONGEST_PASSWORD_BYTES
 
     refuse_shown_password(options)
+    if options.file is None:
+        raise ConfigError(
+            "kohort user add makes a user in a broker's file: --file FILE; a user that logs in by SCRAM "
+            f"is made by kohort user set-password {options.user[:60]!r}"
+        )
     name = check_username(options.user)
     rounds = ITERATIONS if options.iterations is None else options.iterations
     if not LEAST_ITERATIONS <= rounds <= MOST_ITERATIONS:
