@@ -1,4 +1,4 @@
-"""The catalog: the topics, the broker's dynamic configs, and the next producer id.
+"""The catalog: the topics, the broker's dynamic configs, its access control lists, and the next producer id.
 
 Laws: a catalog is a value, and so is a change of it; the catalog that follows from both is the same now and when the
 changes are read again. A topic exists from the moment the file has the change that names it and is gone from the
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from kohort.base.jsontext import parse_json
 from kohort.errors import ErrorCode, Refused, StorageError
@@ -38,9 +39,16 @@ CATALOG_LIMIT_BYTES: Final = 256 << 20
 SPARE_BYTES: Final = 64 << 10
 #: Topics in one record of a rewritten file: encoding one never keeps other threads waiting for long.
 _TOPICS_EACH: Final = 50
+#: Entries of the access control lists in one record, for the same reason.
+_ACLS_EACH: Final = 1_000
 _RECORD: Final = re.compile(rb"@([0-9a-f]{8}) ([0-9a-f]{8}) ")
 #: The errors of reading a file that is damaged, or of other software.
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, Refused)
+
+
+#: An entry of the access control lists: Kafka's numbers of the type of resource and of the pattern, the name, the
+#: principal, the host, and Kafka's numbers of the operation and the permission.
+AclRow = tuple[int, int, str, str, str, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +81,9 @@ class CatalogChange:
     next_producer_id: int | None = None
     #: Every config of the broker that was set while it ran; `None` where they stay.
     broker_configs: Mapping[str, str] | None = None
+    #: Entries of the access control lists that are new, and those that are gone.
+    acls: tuple[AclRow, ...] = ()
+    acls_gone: tuple[AclRow, ...] = ()
 
     def document(self) -> dict[str, object]:
         """Return the change as JSON, without the fields that do not change."""
@@ -80,6 +91,8 @@ class CatalogChange:
             "topics": [_write_entry(entry) for entry in self.topics],
             "gone": list(self.gone),
             "deleting": [_write_entry(entry) for entry in self.deleting],
+            "acls": self.acls,
+            "acls_gone": self.acls_gone,
         }
         found = {name: value for name, value in found.items() if value}
         if self.is_freed:
@@ -105,6 +118,8 @@ class CatalogChange:
             is_freed=bool(document.get("freed")),
             next_producer_id=None if ids is None else int(str(ids)),
             broker_configs=None if configs is None else _texts(configs),
+            acls=tuple(_read_acl(row) for row in _list(document, "acls")),
+            acls_gone=tuple(_read_acl(row) for row in _list(document, "acls_gone")),
         )
 
 
@@ -119,11 +134,15 @@ class Catalog:
     next_producer_id: int = 0
     #: Configs of the broker that were set while it ran.
     broker_configs: Mapping[str, str] = field(default_factory=dict)
+    #: The entries of the access control lists, in the order in which they came.
+    acls: Mapping[AclRow, None] = field(default_factory=dict)
 
     def changed(self, *changes: CatalogChange) -> Catalog:
         """Return the catalog after `changes`; `KeyError` if a missing topic is deleted."""
         topics, deleting = dict(self.topics), self.deleting
         next_producer_id, broker_configs = self.next_producer_id, self.broker_configs
+        # There may be 100,000 of them: they are copied where they change.
+        acls = dict(self.acls) if any(each.acls or each.acls_gone for each in changes) else None
         for change in changes:
             topics.update((entry.name, entry) for entry in change.topics)
             # The freed folders are those of earlier deletions, not of this change's.
@@ -133,8 +152,16 @@ class Catalog:
                 next_producer_id = change.next_producer_id
             if change.broker_configs is not None:
                 broker_configs = change.broker_configs
+            if acls is not None:
+                for row in change.acls_gone:
+                    acls.pop(row, None)
+                acls.update(dict.fromkeys(change.acls))
         return Catalog(
-            topics=topics, deleting=deleting, next_producer_id=next_producer_id, broker_configs=broker_configs
+            topics=topics,
+            deleting=deleting,
+            next_producer_id=next_producer_id,
+            broker_configs=broker_configs,
+            acls=self.acls if acls is None else acls,
         )
 
     def as_changes(self, *, topics_each: int) -> Iterable[CatalogChange]:
@@ -145,6 +172,9 @@ class Catalog:
         entries = list(self.topics.values())
         for first in range(0, len(entries), topics_each):
             yield CatalogChange(topics=tuple(entries[first : first + topics_each]))
+        rows = list(self.acls)
+        for first in range(0, len(rows), _ACLS_EACH):
+            yield CatalogChange(acls=tuple(rows[first : first + _ACLS_EACH]))
 
 
 def join(changes: Sequence[CatalogChange]) -> CatalogChange:
@@ -159,6 +189,8 @@ def join(changes: Sequence[CatalogChange]) -> CatalogChange:
         # Blocks are given out in order: the last change has the largest id.
         next_producer_id=ids[-1] if ids else None,
         broker_configs=configs[-1] if configs else None,
+        acls=tuple(row for each in changes for row in each.acls),
+        acls_gone=tuple(row for each in changes for row in each.acls_gone),
     )
 
 
@@ -198,7 +230,7 @@ def first_missing(partitions: Collection[int]) -> int | None:
     return next(number for number in range(len(partitions) + 1) if number not in partitions)
 
 
-def _list(document: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
+def _list(document: Mapping[str, object], name: str) -> list[Any]:
     found = document.get(name, [])
     if not isinstance(found, list):
         raise TypeError(f"{name} is no list")
@@ -222,6 +254,15 @@ def _read_entry(entry: Mapping[str, object]) -> TopicEntry:
         partition_count=count,
         configs=_texts(configs),
     )
+
+
+def _read_acl(row: Any) -> AclRow:
+    resource, pattern, name, principal, host, operation, permission = row
+    numbers, texts = (resource, pattern, operation, permission), (name, principal, host)
+    if not all(type(each) is int for each in numbers) or not all(type(each) is str for each in texts):
+        raise ValueError(f"an entry of the access control lists is {row!r}")
+    # Many entries have the same principal and host.
+    return resource, pattern, name, sys.intern(principal), sys.intern(host), operation, permission
 
 
 def _write_entry(entry: TopicEntry) -> dict[str, object]:
