@@ -28,6 +28,7 @@ from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.producer_ids import MOST_PRODUCERS, ProducerExpiry, ProducerIds
 from kohort.broker.schedules import FileRemovals
 from kohort.broker.scheduling import COLD_READERS, BlockingWork, CooperativeWork, FairQueue, LoopWatch
+from kohort.broker.topics.acls import AccessControlLists
 from kohort.broker.topics.configs import BrokerConfigs
 from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
@@ -57,10 +58,10 @@ class BrokerContext:
         runtime: Coordination,
         watch: LoopWatch | None = None,
         removals: FileRemovals | None = None,
-        authorization: Authorization | None = None,
+        acls: AccessControlLists | None = None,
     ) -> None:
         self.settings: Final = settings
-        self.authorization: Final = authorization or Authorization()
+        self.acls, self.authorization = acls, Authorization() if acls is None else acls.authorization
         self.clock: Final = clock
         self.started_ms: Final = clock.now_ms() - clock.stepped_ms
         #: Limit -> how often connections reached it since the start; other limits are counted by their own parts.
