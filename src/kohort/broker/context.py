@@ -22,6 +22,7 @@ from kohort.broker.fetch.purgatory import Purgatory
 from kohort.broker.groups.coordination import Coordination
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
 from kohort.broker.groups.membership_updates import MembershipUpdates
+from kohort.broker.groups.waiting_rights import RightsExamination
 from kohort.broker.limits.connection_quotas import ConnectionQuotas
 from kohort.broker.limits.memory import AnswerMemory, ByteBudget, ParkedBytes
 from kohort.broker.options.settings import BrokerSettings
@@ -99,7 +100,7 @@ class BrokerContext:
         self._last_connection_number, self.connections = 0, set[WatchedConnection]()
         idle_ms = settings.values["connections.max.idle.ms"]
         self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
-        #: Set when the last connection closes.
+        self.authorization.examiners.append(RightsExamination(loop, self.connections).begin)
         self.all_closed: Final = asyncio.Event()
 
     def next_connection_number(self) -> int:

@@ -11,6 +11,7 @@ from functools import partial
 
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.groups.coordination import new_member_id
+from kohort.broker.groups.waiting_rights import watch_group_right
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.wire.messages import join_group as wire
@@ -74,6 +75,12 @@ def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequ
     if not connections.is_known(request.connection, command.group_id, member_id):
         # Its first request may be parked: then only the request connects the member to this connection.
         request.on_abandon = partial(runtime.member_disconnected, command.group_id, member_id)
+    # Others of the group do not wait for a member that may not read it any more.
+    refusal = wire.JoinGroupResponse(
+        error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, protocol_name=_name(None, request), member_id=message.member_id
+    )
+    over = partial(runtime.member_disconnected, command.group_id, member_id)
+    watch_group_right(request, message.group_id, refusal, over)
     runtime.answer(request, command, translate)
     return None
 
