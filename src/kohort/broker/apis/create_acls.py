@@ -12,7 +12,7 @@ from kohort.broker.topics.acls import AccessControlLists
 from kohort.broker.topics.topic_operations import Outcome, code_of
 from kohort.errors import ErrorCode, Refused, RemoteProtocolError
 from kohort.security.access_control import CLUSTER_NAME, AclOperation, AclPermission, PatternType, ResourceType
-from kohort.security.authorizer import Acl
+from kohort.security.authorizer import ANY, MATCH, Acl
 from kohort.wire.messages import create_acls as wire
 
 #: The longest principal and host of an entry, in characters. Apache Kafka has no limit but that of the protocol.
@@ -35,10 +35,19 @@ def handle(context: BrokerContext, request: Request, message: wire.CreateAclsReq
         refusal = wire.AclCreationResult(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=DENIED)
     elif context.acls is None or not context.authorization.is_on:
         refusal = wire.AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    elif any(_is_of_filters(each) for each in message.creations):
+        # Apache Kafka finds them in the middle of its work, and does none of it.
+        refusal = wire.AclCreationResult(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message=None)
     if refusal is not None or context.acls is None:
         return wire.CreateAclsResponse(results=[refusal or wire.AclCreationResult()] * len(message.creations))
     context.cooperative_work.run(_add(context, context.acls, request, message.creations))
     return None
+
+
+def _is_of_filters(sent: wire.AclCreation) -> bool:
+    """Whether an entry has a number that is for filters alone."""
+    is_any = ANY in (sent.resource_type, sent.resource_pattern_type, sent.operation, sent.permission_type)
+    return is_any or sent.resource_pattern_type == MATCH
 
 
 def _add(
@@ -55,7 +64,7 @@ def _add(
         def row_of(each: Acl | Refused) -> wire.AclCreationResult:
             error = each if isinstance(each, Refused) else why
             if error is None:
-                return wire.AclCreationResult(error_message=None)
+                return wire.AclCreationResult(error_message="")
             return wire.AclCreationResult(error_code=code_of(error), error_message=str(error))
 
         if request.is_open:

@@ -51,7 +51,7 @@ def _remove(
                 break
         if len(matching) + len(removed) > MOST_CHANGED:
             text = f"Cannot remove more than {MOST_CHANGED} acls in a single delete operation."
-            found.append(Refused(ErrorCode.POLICY_VIOLATION, text))
+            found.append(Refused(ErrorCode.INVALID_REQUEST, text))
             continue
         found.append(matching)
         removed.update(dict.fromkeys(matching))

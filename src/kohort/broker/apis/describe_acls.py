@@ -41,7 +41,7 @@ def handle(
         return wire.DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=text)
     if refused_filter(message) is not None:
         # Apache Kafka takes a number that it does not know for one that no entry has.
-        return wire.DescribeAclsResponse(error_message=None)
+        return wire.DescribeAclsResponse(error_message="")
     parts = authorizer.scan(filter_of(message))
     context.cooperative_work.run(_answer(request, parts))
     return None
@@ -49,7 +49,7 @@ def handle(
 
 def _answer(request: Request, parts: Iterator[list[Acl]]) -> Iterator[None]:
     rows = EncodedRows[wire.DescribeAclsResource](
-        request.route, lambda resources: wire.DescribeAclsResponse(error_message=None, resources=resources)
+        request.route, lambda resources: wire.DescribeAclsResponse(error_message="", resources=resources)
     )
     for part in parts:
         # A resource pattern with many entries may be in several rows; clients put entries together anyway.
