@@ -16,7 +16,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 from typing import Final, NamedTuple
 
 from kohort.security.access_control import WILDCARD, AclOperation, AclPermission, PatternType, ResourceType
@@ -282,23 +282,23 @@ class Authorizer:
 
         Entries may come and go between two parts.
         """
-        for resource in ResourceType:
-            for pattern in PatternType:
-                patterns = self._patterns(resource, pattern)
-                if wanted.name is not None and wanted.pattern != MATCH:
-                    names = [wanted.name]
-                else:
-                    names = list(patterns.by_name)
-                for first in range(0, len(names), _NAMES_AT_ONCE):
-                    part: list[Acl] = []
-                    for name in names[first : first + _NAMES_AT_ONCE]:
-                        if name in patterns.by_name and wanted.has_pattern(resource, pattern, name):
-                            for acl in self._entries(wanted, resource, pattern, name):
-                                part.append(acl)
-                                if len(part) == _ENTRIES_AT_ONCE:
-                                    yield part
-                                    part = []
+        part: list[Acl] = []
+        looked_at = 0
+        for resource, pattern in product(ResourceType, PatternType):
+            patterns = self._patterns(resource, pattern)
+            is_exact = wanted.pattern != MATCH and wanted.name is not None
+            for name in [wanted.name or ""] if is_exact else list(patterns.by_name):
+                looked_at += 1
+                if name in patterns.by_name and wanted.has_pattern(resource, pattern, name):
+                    for acl in self._entries(wanted, resource, pattern, name):
+                        part.append(acl)
+                        if len(part) == _ENTRIES_AT_ONCE:
+                            yield part
+                            part = []
+                if looked_at == _NAMES_AT_ONCE:
                     yield part
+                    part, looked_at = [], 0
+        yield part
 
     def _entries(self, wanted: AclFilter, resource: ResourceType, pattern: PatternType, name: str) -> Iterator[Acl]:
         by_who = self._patterns(resource, pattern).by_name[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from kohort.broker.apis.describe_acls import DENIED, NO_AUTHORIZER, check_sent, filter_of, refused_filter
 from kohort.broker.chunked_responses import EncodedRows
@@ -13,6 +14,10 @@ from kohort.errors import ErrorCode, Refused
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.security.authorizer import Acl, Authorizer
 from kohort.wire.messages import delete_acls as wire
+
+#: Parts of a search, and results of filters, in one turn of the loop; and the entries that make a long one.
+_PARTS_AT_ONCE: Final = 50
+_FEW: Final = 20
 
 
 def handle(context: BrokerContext, request: Request, message: wire.DeleteAclsRequest) -> wire.DeleteAclsResponse | None:
@@ -37,6 +42,7 @@ def _remove(
 ) -> Iterator[None]:
     found: list[list[Acl] | Refused] = []
     removed: dict[Acl, None] = {}
+    parts = 0
     for each in filters:
         if (words := refused_filter(each)) is not None:
             found.append(Refused(ErrorCode.INVALID_REQUEST, words))
@@ -44,9 +50,12 @@ def _remove(
         matching: list[Acl] = []
         for part in authorizer.scan(filter_of(each)):
             matching += part
-            yield
-            if not request.is_open:
-                return
+            # A part may be one look for one name, or a thousand; a turn has some of them.
+            parts = 0 if len(part) > _FEW else parts + 1
+            if not parts % _PARTS_AT_ONCE:
+                yield
+                if not request.is_open:
+                    return
             if len(matching) + len(removed) > MOST_CHANGED:
                 break
         if len(matching) + len(removed) > MOST_CHANGED:
@@ -70,11 +79,17 @@ def _answer(request: Request, found: list[list[Acl] | Outcome]) -> Iterator[None
     rows = EncodedRows[wire.DeleteAclsFilterResult](
         request.route, lambda results: wire.DeleteAclsResponse(filter_results=results)
     )
+    results: list[wire.DeleteAclsFilterResult] = []
     for each in found:
-        rows.add([_result(each)])
-        yield
-        if not request.is_open:
-            return
+        results.append(_result(each))
+        # A filter that has removed many fills a turn by itself.
+        if len(results) == _PARTS_AT_ONCE or len(results[-1].matching_acls) > _FEW:
+            rows.add(results)
+            results = []
+            yield
+            if not request.is_open:
+                return
+    rows.add(results)
     request.answer(rows.body())
 
 

@@ -21,8 +21,7 @@ def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequ
     """Ask the group's coordinator, which may park the request."""
     if context.parked.refuses():
         # Clients ask this coordinator again a moment later.
-        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return wire.JoinGroupResponse(error_code=code, protocol_name=_name(None, request), member_id=message.member_id)
+        return _refusal(request, message, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     runtime, connections = context.runtime, context.member_connections
     token = runtime.next_token()
     version = request.version
@@ -50,9 +49,7 @@ def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequ
 
     def translate(request: Request, body: commands.JoinGroupReply | commands.Refusal) -> wire.JoinGroupResponse:
         if isinstance(body, commands.Refusal):
-            return wire.JoinGroupResponse(
-                error_code=body.code, protocol_name=_name(None, request), member_id=message.member_id
-            )
+            return _refusal(request, message, body.code)
         if body.error is ErrorCode.NONE:
             connections.joined(request.connection, message.group_id, body.member_id)
         return wire.JoinGroupResponse(
@@ -76,13 +73,16 @@ def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequ
         # Its first request may be parked: then only the request connects the member to this connection.
         request.on_abandon = partial(runtime.member_disconnected, command.group_id, member_id)
     # Others of the group do not wait for a member that may not read it any more.
-    refusal = wire.JoinGroupResponse(
-        error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, protocol_name=_name(None, request), member_id=message.member_id
+    refusal = _refusal(request, message, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    watch_group_right(
+        request, message.group_id, refusal, partial(runtime.member_disconnected, command.group_id, member_id)
     )
-    over = partial(runtime.member_disconnected, command.group_id, member_id)
-    watch_group_right(request, message.group_id, refusal, over)
     runtime.answer(request, command, translate)
     return None
+
+
+def _refusal(request: Request, message: wire.JoinGroupRequest, code: ErrorCode) -> wire.JoinGroupResponse:
+    return wire.JoinGroupResponse(error_code=code, protocol_name=_name(None, request), member_id=message.member_id)
 
 
 def _name(protocol_name: str | None, request: Request) -> str | None:
