@@ -47,27 +47,6 @@ def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequ
         expansion_timeout_ms=message.expansion_timeout_ms,
     )
 
-    def translate(request: Request, body: commands.JoinGroupReply | commands.Refusal) -> wire.JoinGroupResponse:
-        if isinstance(body, commands.Refusal):
-            return _refusal(request, message, body.code)
-        if body.error is ErrorCode.NONE:
-            connections.joined(request.connection, message.group_id, body.member_id)
-        return wire.JoinGroupResponse(
-            error_code=body.error,
-            generation_id=body.generation_id,
-            protocol_type=body.protocol_type,
-            protocol_name=_name(body.protocol_name, request),
-            leader=body.leader,
-            skip_assignment=body.skip_assignment,
-            member_id=body.member_id,
-            members=[
-                wire.JoinGroupResponseMember(
-                    member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
-                )
-                for member in body.members
-            ],
-        )
-
     member_id = command.member_id or command.fresh_member_id
     if not connections.is_known(request.connection, command.group_id, member_id):
         # Its first request may be parked: then only the request connects the member to this connection.
@@ -77,8 +56,35 @@ def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequ
     watch_group_right(
         request, message.group_id, refusal, partial(runtime.member_disconnected, command.group_id, member_id)
     )
-    runtime.answer(request, command, translate)
+    runtime.answer(request, command, partial(_translate, context, message))
     return None
+
+
+def _translate(
+    context: BrokerContext,
+    message: wire.JoinGroupRequest,
+    request: Request,
+    body: commands.JoinGroupReply | commands.Refusal,
+) -> wire.JoinGroupResponse:
+    if isinstance(body, commands.Refusal):
+        return _refusal(request, message, body.code)
+    if body.error is ErrorCode.NONE:
+        context.member_connections.joined(request.connection, message.group_id, body.member_id)
+    return wire.JoinGroupResponse(
+        error_code=body.error,
+        generation_id=body.generation_id,
+        protocol_type=body.protocol_type,
+        protocol_name=_name(body.protocol_name, request),
+        leader=body.leader,
+        skip_assignment=body.skip_assignment,
+        member_id=body.member_id,
+        members=[
+            wire.JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            )
+            for member in body.members
+        ],
+    )
 
 
 def _refusal(request: Request, message: wire.JoinGroupRequest, code: ErrorCode) -> wire.JoinGroupResponse:
