@@ -96,9 +96,7 @@ class BrokerContext:
         self._last_connection_number, self.connections = 0, set[WatchedConnection]()
         idle_ms = settings.values["connections.max.idle.ms"]
         self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
-        self.connection_quotas: Final = quotas_of(
-            settings, loop.time, most=most_connections, idle_since=self.idle_timeouts.idle_since
-        )
+        self.connection_quotas: Final = quotas_of(settings, loop.time, most_connections, self.idle_timeouts)
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
 

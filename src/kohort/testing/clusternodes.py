@@ -249,13 +249,13 @@ class ClusterNode:
             context.delayed_heartbeats = self.delayed_heartbeats
         if self.membership_updates is not None:
             context.membership_updates = self.membership_updates(context.runtime, shared.purgatory.tell_member)
-        listeners = Listeners(context)
+        opened = Listeners(context)
         try:
-            await listeners.start(bound)
+            await opened.start(bound)
         except BaseException:
-            listeners.abort()
+            opened.abort()
             raise
-        self.leadership, self._listeners = leadership, listeners
+        self.leadership, self._listeners = leadership, opened
         self.addresses = leadership.addresses
 
     async def stop(self) -> None:

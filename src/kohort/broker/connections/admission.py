@@ -10,8 +10,9 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kohort.broker.connections.idle_timeouts import IdleTimeouts
 from kohort.broker.connections.sockets import BrokerStartError, plain_host
-from kohort.broker.limits.connection_quotas import ConnectionQuotas, Guest, Limits
+from kohort.broker.limits.connection_quotas import ConnectionQuotas, Limits
 from kohort.broker.options.security_options import numbers_by_host
 from kohort.broker.options.settings import BrokerSettings
 
@@ -20,11 +21,7 @@ _OPTIONS: Final = ("max.connections", "max.connections.per.ip", "max.connections
 
 
 def quotas_of(
-    settings: BrokerSettings,
-    now_s: Callable[[], float],
-    *,
-    most: int,
-    idle_since: Callable[[Guest], float],
+    settings: BrokerSettings, now_s: Callable[[], float], most: int, idle_timeouts: IdleTimeouts
 ) -> ConnectionQuotas:
     """Return the counter of a broker's connections; `most`: `max.connections`, or as many as there is room for."""
     values = settings.values
@@ -38,7 +35,7 @@ def quotas_of(
         _limits({**values, "max.connections": most}),
         by_listener=own,
         protected=settings.protected_listener,
-        idle_since=idle_since,
+        idle_since=idle_timeouts.idle_since,
     )
 
 
@@ -55,5 +52,5 @@ def _addresses_of(name: str) -> set[str]:
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise BrokerStartError(f"max.connections.per.ip.overrides names {name!r}, of which no address is known") from None
+        raise BrokerStartError(f"max.connections.per.ip.overrides has {name!r}, a host without an address") from None
     return {plain_host(str(address[0])) for *_, address in found}

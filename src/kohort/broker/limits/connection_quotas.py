@@ -117,7 +117,7 @@ class ConnectionQuotas:
         *,
         by_listener: Mapping[str, Limits] | None = None,
         protected: str | None = None,
-        idle_since: Callable[[Guest], float] = lambda guest: 0.0,
+        idle_since: Callable[[Guest], float] = lambda _: 0.0,
     ) -> None:
         """Create the counter.
 
@@ -176,8 +176,11 @@ class ConnectionQuotas:
     def leave(self, guest: Guest) -> None:
         """Forget a closed connection; one that is not counted is ignored."""
         name = guest.listener.name
-        if all([room.leave(guest) for room in self._rooms_of(name)]):
-            _count_down(self._own_hosts.get(name, self._hosts).by_host, guest.peer_host)
+        if not self._room.leave(guest):
+            return
+        if name in self._own_rooms:
+            self._own_rooms[name].leave(guest)
+        _count_down(self._own_hosts.get(name, self._hosts).by_host, guest.peer_host)
 
     def _rooms_of(self, name: str) -> list[_Room]:
         own = self._own_rooms.get(name)

@@ -624,7 +624,8 @@ class BrokerSettings:
         )
         protected, names = settings.protected_listener, [each.name for each in settings.listeners]
         if protected and protected not in names:
-            raise ConfigError(f"inter.broker.listener.name is {protected}, which is none of listeners: {', '.join(names)}")
+            known = ", ".join(names)
+            raise ConfigError(f"inter.broker.listener.name cannot be {protected!r}: one of {known} is expected")
         return settings
 
     def topic_defaults(self) -> dict[str, str]:
