@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.connections")
 
 #: One in so many connections is reserved for addresses that have had a request carried out.
 KEPT_PART: Final = 10
