@@ -148,9 +148,13 @@ def option_sets() -> tuple[tuple[str, str, OptionSet], ...]:
             '`kohort.Broker(config={"num.partitions": 4})`.\n\n'
             "A file that was written for Apache Kafka may be given as it is. What it has and this broker has not is "
             "passed over, named in one line at the start. Listeners for controllers are left out. All that is wrong in "
-            "it is told at once, with file and line. It is refused where going on would break a promise: encryption, "
-            "logins and permissions (`ssl.*`, `sasl.*`, `authorizer.class.name`, ...), more copies than one, policies "
-            "and config providers, or `process.roles` without `broker`.",
+            "it is told at once, with file and line. It is refused where going on would break a promise: Kerberos, "
+            "delegation tokens, classes of Java, more copies than one, policies and config providers, or "
+            "`process.roles` without `broker`.\n\n"
+            "`listener.name.NAME.OPTION`, the listener in lower case, sets an option for one listener: all of `ssl.*`, "
+            "`sasl.*`, `connections.max.reauth.ms`, `max.connections`, `max.connections.per.ip`, "
+            "`max.connections.per.ip.overrides` and `max.connection.creation.rate`; those of SASL also for one "
+            "mechanism, as `listener.name.NAME.plain.sasl.jaas.config`.",
             BROKER_OPTIONS,
         ),
         (
@@ -506,6 +510,10 @@ def render(text: str) -> str:
     return MARK.sub(lambda found: "\n".join(made(found[1])), text)
 
 
+#: Pages of the site that are beside docs/, where readers of the repository look for them.
+AT_THE_ROOT: Final = ("ARCHITECTURE.md", "SECURITY.md")
+
+
 def outside(page: str, target: str) -> str | None:
     """The file of the project, below its root, to which a link of a page leads out of docs/."""
     path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), target.partition("#")[0]))
@@ -522,7 +530,7 @@ def on_files(files: Any, *, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     wanted = {path for page in DOCS.rglob("*.md") for path in links_outside(name_of(page), page.read_text())}
-    for path in sorted({"ARCHITECTURE.md"} | wanted):
+    for path in sorted({*AT_THE_ROOT, *wanted}):
         for each in [ROOT / path] if (ROOT / path).is_file() else sorted((ROOT / path).iterdir()):
             files.append(File.generated(config, each.relative_to(ROOT).as_posix(), content=each.read_text()))
     return files
@@ -534,7 +542,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     here = posixpath.dirname(name)
 
     def turned(found: re.Match[str]) -> str:
-        path = outside(name, found[1]) if name != "ARCHITECTURE.md" else found[1].removeprefix("docs/")
+        path = outside(name, found[1]) if name not in AT_THE_ROOT else found[1].removeprefix("docs/")
         if path is None:
             return found[0]
         path = path if not (ROOT / path).is_dir() else min((ROOT / path).iterdir()).relative_to(ROOT).as_posix()

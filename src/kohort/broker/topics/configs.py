@@ -21,24 +21,26 @@ from kohort.storage.topicconfig import LONG_MAX, TOPIC_OPTIONS
 from kohort.storage.topics import TopicChanges, TopicPlan
 from kohort.wire.private import idle_documentation
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.topics")
 
 
 class Resource(IntEnum):
-    """Kafka's numbers of the kinds of resources with configs."""
+    """Kafka's numbers of the kinds of resources with configs; those of a broker's loggers are their levels."""
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
     GROUP = 32
 
 
 #: Kafka's numbers of where a value comes from: the topic, a change of the broker or of all of them while they run, the
-#: broker's start, a default, the group.
+#: broker's start, a default, a logger's level, the group.
 TOPIC_SOURCE: Final = 1
 DYNAMIC_BROKER_SOURCE: Final = 2
 DYNAMIC_ALL_SOURCE: Final = 3
 BROKER_SOURCE: Final = 4
 DEFAULT_SOURCE: Final = 5
+LOGGER_SOURCE: Final = 6
 GROUP_SOURCE: Final = 8
 #: Kafka's numbers of config types, by the function that parses a value.
 _TYPE_OF_PARSER: Final[dict[Callable[[object], object], int]] = {parse_bool: 1, parse_str: 2, parse_float: 6}
@@ -46,13 +48,18 @@ _TYPE_OF_PARSER: Final[dict[Callable[[object], object], int]] = {parse_bool: 1, 
 _TYPE_INT: Final = 3
 _TYPE_LONG: Final = 5
 _TYPE_LIST: Final = 7
+_TYPE_PASSWORD: Final = 9
+_TYPE_TEXT: Final = 2
 
 
 def config_type(option: Option) -> int:
     """Return Kafka's number of an option's type."""
     if option.parse is parse_int:
         return _TYPE_LONG if option.maximum == LONG_MAX else _TYPE_INT
-    return _TYPE_LIST if is_list(option) else _TYPE_OF_PARSER[option.parse]
+    if option.is_secret:
+        return _TYPE_PASSWORD
+    # An option with a parser of its own keeps its text.
+    return _TYPE_LIST if is_list(option) else _TYPE_OF_PARSER.get(option.parse, _TYPE_TEXT)
 
 
 def is_list(option: Option) -> bool:
