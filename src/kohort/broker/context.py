@@ -72,15 +72,12 @@ class BrokerContext:
         self.watch: Final = watch or LoopWatch(clock)
         self.loop: Final = loop
         self.store: Final = store
-        self.cluster: Final = cluster
-        self.broker_configs: Final = broker_configs
+        self.cluster, self.broker_configs = cluster, broker_configs
         self.leadership: Final = leadership
         self.durability: Final = durability
         self.purgatory: Final = purgatory
         self.runtime: Final = runtime
-        self.logins: Final = Logins(
-            loop, settings.listeners, now_ms=clock.now_ms, changes=store.changes, authorization=self.authorization
-        )
+        self.logins: Final = Logins(loop, settings.listeners, clock, changes=store.changes, rights=self.authorization)
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.cooperative_work: Final = CooperativeWork(loop)
         self.fair_queue: Final = FairQueue(loop)
