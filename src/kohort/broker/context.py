@@ -20,7 +20,9 @@ from kohort.broker.fetch.purgatory import Purgatory
 from kohort.broker.groups.coordination import Coordination
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
 from kohort.broker.groups.membership_updates import MembershipUpdates
+from kohort.broker.limits.client_quotas import ClientQuotas
 from kohort.broker.limits.connection_quotas import ConnectionQuotas
+from kohort.broker.limits.connection_rates import ConnectionRates
 from kohort.broker.limits.memory import AnswerMemory, ByteBudget, ParkedBytes
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.producer_ids import MOST_PRODUCERS, ProducerExpiry, ProducerIds
@@ -86,6 +88,10 @@ class BrokerContext:
         self.producer_ids: Final = ProducerIds(lambda then, done: cluster.work.ask([cluster.producer_ids(then, done)]))
         per_host = settings.values["max.connections.per.ip"]
         self.connection_quotas: Final = ConnectionQuotas(loop.time, limit=most_connections, limit_per_host=per_host)
+        self.client_quotas: Final = ClientQuotas(cluster.quota_limits, settings.values)
+        self.connection_rates: Final = ConnectionRates(
+            cluster.quota_limits, settings.values, {each.name: each.values for each in settings.listeners}
+        )
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
         self.parked: Final = ParkedBytes(settings.values["queued.max.request.bytes"])
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
@@ -96,6 +102,10 @@ class BrokerContext:
         self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
+
+    def monotonic_ms(self) -> int:
+        """Return the time of a clock that never goes back, ms."""
+        return int(self.loop.time() * 1000)
 
     def next_connection_number(self) -> int:
         """Return a number above those of all earlier connections."""

@@ -1,4 +1,4 @@
-"""The catalog: the topics, the broker's dynamic configs, and the next producer id.
+"""The catalog: the topics, the broker's dynamic configs, the quotas of clients, and the next producer id.
 
 Laws: a catalog is a value, and so is a change of it; the catalog that follows from both is the same now and when the
 changes are read again. A topic exists from the moment the file has the change that names it and is gone from the
@@ -20,6 +20,7 @@ from kohort.base.jsontext import parse_json
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import TopicId, format_topic_id, parse_topic_id
 from kohort.records.checksum import crc32c
+from kohort.storage.client_quotas import QuotaChange, Quotas, changed_quotas
 from kohort.storage.files.fs import DiskFailedError, FileSystem, LogFile, read_bounded, remove_file, replace_file
 
 #: Producer ids that one change of the catalog gives out, as in Kafka.
@@ -38,6 +39,8 @@ CATALOG_LIMIT_BYTES: Final = 256 << 20
 SPARE_BYTES: Final = 64 << 10
 #: Topics in one record of a rewritten file: encoding one never keeps other threads waiting for long.
 _TOPICS_EACH: Final = 50
+#: Entities with quotas in one record of a rewritten file.
+_QUOTAS_EACH: Final = 500
 _RECORD: Final = re.compile(rb"@([0-9a-f]{8}) ([0-9a-f]{8}) ")
 #: The errors of reading a file that is damaged, or of other software.
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, Refused)
@@ -73,6 +76,8 @@ class CatalogChange:
     next_producer_id: int | None = None
     #: Every config of the broker that was set while it ran; `None` where they stay.
     broker_configs: Mapping[str, str] | None = None
+    #: Limits of clients that are new, changed or removed.
+    client_quotas: tuple[QuotaChange, ...] = ()
 
     def document(self) -> dict[str, object]:
         """Return the change as JSON, without the fields that do not change."""
@@ -80,6 +85,7 @@ class CatalogChange:
             "topics": [_write_entry(entry) for entry in self.topics],
             "gone": list(self.gone),
             "deleting": [_write_entry(entry) for entry in self.deleting],
+            "client_quotas": [change.document() for change in self.client_quotas],
         }
         found = {name: value for name, value in found.items() if value}
         if self.is_freed:
@@ -105,6 +111,7 @@ class CatalogChange:
             is_freed=bool(document.get("freed")),
             next_producer_id=None if ids is None else int(str(ids)),
             broker_configs=None if configs is None else _texts(configs),
+            client_quotas=tuple(QuotaChange.of(change) for change in _list(document, "client_quotas")),
         )
 
 
@@ -119,6 +126,8 @@ class Catalog:
     next_producer_id: int = 0
     #: Configs of the broker that were set while it ran.
     broker_configs: Mapping[str, str] = field(default_factory=dict)
+    #: Limits of clients, by entity.
+    client_quotas: Quotas = field(default_factory=dict)
 
     def changed(self, *changes: CatalogChange) -> Catalog:
         """Return the catalog after `changes`; `KeyError` if a missing topic is deleted."""
@@ -133,8 +142,13 @@ class Catalog:
                 next_producer_id = change.next_producer_id
             if change.broker_configs is not None:
                 broker_configs = change.broker_configs
+        quota_changes = [each for change in changes for each in change.client_quotas]
         return Catalog(
-            topics=topics, deleting=deleting, next_producer_id=next_producer_id, broker_configs=broker_configs
+            topics=topics,
+            deleting=deleting,
+            next_producer_id=next_producer_id,
+            broker_configs=broker_configs,
+            client_quotas=changed_quotas(self.client_quotas, quota_changes) if quota_changes else self.client_quotas,
         )
 
     def as_changes(self, *, topics_each: int) -> Iterable[CatalogChange]:
@@ -145,6 +159,9 @@ class Catalog:
         entries = list(self.topics.values())
         for first in range(0, len(entries), topics_each):
             yield CatalogChange(topics=tuple(entries[first : first + topics_each]))
+        quotas = [QuotaChange(entity=entity, limits=limits) for entity, limits in self.client_quotas.items()]
+        for first in range(0, len(quotas), _QUOTAS_EACH):
+            yield CatalogChange(client_quotas=tuple(quotas[first : first + _QUOTAS_EACH]))
 
 
 def join(changes: Sequence[CatalogChange]) -> CatalogChange:
@@ -159,6 +176,7 @@ def join(changes: Sequence[CatalogChange]) -> CatalogChange:
         # Blocks are given out in order: the last change has the largest id.
         next_producer_id=ids[-1] if ids else None,
         broker_configs=configs[-1] if configs else None,
+        client_quotas=tuple(each for change in changes for each in change.client_quotas),
     )
 
 
