@@ -274,8 +274,7 @@ class ClientQuotas:
 
 
 def _windows_of(values: Mapping[str, Any], prefix: str) -> dict[str, int]:
-    windows, seconds = values.get(f"{prefix}.window.num", 11), values.get(f"{prefix}.window.size.seconds", 1)
-    return {"windows": windows, "window_ms": seconds * 1000}
+    return {"windows": values[f"{prefix}.window.num"], "window_ms": values[f"{prefix}.window.size.seconds"] * 1000}
 
 
 def _tag(name: str) -> str:

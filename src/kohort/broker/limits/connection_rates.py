@@ -42,15 +42,13 @@ class ConnectionRates:
     ) -> None:
         """Create the counters; `of_listener` has the options of each listener by its name."""
         self._limits: Final = limits
-        self._window_ms: Final[int] = values.get("quota.window.size.seconds", 1) * 1000
-        self._windows: Final[int] = values.get("quota.window.num", 11)
-        self._limit: Final[int] = values.get(OPTION, NO_LIMIT)
+        self._window_ms: Final[int] = values["quota.window.size.seconds"] * 1000
+        self._windows: Final[int] = values["quota.window.num"]
+        self._limit: Final[int] = values[OPTION]
         self._rate: Final = self._new_rate()
         #: Listener -> (limit, rate).
         self._listeners: Final = {
-            name: (own[OPTION], self._new_rate())
-            for name, own in of_listener.items()
-            if own.get(OPTION, NO_LIMIT) != NO_LIMIT
+            name: (own[OPTION], self._new_rate()) for name, own in of_listener.items() if own[OPTION] != NO_LIMIT
         }
         self._has_options: Final = self._limit != NO_LIMIT or bool(self._listeners)
         #: Address -> its rate; the one that was silent longest first.
