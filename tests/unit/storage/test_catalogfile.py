@@ -25,6 +25,7 @@ from kohort.storage.catalog import (
     load_catalog,
     read_records,
 )
+from kohort.storage.client_quotas import QuotaChange, entity_of
 from kohort.storage.files.fs import DiskFileSystem
 from kohort.testing.disks import Crashed, MemoryFileSystem
 
@@ -44,6 +45,10 @@ def user(name: str, mechanism: str = "SCRAM-SHA-256") -> ScramUser:
     )
 
 
+def quota(parts: dict[str, str | None], **limits: float | None) -> QuotaChange:
+    return QuotaChange(entity=entity_of(parts), limits=limits)
+
+
 CHANGES = (
     CatalogChange(topics=(entry(1), entry(2, retention="5"))),
     CatalogChange(next_producer_id=1000),
@@ -51,6 +56,15 @@ CHANGES = (
     CatalogChange(topics=(entry(3),), is_freed=True, broker_configs={"log.retention.ms": '@00000004 "\u00e9'}),
     CatalogChange(scram_users=(user("alice"), user("alice", "SCRAM-SHA-512"), user("b,\u00e9")), login_secret=b"\0\1"),
     CatalogChange(scram_users=(user("carol"),), scram_gone=(("alice", "SCRAM-SHA-256"),)),
+    CatalogChange(
+        client_quotas=(
+            quota(
+                {"user": "b,\u00e9\n@00000004", "client-id": None}, request_percentage=0.1, producer_byte_rate=2.0**63
+            ),
+            quota({"ip": None}, connection_creation_rate=5.0),
+        )
+    ),
+    CatalogChange(client_quotas=(quota({"ip": None}, connection_creation_rate=None), quota({"user": "a"}, x=5e-324))),
 )
 
 

@@ -23,8 +23,8 @@ from kohort.wire.messages import alter_client_quotas as wire
 from kohort.wire.messages.describe_client_quotas import EntityData
 
 #: Limits of users and client ids, and of addresses -> (Kafka's name of their type, the largest value); both `None`:
-#: any number, also with a fraction.
-_LONG: Final = ("a LONG", (1 << 63) - 1)
+#: any number, also with a fraction. The values are doubles, in which Java compares: its largest long is 2^63 then.
+_LONG: Final = ("a LONG", 2.0**63)
 _ANY: Final = (None, None)
 _OF_CLIENTS: Final = {
     Quota.PRODUCER_BYTE_RATE.value: _LONG,
@@ -32,7 +32,7 @@ _OF_CLIENTS: Final = {
     Quota.REQUEST_PERCENTAGE.value: _ANY,
     Quota.CONTROLLER_MUTATION_RATE.value: _ANY,
 }
-_OF_ADDRESSES: Final = {CONNECTION_CREATION_RATE: ("an INT", (1 << 31) - 1)}
+_OF_ADDRESSES: Final = {CONNECTION_CREATION_RATE: ("an INT", 2.0**31 - 1)}
 #: A fraction that is taken for none.
 _WHOLE: Final = 1e-6
 
@@ -96,7 +96,7 @@ def _checked(parts: _Parts, limits: dict[str, float | None]) -> dict[str, float 
     return {key: value for key, value in limits.items() if key in known}
 
 
-def _limits_of(parts: _Parts) -> dict[str, tuple[str | None, int | None]]:
+def _limits_of(parts: _Parts) -> dict[str, tuple[str | None, float | None]]:
     """Return the limits that an entity of these parts may have."""
     if not parts:
         raise _refuse("Invalid empty client quota entity")
@@ -126,7 +126,7 @@ def _is_address(name: str | None) -> bool:
     return True
 
 
-def _check_limit(known: dict[str, tuple[str | None, int | None]], key: str, value: float) -> None:
+def _check_limit(known: dict[str, tuple[str | None, float | None]], key: str, value: float) -> None:
     if key not in known:
         raise _refuse(f"Invalid configuration key {key}")
     if value <= 0.0:

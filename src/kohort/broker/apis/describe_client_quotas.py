@@ -42,7 +42,7 @@ def handle(
         request,
         found,
         rows_at_once(row_of),
-        lambda rows: wire.DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message=None, entries=rows),
+        lambda rows: wire.DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message="", entries=rows),
     )
     return None
 
