@@ -18,8 +18,8 @@ from kohort.errors import ConfigError, KohortError
 from kohort.wire.messages.alter_client_quotas import AlterClientQuotasResponse
 from kohort.wire.messages.describe_client_quotas import DescribeClientQuotasResponse
 
-#: Part of a request that an entity takes; a broker of Apache Kafka changes no more than 10,000 limits at once, and one of
-#: kohort takes as many rows: an entity, its parts and its limits are eight.
+#: Part of a request that an entity takes. Apache Kafka changes no more than 10,000 limits at once, and kohort's broker
+#: takes as many rows: an entity, its parts and its limits are up to eight.
 _PART: Final = 1 / 1_000
 
 
