@@ -92,13 +92,13 @@ class BrokerContext:
         self.client_quotas: Final = ClientQuotas(cluster.quota_limits, settings.values)
         self.connection_rates: Final = rates_of(settings, cluster.quota_limits)
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
-        self.parked: Final = ParkedBytes(settings.values["queued.max.request.bytes"])
+        self.parked: Final = ParkedBytes(self.byte_budget.limit_bytes)
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
         self.delayed_heartbeats = DelayedHeartbeats(settings.values, clock)
         self.membership_updates = MembershipUpdates(runtime, purgatory.tell_member)
         self._last_connection_number, self.connections = 0, set[WatchedConnection]()
-        idle_ms = settings.values["connections.max.idle.ms"]
-        self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
+        idle = {"max_idle_ms": settings.values["connections.max.idle.ms"]}
+        self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, **idle)
         self.connection_quotas: Final = quotas_of(settings, loop.time, most_connections, self.idle_timeouts)
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
