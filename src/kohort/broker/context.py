@@ -24,7 +24,7 @@ from kohort.broker.groups.coordination import Coordination
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
 from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.groups.waiting_rights import RightsExamination
-from kohort.broker.limits.client_quotas import ClientQuotas
+from kohort.broker.limits.client_quotas import ClientQuotas, QuotaLimits
 from kohort.broker.limits.memory import AnswerMemory, ByteBudget, ParkedBytes
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.producer_ids import MOST_PRODUCERS, ProducerExpiry, ProducerIds
@@ -91,20 +91,24 @@ class BrokerContext:
         self.disk_full: Final = disk_full
         self.new_topics: Final = TopicRate(clock, settings.values["auto.create.topics.per.minute"])
         self.producer_ids: Final = ProducerIds(lambda then, done: cluster.work.ask([cluster.producer_ids(then, done)]))
-        self.client_quotas: Final = ClientQuotas(cluster.quota_limits, settings.values)
-        self.connection_rates: Final = rates_of(settings, cluster.quota_limits)
+        self._follow_quotas(cluster.quota_limits)
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
         self.parked: Final = ParkedBytes(self.byte_budget.limit_bytes)
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
         self.delayed_heartbeats = DelayedHeartbeats(settings.values, clock)
         self.membership_updates = MembershipUpdates(runtime, purgatory.tell_member)
         self._last_connection_number, self.connections = 0, set[WatchedConnection]()
-        idle = {"max_idle_ms": settings.values["connections.max.idle.ms"]}
-        self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, **idle)
+        idle_ms = settings.values["connections.max.idle.ms"]
+        self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
         self.connection_quotas: Final = quotas_of(settings, loop.time, most_connections, self.idle_timeouts)
         self.authorization.examiners.append(RightsExamination(loop, self.connections).begin)
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
+
+    def _follow_quotas(self, limits: QuotaLimits) -> None:
+        """Measure clients and new connections by the cluster's quotas."""
+        self.client_quotas = ClientQuotas(limits, self.settings.values)
+        self.connection_rates = rates_of(self.settings, limits)
 
     def monotonic_ms(self) -> int:
         """Return the time of a clock that never goes back, ms."""
