@@ -91,7 +91,6 @@ class BrokerContext:
         self.disk_full: Final = disk_full
         self.new_topics: Final = TopicRate(clock, settings.values["auto.create.topics.per.minute"])
         self.producer_ids: Final = ProducerIds(lambda then, done: cluster.work.ask([cluster.producer_ids(then, done)]))
-        self._follow_quotas(cluster.quota_limits)
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
         self.parked: Final = ParkedBytes(self.byte_budget.limit_bytes)
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
@@ -100,15 +99,17 @@ class BrokerContext:
         self._last_connection_number, self.connections = 0, set[WatchedConnection]()
         idle_ms = settings.values["connections.max.idle.ms"]
         self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
-        self.connection_quotas: Final = quotas_of(settings, loop.time, most_connections, self.idle_timeouts)
+        self._limit_clients(cluster.quota_limits, most_connections)
         self.authorization.examiners.append(RightsExamination(loop, self.connections).begin)
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
 
-    def _follow_quotas(self, limits: QuotaLimits) -> None:
-        """Measure clients and new connections by the cluster's quotas."""
-        self.client_quotas = ClientQuotas(limits, self.settings.values)
-        self.connection_rates = rates_of(self.settings, limits)
+    def _limit_clients(self, limits: QuotaLimits, most_connections: int) -> None:
+        """Count connections by the broker's options, and measure clients by the cluster's quotas."""
+        settings = self.settings
+        self.connection_quotas = quotas_of(settings, self.loop.time, most_connections, self.idle_timeouts)
+        self.client_quotas = ClientQuotas(limits, settings.values)
+        self.connection_rates = rates_of(settings, limits)
 
     def monotonic_ms(self) -> int:
         """Return the time of a clock that never goes back, ms."""
