@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,11 @@ from kohort.broker.topics.topic_operations import Outcome
 from kohort.errors import ConfigError, ErrorCode, KohortError, Refused
 from kohort.security.access_control import AclOperation, AclPermission, PatternType, ResourceType
 from kohort.security.authorizer import Acl, Authorizer
-from support.dialogues.wired_connection import wired_broker
+from kohort.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from kohort.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kohort.wire.messages.describe_acls import DescribeAclsRequest
+from kohort.wire.registry import ApiKey
+from support.dialogues.wired_connection import WiredConnection, wired_broker
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
@@ -240,3 +245,51 @@ def test_what_all_entries_take_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 def test_limit_of_entries_is_the_promised_one() -> None:
     """What the reference says."""
     assert MOST_ENTRIES == 100_000
+
+
+@pytest.mark.parametrize("operation", [None, AclOperation.DESCRIBE, AclOperation.ALTER])
+def test_lists_are_for_those_that_may_describe_and_alter_the_cluster(operation: AclOperation | None) -> None:
+    """A client without the right is told so for each of its rows, and changes nothing."""
+
+    async def main() -> None:
+        with wired_broker(CONFIG | {"super.users": "User:root"}) as context:
+            _, authorizer = wired_lists(context)
+            if operation is not None:
+                cluster = ResourceType.CLUSTER, PatternType.LITERAL, "kafka-cluster"
+                authorizer.add(Acl(*cluster, "User:ANONYMOUS", "*", operation, AclPermission.ALLOW))
+            client, before = WiredConnection(context), len(authorizer)
+            row = AclCreation(
+                resource_type=2, resource_name="t", principal=ALICE, host="*", operation=3, permission_type=3
+            )
+            everything: dict[str, Any] = {"resource_type_filter": 1, "operation": 1, "permission_type": 1}
+            everything |= dict.fromkeys(("resource_name_filter", "principal_filter", "host_filter"))
+            wanted = DeleteAclsFilter(**everything | {"resource_name_filter": "nothing"})
+            created = await client.ask(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=[row, row]))
+            deleted = await client.ask(ApiKey.DELETE_ACLS, 3, DeleteAclsRequest(filters=[wanted, wanted]))
+            described = await client.ask(ApiKey.DESCRIBE_ACLS, 3, DescribeAclsRequest(**everything))
+            may_alter, may_describe = operation is AclOperation.ALTER, operation is not None
+            denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            assert [each.error_code for each in created.results] == [0 if may_alter else denied] * 2
+            assert [each.error_code for each in deleted.filter_results] == [0 if may_alter else denied] * 2
+            assert described.error_code == (0 if may_describe else denied)
+            assert bool(described.resources) is may_describe
+            assert len(authorizer) == before + may_alter
+
+    asyncio.run(main())
+
+
+def test_principal_of_10_000_characters_is_refused() -> None:
+    """It would be kept in memory and in the catalog; the longest name of a certificate is much shorter."""
+
+    async def main() -> None:
+        with wired_broker(CONFIG) as context:
+            client = WiredConnection(context)
+            row = AclCreation(
+                resource_type=2, resource_name="t", principal="User:" + "x" * 10_000, host="*", operation=3,
+                permission_type=3,
+            )  # fmt: skip
+            (found,) = (await client.ask(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=[row]))).results
+            assert found.error_code == ErrorCode.INVALID_REQUEST
+            assert found.error_message == "a principal or host of 10005 characters; 4096 are allowed"
+
+    asyncio.run(main())
