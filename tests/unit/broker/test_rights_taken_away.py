@@ -383,3 +383,27 @@ def test_connections_of_a_user_are_closed() -> None:
         assert (closed, alice.is_closed, bob.is_closed) == (1, True, False)
 
     wired(dialogue)
+
+
+def test_connection_that_cannot_be_examined_is_closed_and_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error of ours must not leave a right in force."""
+
+    async def dialogue(world: World) -> None:
+        broken, alice = await world.connect(), await world.connect()
+        world.fetch(alice)
+
+        def fail() -> None:
+            raise RuntimeError("planted")
+
+        monkeypatch.setattr(broken.connection, "examine_rights", fail)
+
+        world.take(TOPIC)
+
+        ((_, answer),) = await alice.receive(FETCH, FETCH_VERSION)
+        assert codes(answer) == [NO_TOPIC] * 2
+        assert (broken.is_closed, alice.is_closed) == (True, False)
+        assert "event=examination_failed" in caplog.text
+
+    wired(dialogue)
