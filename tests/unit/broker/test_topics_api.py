@@ -468,7 +468,7 @@ def test_configs_of_the_broker_and_of_groups_can_be_seen(client: RawClient) -> N
     assert describe(client, BROKER, "7")[0] == ErrorCode.INVALID_REQUEST
     code, configs = describe(client, GROUP, "g")
     assert (code, configs["consumer.session.timeout.ms"].value) == (0, "45000")  # type: ignore[attr-defined]
-    assert describe(client, 8, "1")[0] == ErrorCode.INVALID_REQUEST
+    assert describe(client, 16, "1")[0] == ErrorCode.INVALID_REQUEST
     assert describe(client, TOPIC, "unknown")[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
