@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,7 +23,9 @@ from kohort.wire.messages.describe_cluster import DescribeClusterRequest
 from kohort.wire.messages.describe_quorum import DescribeQuorumRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.metadata import MetadataRequest
+from support.builders.site import blocks
 from support.dialogues.raw_client import RawClient
+from support.peers.cli import started_python
 from support.peers.lossy_proxy import LossyProxy
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -179,3 +183,17 @@ def test_every_interface_is_told_as_the_one_that_was_reached(host: str, near: st
     config = {"listeners": f"PLAINTEXT://{host}:0", "allow.anonymous.beyond.loopback": "true"}
     with Broker(config=config) as broker:
         assert hosts_told(f"{near}:{broker.port}") == [near]
+
+
+def test_command_of_the_how_to_starts_a_broker_with_both() -> None:
+    """As it stands, but for the ports, which another program may have."""
+    (block,) = blocks("how-to/listen-on-several-addresses.md", "bash")
+    words = [re.sub(r"0\.0\.0\.0:\d+", "0.0.0.0:0", word) for word in shlex.split(block.code)]
+    assert words[:2] == ["kohort", "up"]
+    with started_python("-m", "kohort.cli.main", *words[1:]) as broker:
+        (ready,) = broker.wait_for_lines(1, start="ready ")
+        inside, outside = (word.rpartition(":")[2] for word in ready.split()[1:])
+        assert hosts_told(f"127.0.0.1:{inside}") == ["kohort"]
+        assert hosts_told(f"127.0.0.1:{outside}") == ["kafka.example"]
+        assert "  clients of OUTSIDE are told to connect to kafka.example:9094 (advertised.listeners)" in broker.lines
+        assert broker.end() == 0
