@@ -188,7 +188,7 @@ def test_every_interface_is_told_as_the_one_that_was_reached(host: str, near: st
 def test_command_of_the_how_to_starts_a_broker_with_both() -> None:
     """As it stands, but for the ports, which another program may have."""
     (block,) = blocks("how-to/listen-on-several-addresses.md", "bash")
-    words = [re.sub(r"0\.0\.0\.0:\d+", "0.0.0.0:0", word) for word in shlex.split(block.code)]
+    words = [re.sub(r"0\.0\.0\.0:\d+", "0.0.0.0:0", word) for word in shlex.split(block.code.replace("\\\n", " "))]
     assert words[:2] == ["kohort", "up"]
     with started_python("-m", "kohort.cli.main", *words[1:]) as broker:
         (ready,) = broker.wait_for_lines(1, start="ready ")
