@@ -57,6 +57,24 @@ def _row_class(key: AnyApiKey, *path: str) -> Callable[..., Any]:
     return cls
 
 
+def _quotas_to_set(count: int) -> Any:
+    """One limit of each user."""
+    entry = _row_class(ApiKey.ALTER_CLIENT_QUOTAS, "entries")
+    part = _row_class(ApiKey.ALTER_CLIENT_QUOTAS, "entries", "entity")
+    op = _row_class(ApiKey.ALTER_CLIENT_QUOTAS, "entries", "ops")
+    entries = [
+        entry(entity=[part(entity_type="user", entity_name=name)], ops=[op(key="producer_byte_rate", value=5.0)])
+        for name in _names(count)
+    ]
+    return request_class(ApiKey.ALTER_CLIENT_QUOTAS)(entries=entries)
+
+
+def _quotas_to_look_up(count: int) -> Any:
+    part = _row_class(ApiKey.DESCRIBE_CLIENT_QUOTAS, "components")
+    parts = [part(entity_type=f"t{number}", match_type=2) for number in range(count)]
+    return request_class(ApiKey.DESCRIBE_CLIENT_QUOTAS)(components=parts)
+
+
 def _names(count: int) -> list[str]:
     return [f"n{number:05}" for number in range(count)]
 
@@ -241,6 +259,8 @@ WORST: Final[dict[str, Worst]] = {
     "configs to change": _named(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, "resources", "resource_name", row={"resource_type": _GROUP}
     ),
+    "quotas to set": _worst(ApiKey.ALTER_CLIENT_QUOTAS, _quotas_to_set, _rows_of(ApiKey.ALTER_CLIENT_QUOTAS) // 3),
+    "quotas to look up": _worst(ApiKey.DESCRIBE_CLIENT_QUOTAS, _quotas_to_look_up, MOST_ROWS),
     "partitions on the disk": _numbers(ApiKey.DESCRIBE_LOG_DIRS, "topics", "topic", "partitions", _VALUES),
     "topics to grow": _named(
         ApiKey.CREATE_PARTITIONS, "topics", "name", row={"count": 3, "assignments": None}, timeout_ms=60_000
