@@ -1,1 +1,1 @@
-
+"""Committed offsets: `commit` decides commits of both protocols and their fencing, `delete` removes and expires."""

@@ -1,0 +1,130 @@
+"""The broker's half of SASL: the steps of an exchange, and the exchange of PLAIN.
+
+Laws: an exchange is pure: it reads no clock and no socket, and hands costly work to its caller. An unknown user and a
+wrong password get one answer, after the same work. No text for people contains a secret of an exchange.
+Source: RFC 4422 (SASL), RFC 4616 (PLAIN); Apache Kafka's SaslServerAuthenticator and PlainSaslServer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+#: The longest name that can log in, bytes. A principal's name is kept per connection, and written to the journal.
+LONGEST_NAME_BYTES: Final = 1_024
+#: The longest password that is looked at, bytes; more is no password, and would be hashed.
+LONGEST_PASSWORD_BYTES: Final = 16_384
+
+
+class LoginFailed(Exception):
+    """A login that is refused; its text goes to the client and to the log, so it contains no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """An answer after which the client has to say more."""
+
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """The end of an exchange: the client has proven that it is the user of this name.
+
+    `lifetime_ms` is how long the proof holds from now on, milliseconds; `None`: the mechanism sets no end.
+    """
+
+    principal_name: str
+    data: bytes = field(default=b"", repr=False)
+    lifetime_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Work for the processor, such as PBKDF2, that is done on a thread; it returns the next step or raises."""
+
+    work: Callable[[], Step] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Work beside the broker's loop, such as to fetch a key: `until` is awaited, and `then` called after it.
+
+    `until` ends within the login's time or is cancelled. `then` returns the next step or raises `LoginFailed`.
+    """
+
+    until: Callable[[], Awaitable[None]] = field(repr=False)
+    then: Callable[[], Step] = field(repr=False)
+
+
+#: What an exchange wants next.
+Step = Challenge | Success | Check | Wait
+
+
+class ServerExchange(Protocol):
+    """The broker's half of one SASL exchange; it is used for one login."""
+
+    def step(self, message: bytes) -> Step:
+        """Take the client's next message; raise `LoginFailed` if it cannot log in."""
+
+
+class PlainServer:
+    """The broker's half of PLAIN: one message with name and password.
+
+    Args:
+        verify: whether a user of this name has this password. It is called on a thread, and takes as long for a user
+            that does not exist.
+
+    >>> PlainServer(lambda name, password: (name, password) == ("alice", b"wonder")).step(b"\\0alice\\0wonder").work()
+    Success(principal_name='alice', lifetime_ms=None)
+    """
+
+    #: Kafka's words; they are the same whether the name or the password is wrong.
+    REFUSAL: Final = "Authentication failed: Invalid username or password"
+
+    def __init__(self, verify: Callable[[str, bytes], bool]) -> None:
+        self._verify: Final = verify
+        self._is_used = False
+
+    def step(self, message: bytes) -> Step:
+        """Take name and password apart, and leave the comparison to a thread."""
+        if self._is_used:
+            raise LoginFailed("the client says more than PLAIN has to say")
+        self._is_used = True
+        parts = message.split(b"\0")
+        if len(parts) != 3:
+            raise LoginFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(parts), 100)}")
+        authorization, name, password = parts
+        if not name:
+            raise LoginFailed("Authentication failed: username not specified")
+        if not password:
+            raise LoginFailed("Authentication failed: password not specified")
+        # CVE-2017-12610: a user that has proven its own name must not become another one by naming it.
+        if authorization not in (b"", name):
+            raise LoginFailed(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        username = decoded_name(name)
+        if len(password) > LONGEST_PASSWORD_BYTES:
+            raise LoginFailed(self.REFUSAL)
+        return Check(lambda: self._compare(username, password))
+
+    def _compare(self, username: str, password: bytes) -> Step:
+        if not self._verify(username, password):
+            raise LoginFailed(self.REFUSAL)
+        return Success(username)
+
+
+def decoded_name(name: bytes) -> str:
+    """Return the name of a user from its bytes; `LoginFailed` if it is too long or no text."""
+    if len(name) > LONGEST_NAME_BYTES:
+        raise LoginFailed(f"Authentication failed: a user's name has {LONGEST_NAME_BYTES} bytes at most")
+    try:
+        text = name.decode()
+    except UnicodeDecodeError:
+        raise LoginFailed("Authentication failed: a user's name is UTF-8") from None
+    # A name stands in logs, in ACLs and in what administrators read: no line of its own making.
+    if not text.isprintable():
+        raise LoginFailed("Authentication failed: a user's name has printable characters only")
+    return text
