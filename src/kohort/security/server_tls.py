@@ -1,8 +1,8 @@
 """TLS of a broker: its certificate, the clients' authorities, and the words for a client that is refused.
 
-Laws: a key, a password or a text of an option is in no error. Certificates are taken again when their files change; what
-cannot be read then changes nothing. A client whose certificate was signed by an authority that is trusted no more is
-known by its chain. Sessions of clients with certificates are not resumed, so that each is verified.
+Laws: a key, a password or a text of an option is in no error. Certificates are taken again when their files change;
+what cannot be read then changes nothing. A client whose certificate was signed by an authority that is trusted no more
+is known by its chain. Sessions of clients with certificates are not resumed, so that each is verified.
 Source: Apache Kafka's `DefaultSslEngineFactory` (PEM: KIP-651); Python's ssl module.
 """
 
@@ -188,7 +188,9 @@ def _load_key_store(context: ssl.SSLContext, values: Mapping[str, Any]) -> None:
     content = _read("ssl.keystore.location", location)
     text = content.decode("latin-1")
     if _BLOCK.search(text) is None:
-        raise ConfigError(f"ssl.keystore.location: {named(location)} holds no certificate and key in PEM{_advice(location)}")
+        raise ConfigError(
+            f"ssl.keystore.location: {named(location)} holds no certificate and key in PEM{_advice(location)}"
+        )
     load_certificate(context, text, None, key_password, options)
 
 
@@ -324,12 +326,12 @@ def explain_client(error: ssl.SSLError) -> str:
     """Explain in one sentence why a client's handshake failed."""
     reason = (getattr(error, "reason", None) or "").upper()
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the client's certificate is refused: {error.verify_message}"
+        return f"the certificate of the client is refused: {error.verify_message}"
     if "PEER_DID_NOT_RETURN_A_CERTIFICATE" in reason:
         return "the client has no certificate, and ssl.client.auth is required"
     if "UNKNOWN_CA" in reason or "CERTIFICATE" in reason:
         said = reason.replace("SSLV3_ALERT_", "").replace("TLSV1_ALERT_", "").replace("_", " ").lower()
-        return f"the client does not accept the broker's certificate ({said})"
+        return f"the client does not accept the certificate of the broker ({said})"
     if reason in ("UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE") or "PROTOCOL_VERSION" in reason:
         return "the client speaks no version of TLS that ssl.enabled.protocols has"
     if reason == "NO_SHARED_CIPHER":

@@ -184,7 +184,7 @@ class Handshakes:
             self._proven.add(connection)
             # The authorities may have changed during the handshake.
             if tls.context is not self._tls.context and not self._is_trusted(tls):
-                self.refuse(connection, "the authority of the client's certificate is trusted no more")
+                self.refuse(connection, "the authority of its certificate is trusted no more")
                 return None
         return self._connect(principal)
 
@@ -327,5 +327,3 @@ class Handshakes:
         # Of a resumed session the chain is not known: its client comes again and is verified.
         chain = verified_chain(tls)
         return chain is not None and self._tls.trusts(chain)
-
-

@@ -24,7 +24,7 @@ from kohort.wire.foreign import HTTP_ANSWER, foreign_protocol
 #: The longest read of the socket.
 RECEIVED_BYTES: Final = 256 * 1024
 #: Ciphertext, and plain bytes, that are given to OpenSSL at once; its buffers stay as long as this took.
-SLICE_BYTES: Final = 64 * 1024
+SLICE_BYTES: Final = 32 * 1024
 #: The longest record, and what it has beside its content.
 RECORD_BYTES: Final = 16 * 1024
 _RECORD_HEAD: Final = 5
@@ -75,9 +75,13 @@ class Opened(Protocol):
 class Host(Protocol):
     """The listener's side of handshakes."""
 
-    #: The buffer that all connections of the loop read into.
-    received: memoryview
-    loop: asyncio.AbstractEventLoop
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The broker's loop."""
+
+    @property
+    def received(self) -> memoryview:
+        """The buffer that all connections of the loop read into."""
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -310,7 +314,7 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
                         position = end
                     try:
                         # One record at most; with a buffer it returns a number.
-                        taken = cast(int, tls.read(room - got, buffer[got:]))  # type: ignore[arg-type]
+                        taken = cast(int, tls.read(room - got, buffer[got:]))
                     except ssl.SSLWantReadError:
                         # The record is not whole, and all of this slice is with OpenSSL.
                         if position == size:
@@ -395,12 +399,12 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             return
         try:
             if len(data) <= SLICE_BYTES:
-                tls.write(data)  # type: ignore[arg-type]
+                tls.write(data)
                 raw.write(self._outgoing.read())
                 return
             view = memoryview(data)
             for at in range(0, len(view), SLICE_BYTES):
-                tls.write(view[at : at + SLICE_BYTES])  # type: ignore[arg-type]
+                tls.write(view[at : at + SLICE_BYTES])
                 raw.write(self._outgoing.read())
         except ssl.SSLError as error:
             self._break(error)
@@ -447,8 +451,10 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return facts of the session (`ssl_object`, `peercert`, `cipher`) or of the socket."""
         tls = self._tls
-        if tls is not None and name in ("ssl_object", "peercert", "cipher"):
-            return {"ssl_object": lambda: tls, "peercert": tls.getpeercert, "cipher": tls.cipher}[name]()
+        if tls is not None and name == "ssl_object":
+            return tls
+        if tls is not None and name in ("peercert", "cipher"):
+            return tls.getpeercert() if name == "peercert" else tls.cipher()
         return default if self._raw is None else self._raw.get_extra_info(name, default)
 
     def _flush(self) -> None:

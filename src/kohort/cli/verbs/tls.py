@@ -65,7 +65,9 @@ def run_make(options: argparse.Namespace) -> int:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     there = [name for name in texts if (directory / name).exists()]
     if there and not options.force:
-        raise ConfigError(f"{directory} has {', '.join(there)} already: --force replaces them, another directory keeps them")
+        raise ConfigError(
+            f"{directory} has {', '.join(there)} already: --force replaces them, another directory keeps them"
+        )
     for name, text in texts.items():
         _write(directory / name, text, _PUBLIC if name == "ca.pem" else _PRIVATE)
     ca, server, client = (str(directory / name) for name in ("ca.pem", "server.pem", "client.pem"))
@@ -100,7 +102,6 @@ def make_certificates(hosts: list[str], client: str, days: int) -> dict[str, str
         MissingDependencyError: cryptography is not installed.
     """
     try:
-        from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509.oid import ExtendedKeyUsageOID
     except ImportError:
@@ -108,7 +109,9 @@ def make_certificates(hosts: list[str], client: str, days: int) -> dict[str, str
     if not 1 <= days <= _MOST_DAYS:
         raise ConfigError(f"--days cannot be {days}: 1 to {_MOST_DAYS} are expected")
     if not 0 < len(client) <= _LONGEST_NAME or not client.isprintable():
-        raise ConfigError(f"--client cannot be {client[:_LONGEST_NAME]!r}: a name of 1 to {_LONGEST_NAME} characters is expected")
+        raise ConfigError(
+            f"--client cannot be {client[:_LONGEST_NAME]!r}: a name of 1 to {_LONGEST_NAME} characters is expected"
+        )
     names = [_general_name(host) for host in hosts]
     # Of this curve signatures are quickest, and each client knows it.
     ca_key, server_key, client_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
