@@ -33,7 +33,7 @@ from kohort.errors import ForeignProtocolError, RemoteProtocolError, StorageErro
 from kohort.security.access_control import ANONYMOUS
 from kohort.wire.foreign import HTTP_ANSWER, impossible_length
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.connections")
 
 #: Bytes of requests that are handled for one connection before the others have their turn.
 #: A request counts as its length and one of the two below: 128 short ones, or four with long answers, fill a turn.
@@ -127,6 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         self.rights = context.authorization.rights_of(self.principal, self.peer_host)
         context.connections.add(self)
         context.idle_timeouts.expect_first_byte(self)
+        log.debug("event=connection_opened peer=%s:%d listener=%s", self.peer_host, self.peer_port, self.listener.name)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection and its open requests (asyncio)."""
@@ -141,6 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         self._context.membership_updates.forget(self)
         self._cached = None
         self.input.close()
+        log.debug("event=connection_ended peer=%s:%d principal=%s", self.peer_host, self.peer_port, self.principal)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next bytes (asyncio)."""

@@ -327,8 +327,8 @@ def write_log_to_stderr() -> None:
         return
     formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
+    # Without a level of its own: what is shown is up to the loggers, whose levels an administrator may change.
     handler = logging.StreamHandler()
-    handler.setLevel(logging.WARNING)
     handler.setFormatter(formatter)
     package.addHandler(handler)
 

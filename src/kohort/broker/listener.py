@@ -25,7 +25,7 @@ from kohort.broker.connections.idle_timeouts import WatchedConnection
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.connections")
 
 #: Errors by which the system has no room for a connection, and the pause in which none is accepted then.
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})

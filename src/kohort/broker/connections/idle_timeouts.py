@@ -21,7 +21,7 @@ from kohort.broker.connections.buffers import ReceiveBuffer
 from kohort.broker.connections.request import Peer
 from kohort.broker.limits.memory import ByteBudget
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.connections")
 
 #: A new connection sends its first byte within this time.
 SILENCE_SECONDS: Final = 5.0

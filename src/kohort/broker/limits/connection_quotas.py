@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.connections")
 
 #: One in so many connections is reserved for addresses that have had a request carried out.
 KEPT_PART: Final = 10
