@@ -24,6 +24,7 @@ from kohort.broker.connections.buffers import WRITE_AT_BYTES, Output, ReceiveBuf
 from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, CachedHeartbeat, HeldHeartbeats
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import ReplyQueue, Request
+from kohort.broker.connections.sockets import plain_host
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.limits.requests import MOST_ORDINARY_BYTES, check_length
@@ -115,9 +116,9 @@ class Connection(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)
         peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         if isinstance(peer, tuple):
-            self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
+            self.peer_host, self.peer_port = plain_host(str(peer[0])), int(peer[1])
         if isinstance(here, tuple):
-            self.local_host = str(here[0])
+            self.local_host = plain_host(str(here[0]))
         context = self._context
         if not context.connection_quotas.enter(self):
             transport.abort()

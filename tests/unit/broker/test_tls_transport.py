@@ -17,6 +17,7 @@ import trustme
 
 from kohort.broker.connections.handshakes import FILES_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS, Handshakes
 from kohort.broker.connections.tls_transport import RECORD_BYTES, SLICE_BYTES, State, TlsProtocol
+from kohort.broker.options.listeners import ListenerSettings
 from support.dialogues.tls_client import TLS_VALUES, TlsClient
 from support.peers.certificates import Certificates
 
@@ -142,7 +143,8 @@ class Door:
         self.loop = loop
         self.crowd = Crowd()
         self.takers: list[Taker] = []
-        self.handshakes = Handshakes(loop, "SSL", {**TLS_VALUES, **values}, admission=self.crowd, connect=self._connect)
+        listener = ListenerSettings(name="SSL", host="127.0.0.1", port=9093, values={**TLS_VALUES, **values})
+        self.handshakes = Handshakes(loop, listener, admission=self.crowd, connect=self._connect)
 
     def _connect(self, principal: str | None) -> Taker:
         self.takers.append(Taker(principal))

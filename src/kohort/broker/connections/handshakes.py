@@ -17,16 +17,17 @@ import logging
 import os
 import ssl
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from kohort.broker.connections.tls_transport import RECEIVED_BYTES, Opened, TlsProtocol
+from kohort.broker.options.listeners import ListenerSettings
 from kohort.broker.scheduling import BlockingWork
 from kohort.errors import KohortError
 from kohort.security.principals import NoPrincipalError
 from kohort.security.server_tls import ServerTls, explain_client, verified_chain
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.connections")
 
 #: Threads for steps; one processor stays for the loop, and more than these would wait for Python's lock.
 MOST_THREADS: Final = 4
@@ -59,8 +60,7 @@ class Handshakes:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        name: str,
-        values: Mapping[str, Any],
+        listener: ListenerSettings,
         *,
         admission: Admission,
         connect: Callable[[str | None], Opened],
@@ -69,8 +69,7 @@ class Handshakes:
 
         Args:
             loop: the broker's.
-            name: of the listener, for logs.
-            values: its options.
+            listener: its name and its options.
             admission: the counter of connections.
             connect: makes the connection above of a client with that principal, `None`: it has no certificate.
 
@@ -78,7 +77,8 @@ class Handshakes:
             ConfigError: the certificates cannot be loaded.
         """
         self.loop: Final = loop
-        self._name: Final = name
+        self.listener: Final = listener
+        values = listener.values
         self._tls: Final = ServerTls(values)
         self._admission: Final = admission
         self._connect: Final = connect
@@ -196,14 +196,14 @@ class Handshakes:
             self._logged_since_s = now
             for earlier, times in list(self._unlogged.items()):
                 if times:
-                    log.warning("event=tls_refused listener=%s reason=%r times=%d", self._name, earlier, times)
+                    log.warning("event=tls_refused listener=%s reason=%r times=%d", self.listener.name, earlier, times)
             self._unlogged.clear()
         if reason in self._unlogged:
             self._unlogged[reason] += 1
         elif len(self._unlogged) < MOST_REASONS:
             self._unlogged[reason] = 0
             peer = f"{connection.peer_host}:{connection.peer_port}"
-            log.warning("event=tls_refused listener=%s peer=%s reason=%r", self._name, peer, reason)
+            log.warning("event=tls_refused listener=%s peer=%s reason=%r", self.listener.name, peer, reason)
 
     def end(self, connection: TlsProtocol) -> None:
         """Forget a closed connection."""
@@ -304,11 +304,11 @@ class Handshakes:
                 self._fault = str(result)
                 log.warning(
                     "event=certificates_kept listener=%s reason=%r action='the earlier ones stay'",
-                    self._name,
+                    self.listener.name,
                     self._fault,
                 )
         elif isinstance(result, Exception):
-            log.error("event=certificates_kept listener=%s", self._name, exc_info=result)
+            log.error("event=certificates_kept listener=%s", self.listener.name, exc_info=result)
         else:
             self._fault = ""
             if result:
@@ -321,7 +321,7 @@ class Handshakes:
             if tls is None or not self._is_trusted(tls):
                 connection.abort()
                 ended += 1
-        log.info("event=certificates_taken listener=%s connections_ended=%d", self._name, ended)
+        log.info("event=certificates_taken listener=%s connections_ended=%d", self.listener.name, ended)
 
     def _is_trusted(self, tls: ssl.SSLObject) -> bool:
         # Of a resumed session the chain is not known: its client comes again and is verified.

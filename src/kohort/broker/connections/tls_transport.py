@@ -19,6 +19,8 @@ from enum import Enum
 from typing import Any, Final, Protocol, cast
 
 from kohort.broker.connections.request import Buffer
+from kohort.broker.connections.sockets import plain_host
+from kohort.broker.options.listeners import ListenerSettings
 from kohort.wire.foreign import HTTP_ANSWER, foreign_protocol
 
 #: The longest read of the socket.
@@ -76,6 +78,10 @@ class Host(Protocol):
     """The listener's side of handshakes."""
 
     @property
+    def listener(self) -> ListenerSettings:
+        """The listener that clients come by."""
+
+    @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The broker's loop."""
 
@@ -116,6 +122,7 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         """Create the layer of a connection that `host` accepts."""
         asyncio.Transport.__init__(self)
         self._host: Final = host
+        self.listener: Final = host.listener
         self._raw: asyncio.Transport | None = None
         #: The client's address, for limits and logs.
         self.peer_host, self.peer_port = "", 0
@@ -141,7 +148,7 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         raw = cast(asyncio.Transport, transport)
         peer = raw.get_extra_info("peername")
         if isinstance(peer, tuple):
-            self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
+            self.peer_host, self.peer_port = plain_host(str(peer[0])), int(peer[1])
         self._raw = raw
         if not self._host.begin(self):
             raw.abort()
