@@ -31,7 +31,7 @@ from kohort.broker.limits.requests import MOST_ORDINARY_BYTES, check_length
 from kohort.broker.options.listeners import ListenerSettings
 from kohort.broker.scheduling import SHORT_BYTES
 from kohort.errors import ForeignProtocolError, RemoteProtocolError, StorageError
-from kohort.security.access_control import ANONYMOUS
+from kohort.security.access_control import ANONYMOUS, AclOperation, ResourceType
 from kohort.wire.foreign import HTTP_ANSWER, impossible_length
 
 log = logging.getLogger("kohort.broker.connections")
@@ -229,6 +229,18 @@ class Connection(asyncio.BufferedProtocol):
         """Close without waiting for a client that does not read."""
         if self._transport is not None:
             self._transport.abort()
+
+    def examine_rights(self) -> None:
+        """End what waits and may not be had any more."""
+        context, self._cached = self._context, None
+        key = context.membership_updates.member_of(self)
+        if key is not None and not self.rights.allows(AclOperation.READ, ResourceType.GROUP, key[0]):
+            # The news of a group are for those that may be its members.
+            context.membership_updates.forget(self)
+        for slot in self._replies.held:
+            assert isinstance(slot, Request), "a request that was read waits"
+            if slot.on_rights is not None:
+                slot.on_rights()
 
     def give_up(self, reason: str) -> None:
         """Close a connection for a client that does not act in time, and log the reason."""

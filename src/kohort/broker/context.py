@@ -23,11 +23,13 @@ from kohort.broker.fetch.purgatory import Purgatory
 from kohort.broker.groups.coordination import Coordination
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
 from kohort.broker.groups.membership_updates import MembershipUpdates
+from kohort.broker.groups.waiting_rights import RightsExamination
 from kohort.broker.limits.memory import AnswerMemory, ByteBudget, ParkedBytes
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.producer_ids import MOST_PRODUCERS, ProducerExpiry, ProducerIds
 from kohort.broker.schedules import FileRemovals
 from kohort.broker.scheduling import COLD_READERS, BlockingWork, CooperativeWork, FairQueue, LoopWatch
+from kohort.broker.topics.acls import AccessControlLists
 from kohort.broker.topics.configs import BrokerConfigs
 from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
@@ -57,10 +59,10 @@ class BrokerContext:
         runtime: Coordination,
         watch: LoopWatch | None = None,
         removals: FileRemovals | None = None,
-        authorization: Authorization | None = None,
+        acls: AccessControlLists | None = None,
     ) -> None:
         self.settings: Final = settings
-        self.authorization: Final = authorization or Authorization()
+        self.acls, self.authorization = acls, Authorization() if acls is None else acls.authorization
         self.clock: Final = clock
         self.started_ms: Final = clock.now_ms() - clock.stepped_ms
         #: Limit -> how often connections reached it since the start; other limits are counted by their own parts.
@@ -97,6 +99,7 @@ class BrokerContext:
         idle_ms = settings.values["connections.max.idle.ms"]
         self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
         self.connection_quotas: Final = quotas_of(settings, loop.time, most_connections, self.idle_timeouts)
+        self.authorization.examiners.append(RightsExamination(loop, self.connections).begin)
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
 

@@ -31,6 +31,7 @@ from kohort.broker.options.listeners import address
 from kohort.broker.options.settings import BROKER_OPTIONS, BrokerSettings
 from kohort.broker.schedules import Checkpointer, LogRetention, OffsetRetention, Scrubber
 from kohort.broker.scheduling import LoopWatch, WatchedSelector
+from kohort.broker.topics.acls import AccessControlLists
 from kohort.broker.topics.configs import BrokerConfigs
 from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
@@ -299,6 +300,7 @@ class Server:
             purgatory=purgatory,
             runtime=runtime,
             watch=self._watch,
+            acls=AccessControlLists(settings, store.changes, loop),
         )
 
     def _most_connections(self) -> int:

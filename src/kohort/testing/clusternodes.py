@@ -243,6 +243,7 @@ class ClusterNode:
             purgatory=shared.purgatory,
             runtime=NodeCoordination(self.brokers.runtime, leadership),
             removals=shared.removals,
+            acls=shared.acls,
         )
         shared.broker_configs.follow(settings)
         if self.delayed_heartbeats is not None:

@@ -94,6 +94,9 @@ class WatchedConnection(Peer, Protocol):
     def abort(self) -> None:
         """Close without waiting for a client that does not read."""
 
+    def examine_rights(self) -> None:
+        """End what waits and may not be had any more."""
+
     def give_up(self, reason: str) -> None:
         """Close a connection for a client that does not act in time, and log the reason."""
 
