@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from kohort.broker.access.rights import Rights
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.groups.coordination import new_member_id
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat
@@ -16,6 +17,7 @@ from kohort.coordinator import commands
 from kohort.coordinator.commands import Partitions, Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.codec import encode
 from kohort.wire.messages import consumer_group_heartbeat as wire
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -23,6 +25,9 @@ from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
 
 def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroupHeartbeatRequest) -> bytes | None:
     """Ask the group's coordinator; return the answer if it is known at once and nothing is new."""
+    rights = request.rights
+    if rights.is_restricted and (denied := _denied(rights, message)) is not None:
+        return encode(denied, request.version)
     runtime, connections = context.runtime, context.member_connections
     # Only these two can do harm when they come late: they acknowledge a revocation, or leave.
     if message.topic_partitions is not None or message.member_epoch < 0:
@@ -79,6 +84,22 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
         # The heartbeat is accepted and held: its member is known before the answer leaves.
         connections.heartbeat(request.connection, message.group_id, member_id)
     return None
+
+
+def _denied(rights: Rights, message: wire.ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
+    """Return the refusal of a member without the right to its group, or to a topic that it names; `None`: it has all.
+
+    KAFKA-18813: the response would tell which of the named topics exist.
+    """
+    code, text = ErrorCode.NONE, ""
+    if not rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
+        code, text = ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."
+    elif not all(
+        rights.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        for name in dict.fromkeys(message.subscribed_topic_names or ())
+    ):
+        code, text = ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."
+    return None if code is ErrorCode.NONE else ConsumerGroupHeartbeatResponse(error_code=code, error_message=text)
 
 
 class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):

@@ -13,11 +13,16 @@ from kohort.broker.context import BrokerContext, Request
 from kohort.broker.groups.coordination import new_member_id
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import join_group as wire
 
 
 def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequest) -> wire.JoinGroupResponse | None:
     """Ask the group's coordinator, which may park the request."""
+    rights = request.rights
+    if rights.is_restricted and not rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return wire.JoinGroupResponse(error_code=code, protocol_name=_name(None, request), member_id="")
     if context.parked.refuses():
         # Clients ask this coordinator again a moment later.
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
