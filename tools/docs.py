@@ -148,9 +148,13 @@ def option_sets() -> tuple[tuple[str, str, OptionSet], ...]:
             '`kohort.Broker(config={"num.partitions": 4})`.\n\n'
             "A file that was written for Apache Kafka may be given as it is. What it has and this broker has not is "
             "passed over, named in one line at the start. Listeners for controllers are left out. All that is wrong in "
-            "it is told at once, with file and line. It is refused where going on would break a promise: encryption, "
-            "logins and permissions (`ssl.*`, `sasl.*`, `authorizer.class.name`, ...), more copies than one, policies "
-            "and config providers, or `process.roles` without `broker`.",
+            "it is told at once, with file and line. It is refused where going on would break a promise: Kerberos, "
+            "delegation tokens, classes of Java, more copies than one, policies and config providers, or "
+            "`process.roles` without `broker`.\n\n"
+            "`listener.name.NAME.OPTION`, the listener in lower case, sets an option for one listener: all of `ssl.*`, "
+            "`sasl.*`, `connections.max.reauth.ms`, `max.connections`, `max.connections.per.ip`, "
+            "`max.connections.per.ip.overrides` and `max.connection.creation.rate`; those of SASL also for one "
+            "mechanism, as `listener.name.NAME.plain.sasl.jaas.config`.",
             BROKER_OPTIONS,
         ),
         (

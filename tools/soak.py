@@ -73,6 +73,11 @@ SOAKS: Mapping[str, Soak] = {
             ),
         ),
     ),
+    "rights": Soak(
+        "100,000 questions about rights beside an oracle of ten lines; SEED draws others",
+        "1",
+        (tests("unit/security/test_authorizer.py"),),
+    ),
     "worst-requests": Soak(
         "the longest request of each API that the limits let through: turns and memory",
         "2",

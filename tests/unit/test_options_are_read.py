@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kohort.base.options import Option
+from kohort.broker.options.security_options import SECURITY_OPTIONS
 from kohort.broker.options.settings import BROKER_OPTIONS, BrokerSettings
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS, ClientSettings, ConsumerSettings
 from kohort.client.producer.core.sender import SenderSettings
@@ -58,7 +59,7 @@ def as_list(default: object) -> list[object]:
 
 @pytest.mark.large
 def test_every_option_of_the_broker_is_read() -> None:
-    read = subscripts("broker")
+    read = subscripts("broker") + subscripts("security")
     of_groups = {field.name for field in fields(GroupSettings)}
     of_topics = BrokerSettings.of().topic_defaults
     unread = {option.name for option in BROKER_OPTIONS if not (read[option.name] or option.keyword in of_groups)}
@@ -69,6 +70,7 @@ def test_every_option_of_the_broker_is_read() -> None:
         if has_one_value(BROKER_OPTIONS.option(name)) or name in ("log.dir", "log.dirs", "broker.id", "node.id")
     }
     unread -= changed
+    unread -= {option.name for option in SECURITY_OPTIONS}
     for name in sorted(unread):
         option = BROKER_OPTIONS.option(name)
         choices = [choice for choice in option.choices if choice not in (option.default, *as_list(option.default))]

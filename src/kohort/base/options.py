@@ -17,8 +17,31 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from kohort.errors import ConfigError, UnknownOptionError
 
+#: What stands for a secret, as in Apache Kafka.
+HIDDEN: Final = "[hidden]"
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """A secret text: every text that is made of it is `HIDDEN`, and `value` alone has it.
+
+    >>> str(Password("swordfish")), f"{Password('swordfish')}", Password("swordfish").value
+    ('[hidden]', '[hidden]', 'swordfish')
+
+    Source: Apache Kafka's `Password`.
+    """
+
+    value: str
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    # A text that is given out anywhere may end in a log, so that none has the secret; `value` can be searched for.
+    __str__ = __repr__
+
+
 #: The types of a parsed setting.
-Value = bool | int | float | str | list[str] | None
+Value = bool | int | float | str | list[str] | Password | None
 
 
 def parse_bool(text: object) -> bool:
@@ -59,6 +82,11 @@ def parse_str(text: object) -> str:
     if not isinstance(text, str | int | float | PathLike):
         raise ValueError("text is expected")
     return str(text)
+
+
+def parse_password(text: object) -> Password:
+    """Convert text to a `Password`."""
+    return text if isinstance(text, Password) else Password(parse_str(text))
 
 
 def parse_function(value: object) -> Callable[..., Any]:

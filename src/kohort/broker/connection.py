@@ -124,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
         self._transport = transport
+        self.rights = context.authorization.rights_of(self.principal, self.peer_host)
         context.connections.add(self)
         context.idle_timeouts.expect_first_byte(self)
 

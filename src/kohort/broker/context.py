@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from kohort.base.clock import WallClock
+from kohort.broker.access.authorization import Authorization
 from kohort.broker.batch_validation import BatchValidation
 from kohort.broker.connections.idle_timeouts import IdleTimeouts, WatchedConnection
 from kohort.broker.connections.memberconnections import MemberConnections
@@ -55,8 +57,10 @@ class BrokerContext:
         runtime: Coordination,
         watch: LoopWatch | None = None,
         removals: FileRemovals | None = None,
+        authorization: Authorization | None = None,
     ) -> None:
         self.settings: Final = settings
+        self.authorization: Final = authorization or Authorization()
         self.clock: Final = clock
         self.started_ms: Final = clock.now_ms() - clock.stepped_ms
         #: Limit -> how often connections reached it since the start; other limits are counted by their own parts.
@@ -101,6 +105,13 @@ class BrokerContext:
         """Return a number above those of all earlier connections."""
         self._last_connection_number += 1
         return self._last_connection_number
+
+    def close_connections(self, is_meant: Callable[[WatchedConnection], bool], reason: str) -> int:
+        """Close the connections that are meant, and log the reason for each; return their number."""
+        meant = [connection for connection in self.connections if is_meant(connection)]
+        for connection in meant:
+            connection.give_up(reason)
+        return len(meant)
 
     def forget(self, connection: WatchedConnection) -> None:
         """Forget a closed connection."""

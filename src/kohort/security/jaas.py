@@ -1,4 +1,4 @@
-"""The parser of `sasl.jaas.config`, the form in which Java's clients get names and passwords.
+"""The parser of `sasl.jaas.config`, the form in which Java's clients and brokers get names and passwords.
 
 Laws: one login module, of PLAIN or SCRAM, is read; every other one is refused by its name, with what to use. No text
 that is made for people has a value of it.
@@ -69,6 +69,27 @@ def parse_jaas(text: str) -> Login:
         password=options["password"],
         has_token=options.get("tokenauth", "").lower() == "true",
     )
+
+
+def parse_jaas_users(text: str) -> dict[str, str]:
+    """Return name -> password of the users that a broker's `plain.sasl.jaas.config` lists.
+
+    Its own `username` and `password` are for connections to other brokers, and are not read.
+
+    Raises:
+        ConfigError: it is of another form, or names another login module.
+
+    >>> parse_jaas_users('org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="wonder";')
+    {'alice': 'wonder'}
+    """
+    parts = _split(text)
+    if not parts or parts[0].rpartition(".")[2] != _PLAIN:
+        raise ConfigError("plain.sasl.jaas.config begins with another login module than PlainLoginModule")
+    options = _options(parts[2:])
+    users = {name.removeprefix("user_"): value for name, value in options.items() if name.startswith("user_")}
+    if empty := [name for name, value in users.items() if not name or not value]:
+        raise ConfigError(f"plain.sasl.jaas.config has a user without a name or a password: user_{empty[0]}")
+    return users
 
 
 def _split(text: str) -> list[str]:

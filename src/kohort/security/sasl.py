@@ -14,9 +14,9 @@ from typing import Final, Protocol
 from kohort.base.jsontext import parse_json
 
 #: The characters of a token, and the names and values of its extensions, as Apache Kafka reads them.
-_TOKEN: Final = re.compile(r"[-_~+/.A-Za-z0-9]+=*")
-_EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
-_EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
+TOKEN: Final = re.compile(r"[-_~+/.A-Za-z0-9]+=*")
+EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
+EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
 #: The longest refusal of a token that is read.
 _LONGEST_BYTES: Final = 16_384
 #: The longest name, password or token that is sent; Apache Kafka reads messages of twice that.
@@ -120,7 +120,7 @@ def check_token(token: object) -> str:
         raise ValueError("a token is text that is not empty")
     if len(token) > LONGEST_SECRET_BYTES:
         raise ValueError(f"a token has {LONGEST_SECRET_BYTES} characters at most")
-    if _TOKEN.fullmatch(token) is None:
+    if TOKEN.fullmatch(token) is None:
         raise ValueError("a token has letters, digits and -_~+/. only, and = at its end")
     return token
 
@@ -143,9 +143,9 @@ def unsendable(text: str) -> str | None:
 def check_extensions(extensions: Mapping[str, str]) -> dict[str, str]:
     """Check extensions and return them; `ValueError` names the one that cannot be sent."""
     for name, value in extensions.items():
-        if not isinstance(name, str) or _EXTENSION_NAME.fullmatch(name) is None or name.lower() == "auth":
+        if not isinstance(name, str) or EXTENSION_NAME.fullmatch(name) is None or name.lower() == "auth":
             raise ValueError(f"{name!r} cannot be the name of an extension: letters are expected, and not auth")
-        if not isinstance(value, str) or _EXTENSION_VALUE.fullmatch(value) is None:
+        if not isinstance(value, str) or EXTENSION_VALUE.fullmatch(value) is None:
             raise ValueError(f"the value of the extension {name} cannot be sent: printable ASCII is expected")
     return dict(extensions)
 

@@ -18,7 +18,14 @@ LONGEST_PASSWORD_BYTES: Final = 16_384
 
 
 class LoginFailed(Exception):
-    """A login that is refused; its text goes to the client and to the log, so it contains no secret."""
+    """A login that is refused; its text goes to the client and to the log, so it contains no secret.
+
+    `detail` goes to the log only: it may tell administrators what strangers must not learn. It has no secret either.
+    """
+
+    def __init__(self, text: str, *, detail: str = "") -> None:
+        super().__init__(text)
+        self.detail: Final = detail
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ LEAST_ITERATIONS: Final = 4_096
 MOST_ITERATIONS: Final = 1_000_000
 #: The longest message of a server that is looked at; theirs have about 100 bytes.
 _LONGEST_BYTES: Final = 8_192
-_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+#: Mechanism -> the name of its hash.
+HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 #: No channel binding, and no authorization identity: `n,,`.
 _HEADER: Final = b"n,,"
 
@@ -34,7 +35,7 @@ def salted_password(mechanism: str, password: str, *, salt: bytes, iterations: i
 
     Source: RFC 5802, `Hi`.
     """
-    return hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
+    return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
 class ScramExchange:
@@ -54,7 +55,7 @@ class ScramExchange:
         self, mechanism: str, username: str, password: str, *, nonce: str, extensions: dict[str, str] | None = None
     ) -> None:
         assert nonce and "," not in nonce, "a nonce is printable text without a comma"
-        self._hash: Final = _HASHES[mechanism]
+        self._hash: Final = HASHES[mechanism]
         self._mechanism: Final = mechanism
         self._password: Final = password
         self._nonce: Final = nonce.encode()

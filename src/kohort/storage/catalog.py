@@ -1,4 +1,4 @@
-"""The catalog: the topics, the broker's dynamic configs, and the next producer id.
+"""The catalog: the topics, the broker's dynamic configs, users' SCRAM keys, and the next producer id.
 
 Laws: a catalog is a value, and so is a change of it; the catalog that follows from both is the same now and when the
 changes are read again. A topic exists from the moment the file has the change that names it and is gone from the
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -58,6 +59,23 @@ class TopicEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScramUser:
+    """The keys by which a user logs in with one SCRAM mechanism; they are secret, and not shown."""
+
+    name: str
+    mechanism: str
+    iterations: int
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its name and mechanism, which together are unique."""
+        return self.name, self.mechanism
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogChange:
     """The difference between a catalog and the next one."""
 
@@ -73,6 +91,11 @@ class CatalogChange:
     next_producer_id: int | None = None
     #: Every config of the broker that was set while it ran; `None` where they stay.
     broker_configs: Mapping[str, str] | None = None
+    #: SCRAM users that are new or changed, and names with mechanisms of those that are removed.
+    scram_users: tuple[ScramUser, ...] = ()
+    scram_gone: tuple[tuple[str, str], ...] = ()
+    #: See `Catalog.login_secret`; empty where it stays.
+    login_secret: bytes = field(default=b"", repr=False)
 
     def document(self) -> dict[str, object]:
         """Return the change as JSON, without the fields that do not change."""
@@ -88,6 +111,12 @@ class CatalogChange:
             found["next_producer_id"] = self.next_producer_id
         if self.broker_configs is not None:
             found["broker_configs"] = dict(self.broker_configs)
+        if self.scram_users:
+            found["scram_users"] = [_write_user(each) for each in self.scram_users]
+        if self.scram_gone:
+            found["scram_gone"] = [list(key) for key in self.scram_gone]
+        if self.login_secret:
+            found["login_secret"] = b64encode(self.login_secret).decode()
         return found
 
     @classmethod
@@ -105,6 +134,9 @@ class CatalogChange:
             is_freed=bool(document.get("freed")),
             next_producer_id=None if ids is None else int(str(ids)),
             broker_configs=None if configs is None else _texts(configs),
+            scram_users=tuple(_read_user(user) for user in _list(document, "scram_users")),
+            scram_gone=tuple((str(name), str(mechanism)) for name, mechanism in _list(document, "scram_gone")),
+            login_secret=b64decode(str(document.get("login_secret", "")), validate=True),
         )
 
 
@@ -119,11 +151,16 @@ class Catalog:
     next_producer_id: int = 0
     #: Configs of the broker that were set while it ran.
     broker_configs: Mapping[str, str] = field(default_factory=dict)
+    #: (name, mechanism) -> the keys of that user.
+    scram_users: Mapping[tuple[str, str], ScramUser] = field(default_factory=dict)
+    #: Bytes from which the answers to unknown users are made; empty until they are needed.
+    login_secret: bytes = field(default=b"", repr=False)
 
     def changed(self, *changes: CatalogChange) -> Catalog:
         """Return the catalog after `changes`; `KeyError` if a missing topic is deleted."""
         topics, deleting = dict(self.topics), self.deleting
         next_producer_id, broker_configs = self.next_producer_id, self.broker_configs
+        scram_users, login_secret = dict(self.scram_users), self.login_secret
         for change in changes:
             topics.update((entry.name, entry) for entry in change.topics)
             # The freed folders are those of earlier deletions, not of this change's.
@@ -133,15 +170,30 @@ class Catalog:
                 next_producer_id = change.next_producer_id
             if change.broker_configs is not None:
                 broker_configs = change.broker_configs
+            for key in change.scram_gone:
+                scram_users.pop(key, None)
+            scram_users.update((user.key, user) for user in change.scram_users)
+            login_secret = change.login_secret or login_secret
         return Catalog(
-            topics=topics, deleting=deleting, next_producer_id=next_producer_id, broker_configs=broker_configs
+            topics=topics,
+            deleting=deleting,
+            next_producer_id=next_producer_id,
+            broker_configs=broker_configs,
+            scram_users=scram_users,
+            login_secret=login_secret,
         )
 
     def as_changes(self, *, topics_each: int) -> Iterable[CatalogChange]:
         """Yield the changes from an empty catalog to this one, each of `topics_each` topics at most."""
         yield CatalogChange(
-            deleting=self.deleting, next_producer_id=self.next_producer_id, broker_configs=self.broker_configs
+            deleting=self.deleting,
+            next_producer_id=self.next_producer_id,
+            broker_configs=self.broker_configs,
+            login_secret=self.login_secret,
         )
+        users = list(self.scram_users.values())
+        for first in range(0, len(users), topics_each):
+            yield CatalogChange(scram_users=tuple(users[first : first + topics_each]))
         entries = list(self.topics.values())
         for first in range(0, len(entries), topics_each):
             yield CatalogChange(topics=tuple(entries[first : first + topics_each]))
@@ -159,6 +211,9 @@ def join(changes: Sequence[CatalogChange]) -> CatalogChange:
         # Blocks are given out in order: the last change has the largest id.
         next_producer_id=ids[-1] if ids else None,
         broker_configs=configs[-1] if configs else None,
+        scram_users=tuple(user for each in changes for user in each.scram_users),
+        scram_gone=tuple(key for each in changes for key in each.scram_gone),
+        login_secret=next((each.login_secret for each in reversed(changes) if each.login_secret), b""),
     )
 
 
@@ -230,6 +285,34 @@ def _write_entry(entry: TopicEntry) -> dict[str, object]:
         "topic_id": format_topic_id(entry.topic_id),
         "partition_count": entry.partition_count,
         "configs": dict(entry.configs),
+    }
+
+
+def _read_user(user: Mapping[str, object]) -> ScramUser:
+    name, mechanism, iterations = user["name"], user["mechanism"], user["iterations"]
+    if not isinstance(name, str) or not isinstance(mechanism, str) or not isinstance(iterations, int):
+        raise ValueError("a SCRAM user is incomplete")
+    salt, stored_key, server_key = (
+        b64decode(str(user[each]), validate=True) for each in ("salt", "stored_key", "server_key")
+    )
+    return ScramUser(
+        name=name,
+        mechanism=mechanism,
+        iterations=iterations,
+        salt=salt,
+        stored_key=stored_key,
+        server_key=server_key,
+    )
+
+
+def _write_user(user: ScramUser) -> dict[str, object]:
+    return {
+        "name": user.name,
+        "mechanism": user.mechanism,
+        "iterations": user.iterations,
+        "salt": b64encode(user.salt).decode(),
+        "stored_key": b64encode(user.stored_key).decode(),
+        "server_key": b64encode(user.server_key).decode(),
     }
 
 

@@ -21,7 +21,7 @@ from typing import Final
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicId
 from kohort.storage import catalog
-from kohort.storage.catalog import Catalog, CatalogChange, TopicEntry
+from kohort.storage.catalog import Catalog, CatalogChange, ScramUser, TopicEntry
 from kohort.storage.data_directory import EPOCHS_NAME, PARTITION_METADATA_NAME, write_partition_metadata
 from kohort.storage.files.fs import DiskFailedError, FileSystem
 from kohort.storage.log_state import SNAPSHOT_SUFFIX, STATE_NAME
@@ -47,6 +47,7 @@ _DELETE_SUFFIX: Final = "-delete"
 #: The end of the name of a deleted partition's folder; other folders may end in the suffix alone.
 _DELETED_FOLDER: Final = re.compile(rf"-\d+\.[0-9a-f]{{32}}{_DELETE_SUFFIX}$")
 _FILE_NAME_LIMIT: Final = 255
+_SECRET_BYTES: Final = 32
 
 
 @dataclass(slots=True, kw_only=True)
@@ -242,6 +243,22 @@ class TopicChanges:
     def plan_broker_configs(self, configs: Mapping[str, str]) -> TopicPlan:
         """Plan the replacement of the broker's dynamic configs."""
         return TopicPlan(change=CatalogChange(broker_configs=dict(configs)), settle=lambda _: None)
+
+    def plan_scram_users(
+        self,
+        changed: Sequence[ScramUser],
+        gone: Sequence[tuple[str, str]] = (),
+        *,
+        settle: Callable[[], None] = lambda: None,
+    ) -> TopicPlan:
+        """Plan new keys of SCRAM users, and the removal of others; `settle` runs once that is in force."""
+        change = CatalogChange(scram_users=tuple(changed), scram_gone=tuple(gone))
+        return TopicPlan(change=change, settle=lambda _: settle())
+
+    def plan_login_secret(self) -> TopicPlan:
+        """Plan the secret that answers to unknown users are made of."""
+        secret = self._fs.random_bytes(_SECRET_BYTES)
+        return TopicPlan(change=CatalogChange(login_secret=secret), settle=lambda _: None)
 
     # ---- writing and settling
 

@@ -21,6 +21,7 @@ from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
 from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.groups.runtime import Runtime, Translate
 from kohort.broker.listener import Listener
+from kohort.broker.options.listeners import moved
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import listen_on
 from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
@@ -207,7 +208,8 @@ class ClusterNode:
 
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 takes a free port."""
-        settings = replace(self._settings, host=host, port=port, values=dict(self._settings.values))
+        listeners = (moved(self._settings.listeners[0], host, port),)
+        settings = replace(self._settings, listeners=listeners, values=dict(self._settings.values))
         listening = self.brokers.listen(settings)
         leadership = NodeLeadership(self, settings)
         shared = self.brokers.shared

@@ -27,6 +27,7 @@ GROUP_CONFIGS: Final = (
 OF_GROUPS_ALONE: Final = ("group.rebalance.token",)
 #: Options of the broker that Kafka's does not have.
 BROKER_CONFIGS: Final = (
+    "allow.anonymous.beyond.loopback",
     "auto.create.topics.per.minute",
     "cluster.id",
     "group.assignor",
@@ -63,6 +64,13 @@ BROKER_CONFIGS: Final = (
     "max.partitions",
     "max.topics",
     "memory.limit.bytes",
+    "sasl.failures.per.second.per.ip",
+    "sasl.login.timeout.ms",
+    "sasl.oauthbearer.required.scope",
+    "sasl.plain.users.file",
+    "ssl.handshake.timeout.ms",
+    "ssl.handshakes.max",
+    "ssl.handshakes.max.per.ip",
 )
 #: Options of every client that Kafka's do not have.
 CLIENT_CONFIGS: Final = (

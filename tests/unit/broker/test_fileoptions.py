@@ -50,7 +50,8 @@ def test_apaches_own_file_starts_a_broker_and_says_what_it_passes_over(tmp_path:
     taken = take(tmp_path, *(f"{name}={value}" for name, value in APACHES.items()))
     settings = BrokerSettings.of(taken.config)
     assert (settings.host, settings.port, settings.data_dir) == ("0.0.0.0", 9092, "/tmp/kraft-combined-logs")
-    assert (settings.advertised_host, settings.advertised_port) == ("localhost", 9092)
+    first = settings.listeners[0]
+    assert (first.advertised_host, first.advertised_port) == ("localhost", 9092)
     passed_over = [name for names in taken.passed_over.values() for name in names]
     assert sorted([*taken.config, *passed_over]) == sorted(APACHES), "each is taken or named"
     remark = taken.remark
@@ -75,16 +76,17 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) 
             "num.partitions=many",
             "log.retention.hours=1",
             "listeners=PLAINTEXT://:9092,\\",
-            "  SSL://:9093",
-            "ssl.keystore.location=/keys",
+            "  SSL://9093",
+            "delegation.token.secret.key=geheim",
         )
     place = tmp_path / "server.properties"
     lines = str(raised.value).splitlines()
     assert [line.partition(": ")[0] for line in lines] == [f"{place}:{number}" for number in (2, 3, 5, 7)]
     assert lines[0].endswith("unknown broker option num.partition; did you mean num.partitions?")
     assert lines[1].endswith("num.partitions cannot be 'many': a whole number is expected")
-    assert lines[2].endswith("exactly one PLAINTEXT listener is supported")
-    assert "ssl.keystore.location is not served: connections are plain TCP" in lines[3]
+    assert "listeners cannot be 'SSL://9093': NAME://HOST:PORT is expected" in lines[2]
+    assert "delegation.token.secret.key is not served: there are no delegation tokens" in lines[3]
+    assert "geheim" not in lines[3]
 
 
 @pytest.mark.parametrize(
@@ -92,16 +94,21 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) 
     [
         (
             "authorizer.class.name=org.apache.kafka.Authorizer",
-            "every client has all rights",
+            "StandardAuthorizer is expected, or nothing; no other classes of Java are loaded",
         ),
-        ("listener.name.internal.ssl.keystore.location=/keys", "connections are plain TCP"),
+        ("listener.name.internal.sasl.kerberos.service.name=kafka", r"Kerberos \(GSSAPI\) is not spoken"),
+        ("listener.name.internal.principal.builder.class=mine.Builder", "no classes of Java are loaded"),
+        ("listener.name.internal.ssl.key.pasword=geheim", "did you mean listener.name.internal.ssl.key.password?"),
+        ("listener.name.internal.max.connections=many", "max.connections cannot be 'many': a whole number is expected"),
+        ("listener.name.internal.num.partitions=3", "num.partitions holds for all of them"),
+        ("listener.security.protocol.map=INSIDE:TLS", "one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL is expected"),
         ("default.replication.factor=3", "at most 1 is expected"),
         ("min.insync.replicas=2", "at most 1 is expected"),
         ("offsets.topic.replication.factor=3", "at most 1 is expected"),
         ("config.providers=env", "a value is what stands in the file"),
         ("create.topic.policy.class.name=mine.Policy", "no classes of Java are loaded"),
         ("process.roles=controller", "this is the file of a controller alone"),
-        ("listeners=SASL_SSL://:9092", "only PLAINTEXT:// is supported"),
+        ("sasl.enabled.mechanisms=GSSAPI", "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER is expected"),
         ("port=9092", "broker option port is called listeners here"),
     ],
 )
@@ -110,11 +117,21 @@ def test_file_is_refused_where_going_on_would_break_a_promise(tmp_path: Path, li
         take(tmp_path, line)
 
 
-def test_listener_is_found_by_the_protocol_of_its_name(tmp_path: Path) -> None:
-    protocols = "listener.security.protocol.map=INSIDE:PLAINTEXT,KRAFT:PLAINTEXT"
-    listeners = "listeners=INSIDE://127.0.0.1:7000,KRAFT://:7001"
-    taken = take(tmp_path, listeners, protocols, "controller.listener.names=KRAFT")
-    assert taken.config["listeners"] == "PLAINTEXT://127.0.0.1:7000"
+def test_listeners_of_controllers_are_left_out_with_their_options(tmp_path: Path) -> None:
+    taken = take(
+        tmp_path,
+        "listeners=INSIDE://127.0.0.1:7000,KRAFT://:7001",
+        "listener.security.protocol.map=INSIDE:PLAINTEXT,KRAFT:SSL",
+        "controller.listener.names=KRAFT",
+        "listener.name.kraft.ssl.keystore.location=/keys/controller",
+        "listener.name.inside.max.connections=9",
+        "listener.name.inside.ssl.endpoint.identification.algorithm=",
+    )
+    assert taken.remark is not None and "listener.name.kraft.ssl.keystore.location" in taken.remark
+    assert "listener.name.inside.ssl.endpoint.identification.algorithm" in taken.remark
+    (inside,) = BrokerSettings.of(taken.config).listeners
+    assert (inside.name, inside.host, inside.port) == ("INSIDE", "127.0.0.1", 7000)
+    assert inside.values["max.connections"] == 9
 
 
 def test_toml_file_is_looked_at_likewise(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -17,11 +19,13 @@ from kohort.storage.catalog import (
     Catalog,
     CatalogChange,
     CatalogFile,
+    ScramUser,
     TopicEntry,
     join,
     load_catalog,
     read_records,
 )
+from kohort.storage.files.fs import DiskFileSystem
 from kohort.testing.disks import Crashed, MemoryFileSystem
 
 PATH = f"/data/{CATALOG_NAME}"
@@ -33,11 +37,20 @@ def entry(number: int, **configs: str) -> TopicEntry:
     )
 
 
+def user(name: str, mechanism: str = "SCRAM-SHA-256") -> ScramUser:
+    salt, key = name.encode(), b"\0\xff" * 16
+    return ScramUser(
+        name=name, mechanism=mechanism, iterations=4096, salt=salt, stored_key=key, server_key=key + b"server"
+    )
+
+
 CHANGES = (
     CatalogChange(topics=(entry(1), entry(2, retention="5"))),
     CatalogChange(next_producer_id=1000),
     CatalogChange(gone=("topic-1",)),
     CatalogChange(topics=(entry(3),), is_freed=True, broker_configs={"log.retention.ms": '@00000004 "\u00e9'}),
+    CatalogChange(scram_users=(user("alice"), user("alice", "SCRAM-SHA-512"), user("b,\u00e9")), login_secret=b"\0\1"),
+    CatalogChange(scram_users=(user("carol"),), scram_gone=(("alice", "SCRAM-SHA-256"),)),
 )
 
 
@@ -72,11 +85,29 @@ def put(fs: MemoryFileSystem, raw: bytes) -> None:
 
 def test_changes_are_there_again_and_go_on(fs: MemoryFileSystem) -> None:
     written(fs)
-    assert states()[-1].deleting == () and states()[-2].deleting == (entry(1),)
+    assert states()[4].deleting == () and states()[3].deleting == (entry(1),)
     for number in range(4, 7):
         file = CatalogFile(fs, "/data")
         file.write(CatalogChange(topics=(entry(number),)))
     assert load_catalog(fs, "/data") == states()[-1].changed(*[CatalogChange(topics=(entry(n),)) for n in (4, 5, 6)])
+
+
+def test_keys_of_users_are_not_shown() -> None:
+    """Repr of what a log may have; their names are there."""
+    shown = repr(states()[-1]) + repr(CHANGES)
+    assert "alice" in shown
+    assert "xff" not in shown
+    assert "secret" not in shown
+
+
+def test_file_is_its_owners(tmp_path: Path) -> None:
+    """Also one that an earlier version has made for all to read."""
+    path = tmp_path / CATALOG_NAME
+    written = CatalogFile(DiskFileSystem(), str(tmp_path))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)
+    written.write(CHANGES[0])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_changes_of_different_things_may_be_one(fs: MemoryFileSystem) -> None:
@@ -96,7 +127,7 @@ def test_a_file_that_ends_at_any_byte_has_the_changes_before(fs: MemoryFileSyste
         assert catalog == expected[number - 1]
         assert read_records(raw[:valid], PATH)[:2] == (catalog, number)
         seen.add(number)
-    assert seen == {1, 2, 3, 4, 5}
+    assert seen == set(range(1, len(CHANGES) + 2))
 
 
 def fs_of_no_changes() -> bytes:
@@ -141,7 +172,7 @@ def test_a_change_that_is_missing_between_others_is_an_error(fs: MemoryFileSyste
 )
 def test_a_change_that_kohort_never_wrote_is_an_error(fs: MemoryFileSystem, change: object) -> None:
     raw = written(fs)
-    put(fs, raw + catalogfile._record(6, change))  # type: ignore[arg-type]
+    put(fs, raw + catalogfile._record(len(CHANGES) + 2, change))  # type: ignore[arg-type]
     with pytest.raises(StorageError, match=r"kohort.catalog is damaged \(.*\); restore it from a backup"):
         CatalogFile(fs, "/data")
 

@@ -190,9 +190,13 @@ def _group_rows(reply: admin.DescribeGroupConfigsReply | Refusal) -> _Found:
 def _row(
     option: Option, value: str | None, *, source: int, synonyms: list[wire.DescribeConfigsSynonym] | None = None
 ) -> wire.DescribeConfigsResourceResult:
+    if option.is_secret:
+        # Whether there is one is not told either.
+        value = None
     return wire.DescribeConfigsResourceResult(
         name=option.name,
         value=value,
+        is_sensitive=option.is_secret,
         config_source=source,
         synonyms=synonyms or [wire.DescribeConfigsSynonym(name=option.name, value=value, source=source)],
         config_type=topic_configs.config_type(option),

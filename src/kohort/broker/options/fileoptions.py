@@ -1,9 +1,9 @@
 """The options that a broker takes from a configuration file, mainly one written for Apache Kafka.
 
 Laws: everything that is wrong is told at once, each with FILE:LINE. An option of Apache Kafka that this broker does not
-have is passed over and named; the file is refused only where that would break a promise: encryption, logins and
-permissions, copies on other brokers, policies, or the role of a controller alone. Listeners that are for controllers
-are left out.
+have is passed over and named; the file is refused only where that would break a promise: a login or a class of Java
+that is not served, copies on other brokers, policies, or the role of a controller alone. Listeners that are for
+controllers are left out, with their options.
 Source: Apache Kafka 4.3's config/server.properties.
 """
 
@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kohort.base.options import Verdict, parse_list
+from kohort.broker.options import listener_options
 from kohort.broker.options.configfile import ConfigFile
-from kohort.broker.options.settings import BROKER_OPTIONS, parse_address
-from kohort.errors import ConfigError, UnknownOptionError
+from kohort.broker.options.listeners import parse_endpoints, parse_protocols
+from kohort.broker.options.settings import BROKER_OPTIONS
+from kohort.errors import ConfigError
 from kohort.wire.private import NOT_YET
 
 #: Verdicts with which an option is ignored, and the words for each.
 _PASSED_OVER: Final = {Verdict.NOT_NEEDED: "not needed here", Verdict.NOT_YET: NOT_YET}
+_OF_CONTROLLERS: Final = _PASSED_OVER[Verdict.NOT_NEEDED]
 _ADDRESSES: Final = ("listeners", "advertised.listeners")
 
 
@@ -42,9 +45,10 @@ def take_file(file: ConfigFile) -> TakenFile:
     """Check every option of a file; `ConfigError` lists all errors, a line each."""
     taken = TakenFile(file.path)
     wrong: list[str] = []
+    controllers = tuple(f"listener.name.{name.lower()}." for name in _controllers(file))
     for name, raw in file.values.items():
         try:
-            words = _why_passed_over(name, raw)
+            words = _OF_CONTROLLERS if name.startswith(controllers) else _why_passed_over(name, raw)
             if words is None:
                 taken.config[name] = _checked(file, name, raw)
             else:
@@ -60,7 +64,13 @@ def _why_passed_over(name: str, raw: object) -> str | None:
     """Return the reason why an option has no effect; `None` if it is taken."""
     if name in BROKER_OPTIONS:
         return None
-    unserved = BROKER_OPTIONS.unserved(name)
+    own = name
+    if listener_options.is_of_listener(name):
+        kafkas = listener_options.unserved_option(name, BROKER_OPTIONS)
+        if kafkas is None:
+            return None
+        own = kafkas
+    unserved = BROKER_OPTIONS.unserved(own)
     if unserved is None or unserved.verdict not in _PASSED_OVER:
         raise _unknown(name)
     if name == "process.roles" and "broker" not in parse_list(raw):
@@ -68,10 +78,12 @@ def _why_passed_over(name: str, raw: object) -> str | None:
     return _PASSED_OVER[unserved.verdict]
 
 
-def _unknown(name: str) -> UnknownOptionError:
+def _unknown(name: str) -> ConfigError:
     try:
+        if listener_options.is_of_listener(name):
+            listener_options.parse_name(name, BROKER_OPTIONS)
         BROKER_OPTIONS.option(name)
-    except UnknownOptionError as why:
+    except ConfigError as why:
         return why
     raise AssertionError(f"{name} is an option")
 
@@ -79,21 +91,24 @@ def _unknown(name: str) -> UnknownOptionError:
 def _checked(file: ConfigFile, name: str, raw: object) -> object:
     """Check a value and return it as it is handed on."""
     # Errors of the value itself are raised here, where its line is known.
+    if listener_options.is_of_listener(name):
+        listener_options.checked(name, raw, BROKER_OPTIONS)
+        return raw
     value = _for_clients(file, raw) if name in _ADDRESSES and isinstance(raw, str) else raw
     BROKER_OPTIONS.option(name).check(value)
     if name in _ADDRESSES:
-        parse_address(name, str(value))
+        parse_endpoints(name, str(value))
+    if name == "listener.security.protocol.map":
+        parse_protocols(str(value))
     return value
 
 
+def _controllers(file: ConfigFile) -> set[str]:
+    """Return the names, in upper case, of the listeners that are for controllers."""
+    return {name.upper() for name in parse_list(file.values.get("controller.listener.names", ""))}
+
+
 def _for_clients(file: ConfigFile, text: str) -> str:
-    """Return the listeners that are not for controllers, with protocols in place of their names."""
-    controllers = {name.upper() for name in parse_list(file.values.get("controller.listener.names", ""))}
-    pairs = (pair.partition(":") for pair in parse_list(file.values.get("listener.security.protocol.map", "")))
-    protocols = {name.upper(): protocol for name, _, protocol in pairs}
-    kept = []
-    for listener in parse_list(text):
-        name, separator, address = listener.rpartition("://")
-        if not separator or name.upper() not in controllers:
-            kept.append(f"{protocols.get(name.upper(), name)}{separator}{address}")
-    return ",".join(kept)
+    """Return the listeners that are not for controllers."""
+    controllers = _controllers(file)
+    return ",".join(each for each in parse_list(text) if each.rpartition("://")[0].upper() not in controllers)

@@ -27,10 +27,10 @@ _CLUSTER: Final = (
     ),
     Unserved("zookeeper.*", _NEEDLESS, "topics are kept in the data directory"),
     Unserved(
-        "inter.broker.listener.name listener.security.protocol.map security.inter.broker.protocol "
-        "control.plane.listener.name",
+        "inter.broker.listener.name security.inter.broker.protocol control.plane.listener.name "
+        "sasl.mechanism.inter.broker.protocol sasl.mechanism.controller.protocol",
         _NEEDLESS,
-        "there is one listener, and it speaks PLAINTEXT",
+        "there is no other broker or controller to connect to",
     ),
     Unserved(
         "replica.* num.replica.* auto.leader.rebalance.enable leader.* follower.* replication.quota.* "
@@ -101,27 +101,47 @@ _CLIENTS: Final = (
     ),
     Unserved("share.* group.share.*", _LATER, "there are no share groups"),
     Unserved("group.streams.*", _LATER, "there are no streams groups; Kafka Streams uses the classic protocol"),
-    Unserved(
-        "quota.* controller.quota.* client.quota.* max.connection.creation.rate max.connections.per.ip.overrides",
-        _LATER,
-        "no client is throttled; max.connections and queued.max.requests bound them all",
-    ),
+    Unserved("quota.producer.default quota.consumer.default", _NEEDLESS, "Kafka 3.0 has taken it out, too"),
     Unserved(
         "metric.* metrics.* kafka.metrics.* telemetry.* auto.include.jmx.reporter",
         _LATER,
         "no metrics are published; kohort group describe and history tell how groups are",
     ),
-    Unserved(
-        "ssl.* sasl.* security.* authorizer.* super.users allow.everyone.if.no.acl.found principal.builder.class "
-        "delegation.token.* password.encoder.* listener.name.* connection.failed.* connections.max.reauth.ms",
-        _REFUSED,
-        "connections are plain TCP, and every client has all rights; leave it out, on a network that you trust",
-    ),
     Unserved("config.providers*", _REFUSED, "a value is what stands in the file"),
+)
+#: Options of encryption, logins and rights.
+_SECURITY: Final = (
     Unserved(
-        "create.topic.policy.class.name alter.config.policy.class.name", _REFUSED, "no classes of Java are loaded"
+        "ssl.endpoint.identification.algorithm",
+        _NEEDLESS,
+        "a client checks the broker's name; a broker checks a client's certificate, not the host that it comes from",
+    ),
+    Unserved(
+        "ssl.provider ssl.keymanager.algorithm ssl.trustmanager.algorithm ssl.secure.random.implementation",
+        _NEEDLESS,
+        "OpenSSL encrypts, and has nothing to choose here",
+    ),
+    Unserved(
+        "ssl.allow.dn.changes ssl.allow.san.changes", _NEEDLESS, "a new certificate may have another name than the old"
+    ),
+    Unserved(
+        "sasl.login.* sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.client.* sasl.oauthbearer.assertion.* "
+        "sasl.oauthbearer.scope sasl.oauthbearer.header.urlencode",
+        _NEEDLESS,
+        "it concerns a broker that logs in to another",
+    ),
+    Unserved("password.encoder.*", _NEEDLESS, "no password of the configuration is stored"),
+    Unserved("sasl.kerberos.*", _REFUSED, "Kerberos (GSSAPI) is not spoken; SCRAM, PLAIN and OAUTHBEARER are"),
+    Unserved("delegation.token.*", _REFUSED, "there are no delegation tokens; SCRAM users are made by kafka-configs"),
+    Unserved(
+        "create.topic.policy.class.name alter.config.policy.class.name principal.builder.class "
+        "ssl.engine.factory.class security.providers client.quota.callback.class sasl.client.callback.handler.class "
+        "sasl.server.callback.handler.class sasl.login.callback.handler.class sasl.login.class "
+        "sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class",
+        _REFUSED,
+        "no classes of Java are loaded",
     ),
 )
 
 #: All options that only Apache Kafka has.
-KAFKAS_OWN: Final = (*_CLUSTER, *_MACHINERY, *_RECORDS, *_CLIENTS)
+KAFKAS_OWN: Final = (*_CLUSTER, *_MACHINERY, *_RECORDS, *_CLIENTS, *_SECURITY)

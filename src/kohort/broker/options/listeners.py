@@ -1,14 +1,23 @@
 """The listeners of a broker: their names, protocols, addresses, and the options that hold for one of them.
 
-Source: Apache Kafka's `listeners`, `advertised.listeners`, `listener.security.protocol.map`, `listener.name.<name>.*`.
+Laws: a name is in upper case; each is used once, each port too, but for one of IPv4 and one of IPv6; the order is that
+of `listeners`. What is advertised has a listener, and is an address that a client can connect to.
+Source: Apache Kafka's `listeners`, `advertised.listeners`, `listener.security.protocol.map`, `listener.name.<name>.*`;
+`SocketServerConfigs.listenerListToEndPoints`, `AbstractKafkaConfig.validateValues`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Final, NamedTuple, TypeVar
+
+from kohort.base.options import parse_list
+from kohort.errors import ConfigError
+
+Each = TypeVar("Each", str, int)
 
 
 class SecurityProtocol(Enum):
@@ -43,3 +52,195 @@ class ListenerSettings:
     #: Every option of the broker by its name, those given for this listener in their place; also
     #: `<mechanism>.sasl.jaas.config` by the mechanism in lower case. Passwords are among them.
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def has_login(self) -> bool:
+        """Whether each client proves its name, by SASL or by a certificate."""
+        needs_certificate = self.protocol.has_tls and self.values.get("ssl.client.auth") == "required"
+        return self.protocol.has_sasl or needs_certificate
+
+    @property
+    def url(self) -> str:
+        """The listener as it is written in `listeners`."""
+        return f"{self.name}://{address(self.host, self.port)}"
+
+
+class Endpoint(NamedTuple):
+    """A name and an address, as `listeners` has them."""
+
+    name: str
+    host: str
+    port: int
+
+
+#: The listener of a broker that is not configured.
+DEFAULT: Final = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
+#: The host that an empty one stands for: every interface.
+EVERY_HOST: Final = "0.0.0.0"
+#: Addresses that stand for every interface; no client can connect to one.
+EVERY_INTERFACE: Final = (EVERY_HOST, "::")
+#: More listeners than anything has a use for.
+MOST_LISTENERS: Final = 100
+
+
+def address(host: str, port: int) -> str:
+    """Return HOST:PORT, with an IPv6 address in brackets.
+
+    >>> address("::1", 9092), address("localhost", 9092)
+    ('[::1]:9092', 'localhost:9092')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_endpoints(option: str, text: str | None) -> list[Endpoint]:
+    """Parse NAME://HOST:PORT, with commas; no name is PLAINTEXT, an empty host every interface.
+
+    >>> parse_endpoints("listeners", "inside://127.0.0.1:9092,OUTSIDE://[::]:9093")
+    [Endpoint(name='INSIDE', host='127.0.0.1', port=9092), Endpoint(name='OUTSIDE', host='::', port=9093)]
+    """
+    found = [] if text is None else [_endpoint(option, part) for part in parse_list(text)]
+    if text is not None and not found:
+        raise ConfigError(f"{option} cannot be empty: NAME://HOST:PORT is expected, such as PLAINTEXT://127.0.0.1:9092")
+    if len(found) > MOST_LISTENERS:
+        raise ConfigError(f"{option} has {len(found)} listeners: {MOST_LISTENERS} at most are expected")
+    for name in _twice(each.name for each in found):
+        raise ConfigError(f"{option} has the name {name} twice: each listener needs a name of its own")
+    return found
+
+
+def _endpoint(option: str, text: str) -> Endpoint:
+    name, separator, rest = text.rpartition("://")
+    host, colon, port = rest.rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if is_bracketed else host
+    if (separator and not name) or not colon or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"{option} cannot be {text!r}: NAME://HOST:PORT is expected, such as PLAINTEXT://:9092")
+    # Java's Kafka takes an IPv6 address without its brackets as well.
+    if not all(each.isalnum() or each in "-._%:" for each in host) or (":" in host and not _version(host)):
+        raise ConfigError(f"{option} cannot be {text!r}: {host!r} is no host")
+    return Endpoint(name.upper() if separator else "PLAINTEXT", host or EVERY_HOST, int(port))
+
+
+def _version(host: str) -> int | None:
+    """Return the version of an IP address; `None` for a name."""
+    try:
+        return ipaddress.ip_address(host).version
+    except ValueError:
+        return None
+
+
+def parse_protocols(text: str) -> dict[str, SecurityProtocol]:
+    """Parse `listener.security.protocol.map`: NAME:PROTOCOL, with commas."""
+    found: dict[str, SecurityProtocol] = {}
+    for pair in parse_list(text):
+        name, colon, protocol = (part.strip().upper() for part in pair.partition(":"))
+        if not name or not colon:
+            raise ConfigError(f"listener.security.protocol.map cannot have {pair!r}: NAME:PROTOCOL is expected")
+        if protocol not in SecurityProtocol.__members__:
+            expected = ", ".join(SecurityProtocol.__members__)
+            raise ConfigError(f"listener.security.protocol.map cannot have {pair!r}: one of {expected} is expected")
+        if name in found:
+            raise ConfigError(f"listener.security.protocol.map has the name {name} twice: keep one")
+        found[name] = SecurityProtocol[protocol]
+    return found
+
+
+def listeners_of(
+    values: Mapping[str, Any],
+    overrides: Mapping[str, Mapping[str, Any]],
+    *,
+    host: str | None = None,
+    port: int | None = None,
+) -> tuple[ListenerSettings, ...]:
+    """Return the listeners of a broker's checked options.
+
+    `overrides`: those of single listeners, by its name in lower case. `host` and `port` win over those of `listeners`,
+    of which there can be one only then. A port that is told to clients and is that of `listeners` follows `port`.
+    """
+    endpoints = parse_endpoints("listeners", values["listeners"]) or [DEFAULT]
+    if len(endpoints) > 1 and (host is not None or port is not None):
+        names = ", ".join(each.name for each in endpoints)
+        raise ConfigError(
+            f"host and port cannot be given beside {len(endpoints)} listeners ({names}): write them there"
+        )
+    advertised = _advertised(values["advertised.listeners"], endpoints)
+    protocols = parse_protocols(values["listener.security.protocol.map"])
+    found = []
+    for each in endpoints:
+        if each.name not in protocols:
+            raise ConfigError(
+                f"listeners has {each.name}, of which listener.security.protocol.map does not say the protocol: "
+                f"add {each.name}:PLAINTEXT, {each.name}:SSL, {each.name}:SASL_PLAINTEXT or {each.name}:SASL_SSL"
+            )
+        told = advertised.get(each.name)
+        # Where `port` replaces that of `listeners`, clients would be sent to one on which nothing listens.
+        follows = told is not None and port is not None and values["listeners"] is not None and told.port == each.port
+        found.append(
+            ListenerSettings(
+                name=each.name,
+                protocol=protocols[each.name],
+                host=each.host if host is None else host,
+                port=each.port if port is None else port,
+                advertised_host=None if told is None else told.host,
+                # Port 0 is the one that the system has chosen.
+                advertised_port=None if told is None or follows or not told.port else told.port,
+                values={**values, **overrides.get(each.name.lower(), {})},
+            )
+        )
+    _check_ports(found)
+    _check_names(overrides, found)
+    for listener in found:
+        _check_mechanisms(listener)
+    return tuple(found)
+
+
+def _advertised(text: str | None, endpoints: Iterable[Endpoint]) -> dict[str, Endpoint]:
+    known = [each.name for each in endpoints]
+    found = parse_endpoints("advertised.listeners", text)
+    for each in found:
+        if each.name not in known:
+            raise ConfigError(
+                f"advertised.listeners has {each.name}, which is none of listeners ({', '.join(known)}): "
+                "give it a listener, or leave it out"
+            )
+        if each.host in EVERY_INTERFACE:
+            raise ConfigError(
+                f"advertised.listeners cannot have {address(each.host, each.port)} for {each.name}: "
+                "clients need an address to connect to"
+            )
+    return {each.name: each for each in found}
+
+
+def _check_ports(found: list[ListenerSettings]) -> None:
+    """Refuse two listeners on one port, unless one of them is of IPv4 and the other of IPv6."""
+    for port in _twice(each.port for each in found if each.port):
+        sharing = [each for each in found if each.port == port]
+        if sorted(_version(each.host) or 0 for each in sharing) != [4, 6]:
+            names = " and ".join(each.name for each in sharing)
+            raise ConfigError(f"listeners has port {port} for {names}: each listener needs a port of its own")
+
+
+def _check_names(overrides: Iterable[str], found: list[ListenerSettings]) -> None:
+    known = {each.name.lower(): each.name for each in found}
+    for name in overrides:
+        if name not in known:
+            raise ConfigError(f"listener.name.{name}.* is given, and listeners has {', '.join(known.values())} only")
+
+
+def _check_mechanisms(listener: ListenerSettings) -> None:
+    if listener.protocol.has_sasl and not listener.values["sasl.enabled.mechanisms"]:
+        raise ConfigError(
+            f"listener {listener.name} is {listener.protocol.name}, and sasl.enabled.mechanisms is empty: "
+            "set it to some of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"
+        )
+
+
+def moved(listener: ListenerSettings, host: str, port: int) -> ListenerSettings:
+    """Return the same listener at another address."""
+    return replace(listener, host=host, port=port)
+
+
+def _twice(entries: Iterable[Each]) -> list[Each]:
+    """Return those that are there more than once."""
+    listed = list(entries)
+    return [each for each in dict.fromkeys(listed) if listed.count(each) > 1]

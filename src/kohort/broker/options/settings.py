@@ -7,39 +7,20 @@ Source: Apache Kafka 4.3's broker configuration; defaults that differ are named 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from os import PathLike, fspath
 from typing import Any, Final
 
 from kohort.assign.assignors import BUILT_IN
 from kohort.base import options
 from kohort.base.options import Option, OptionSet, Unserved
-from kohort.broker.options.listeners import ListenerSettings
+from kohort.broker.options.kinds import INT32_MAX, INT64_MAX, KIBI, MEBI, count, flag, text
+from kohort.broker.options.listener_options import take_overrides
+from kohort.broker.options.listeners import ListenerSettings, listeners_of
+from kohort.broker.options.security_options import SECURITY_OPTIONS
 from kohort.coordinator import settings as groups
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ConfigError
-
-#: Units and limits of numbers.
-KIBI: Final = 1024
-MEBI: Final = 1024 * 1024
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
-
-
-def flag(name: str, default: bool, doc: str) -> Option:
-    """Build an option that is a switch."""
-    return Option(name=name, parse=options.parse_bool, default=default, doc=doc)
-
-
-def count(name: str, default: int | None, doc: str, *, low: int = 0, high: int = INT32_MAX) -> Option:
-    """Build an option that is a number within inclusive limits."""
-    return Option(name=name, parse=options.parse_int, default=default, doc=doc, minimum=low, maximum=high)
-
-
-def text(name: str, default: str | None, doc: str, *, choices: tuple[str, ...] = ()) -> Option:
-    """Build an option that is a text, one of `choices` if there are any."""
-    return Option(name=name, parse=options.parse_str, default=default, doc=doc, choices=choices)
-
 
 #: The broker's identity, addresses and place of data.
 _NODE: Final = [
@@ -49,9 +30,18 @@ _NODE: Final = [
         "cluster.id", None, "The cluster's id (in Kafka no option); by default the one that the data directory keeps."
     ),
     text(
-        "listeners", None, "Where to listen, as PLAINTEXT://HOST:PORT (Kafka: every address); port 0 takes a free one."
+        "listeners",
+        None,
+        "Where to listen, as NAME://HOST:PORT with commas; a name is that of a protocol or stands in "
+        "listener.security.protocol.map; port 0 takes a free one (Kafka: PLAINTEXT on every address; here on "
+        "127.0.0.1).",
     ),
-    text("advertised.listeners", None, "What clients are told to connect to; by default the address listened on."),
+    text(
+        "advertised.listeners",
+        None,
+        "What clients of each listener are told to connect to, as NAME://HOST:PORT with commas; those of a listener "
+        "that is left out are told the address listened on (Kafka: they find no broker).",
+    ),
     text("log.dir", None, "The data directory; without one the log is kept in memory (Kafka: /tmp/kafka-logs)."),
     text("log.dirs", None, "Another name of log.dir; here too one directory only."),
     count(
@@ -553,7 +543,19 @@ def _kafkas_own() -> Iterable[Unserved]:
 #: Every option of the broker.
 BROKER_OPTIONS: Final = OptionSet(
     "broker option",
-    [*_NODE, *_TOPICS, *_TOPIC_LIMITS, *_LOGS, *_GROUPS, *_MOVES, *_STATIC, *_PUSH, *_LIMITS, *_JOURNAL],
+    [
+        *_NODE,
+        *_TOPICS,
+        *_TOPIC_LIMITS,
+        *_LOGS,
+        *_GROUPS,
+        *_MOVES,
+        *_STATIC,
+        *_PUSH,
+        *_LIMITS,
+        *_JOURNAL,
+        *SECURITY_OPTIONS,
+    ],
     unserved=_kafkas_own,
 )
 
@@ -562,32 +564,26 @@ BROKER_OPTIONS: Final = OptionSet(
 class BrokerSettings:
     """A broker's checked options, with the addresses parsed.
 
-    `advertised_host` and `advertised_port` are `None` where clients are told the address listened on;
-    `data_dir` `None` keeps the log in memory; `values` has every option by its dotted name.
+    `listeners` has at least one; `data_dir` `None` keeps the log in memory; `values` has every option by its dotted
+    name, without those of single listeners.
     """
 
-    host: str
-    port: int
+    listeners: tuple[ListenerSettings, ...]
     data_dir: str | None
     node_id: int
-    advertised_host: str | None
-    advertised_port: int | None
     groups: GroupSettings
-    values: dict[str, Any]
+    # Passwords hide themselves, but so many values are of no use in a text.
+    values: dict[str, Any] = field(repr=False)
 
     @property
-    def listeners(self) -> tuple[ListenerSettings, ...]:
-        """The listeners, at least one; the first is that of `host` and `port`."""
-        return (
-            ListenerSettings(
-                name="PLAINTEXT",
-                host=self.host,
-                port=self.port,
-                advertised_host=self.advertised_host,
-                advertised_port=self.advertised_port,
-                values=self.values,
-            ),
-        )
+    def host(self) -> str:
+        """The address of the first listener."""
+        return self.listeners[0].host
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return self.listeners[0].port
 
     @classmethod
     def of(
@@ -606,18 +602,17 @@ class BrokerSettings:
         """
         if config is not None and not isinstance(config, Mapping):
             raise ConfigError(f"config cannot be {config!r}: a mapping of names to values is expected")
-        values = BROKER_OPTIONS.parse(config or {})
-        listen_host, listen_port = parse_address("listeners", values["listeners"]) or ("127.0.0.1", 9092)
-        advertised = parse_address("advertised.listeners", values["advertised.listeners"])
-        is_listener = advertised is not None and values["listeners"] is not None and advertised[1] == listen_port
+        others, overrides = take_overrides(config or {}, BROKER_OPTIONS)
+        values = BROKER_OPTIONS.parse(others)
         return cls(
-            host=listen_host if host is None else _text_argument("host", host, "an address or a name"),
-            port=listen_port if port is None else _PORT.check(port),
+            listeners=listeners_of(
+                values,
+                overrides,
+                host=None if host is None else _text_argument("host", host, "an address or a name"),
+                port=_PORT.check(port),
+            ),
             data_dir=_directory(values) if data_dir is None else _text_argument("data_dir", data_dir, "a path"),
             node_id=_agreed(values, "broker.id", "node.id"),
-            advertised_host=advertised[0] if advertised else None,
-            # A port of `listeners` that `port` replaces is replaced in advertised.listeners, too.
-            advertised_port=None if advertised is None or (port is not None and is_listener) else advertised[1],
             groups=_group_settings(values),
             values=values,
         )
@@ -640,21 +635,6 @@ def _group_settings(values: Mapping[str, Any]) -> GroupSettings:
 
         chosen["own_assignors"] = installed_names()
     return GroupSettings(**chosen)
-
-
-def parse_address(option: str, text: str | None) -> tuple[str, int] | None:
-    """Parse PLAINTEXT://HOST:PORT, with an optional scheme; an empty host means every interface."""
-    if text is None:
-        return None
-    if "," in text:
-        raise ConfigError(f"{option} cannot be {text!r}: exactly one PLAINTEXT listener is supported")
-    scheme, separator, rest = text.rpartition("://")
-    if separator and scheme.upper() != "PLAINTEXT":
-        raise ConfigError(f"{option} cannot be {text!r}: only PLAINTEXT:// is supported")
-    host, colon, port = rest.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"{option} cannot be {text!r}: PLAINTEXT://HOST:PORT is expected")
-    return host.strip("[]") or "0.0.0.0", int(port)
 
 
 def _directory(values: Mapping[str, Any]) -> str | None:

@@ -46,13 +46,18 @@ _TYPE_OF_PARSER: Final[dict[Callable[[object], object], int]] = {parse_bool: 1, 
 _TYPE_INT: Final = 3
 _TYPE_LONG: Final = 5
 _TYPE_LIST: Final = 7
+_TYPE_PASSWORD: Final = 9
+_TYPE_TEXT: Final = 2
 
 
 def config_type(option: Option) -> int:
     """Return Kafka's number of an option's type."""
     if option.parse is parse_int:
         return _TYPE_LONG if option.maximum == LONG_MAX else _TYPE_INT
-    return _TYPE_LIST if is_list(option) else _TYPE_OF_PARSER[option.parse]
+    if option.is_secret:
+        return _TYPE_PASSWORD
+    # An option with a parser of its own keeps its text.
+    return _TYPE_LIST if is_list(option) else _TYPE_OF_PARSER.get(option.parse, _TYPE_TEXT)
 
 
 def is_list(option: Option) -> bool:

@@ -53,9 +53,9 @@ class Leadership:
 
     def nodes(self, peer: Peer) -> list[Node]:
         """Return the brokers with the addresses for this client."""
-        settings = self._settings
-        host = settings.advertised_host or self.host
-        port = self.port if settings.advertised_port is None else settings.advertised_port
+        listener = self._settings.listeners[0]
+        host = listener.advertised_host or self.host
+        port = self.port if listener.advertised_port is None else listener.advertised_port
         if host in EVERY_INTERFACE:
             # Bound to every interface: the one that the client has reached is one that it can reach.
             host = peer.local_host

@@ -41,7 +41,8 @@ def run(options: argparse.Namespace) -> int:
     settings = BrokerSettings.of(config, host=options.host, port=options.port, data_dir=options.data_dir)
 
     def announce(host: str, port: int) -> None:
-        advertised = settings.advertised_host and f"{settings.advertised_host}:{settings.advertised_port or port}"
+        first = settings.listeners[0]
+        advertised = first.advertised_host and f"{first.advertised_host}:{first.advertised_port or port}"
         limit_bytes = memory_limit_bytes(settings.values["memory.limit.bytes"])
         for line in announcement(host, port, data_dir=data_dir, limit_bytes=limit_bytes, advertised=advertised):
             print(line, flush=True)

@@ -26,6 +26,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 #: Files that are open at once, however many the process may have: more would save next to nothing.
 MOST_OPEN_FILES: Final = 32_768
+#: The beginning of the names of files with keys of users, which only their owner may read.
+PRIVATE_NAME: Final = "kohort.catalog"
 
 
 class LogFile(Protocol):
@@ -387,8 +389,9 @@ class DiskFileSystem:
         # A pipe without a writer would be waited for; files of records know no waiting.
         flags = self.files.access | os.O_NONBLOCK | (os.O_CREAT if create else 0)
         with _clear_errors("open", path, self.health if create else None):
+            is_private = os.path.basename(path).startswith(PRIVATE_NAME)
             try:
-                descriptor = open_descriptor(path, flags, self.files)
+                descriptor = open_descriptor(path, flags, self.files, 0o600 if is_private else 0o644)
             except FileNotFoundError:
                 if os.path.islink(path):
                     raise OSError(errno.ELOOP, "It is a link to nothing") from None
@@ -397,6 +400,10 @@ class DiskFileSystem:
             if stat.S_ISDIR(mode) or stat.S_ISFIFO(mode):
                 os.close(descriptor)
                 raise OSError(errno.EISDIR, _NO_FILE)
+            if is_private and stat.S_IMODE(mode) & 0o077 and self.files.access != os.O_RDONLY:
+                # An earlier version had no keys in it, and let every user of the machine read it.
+                with suppress(OSError):
+                    os.fchmod(descriptor, 0o600)
             return DiskFile(path, descriptor, self)
 
     def rename(self, source: str, target: str) -> None:

@@ -1,0 +1,133 @@
+"""The options that are given for one listener: `listener.name.<name>.<option>`.
+
+Laws: an option that holds for all listeners, and one that is not served, is told as such; a value is checked like that
+of the option without the prefix. A mechanism of SASL may stand before its options.
+Source: Apache Kafka's `ListenerName.configPrefix` and `saslMechanismConfigPrefix`, both in lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kohort.base.options import OptionSet, as_keyword
+from kohort.broker.options.security_options import MECHANISMS, PER_LISTENER, PER_MECHANISM
+from kohort.errors import ConfigError, UnknownOptionError
+
+#: The beginnings of such names, dotted and as a keyword, with the character between their parts.
+_PREFIXES: Final = (("listener.name.", "."), ("listener_name_", "_"))
+#: Mechanism as it is written in a name -> as it is a key of `ListenerSettings.values`.
+_MECHANISMS: Final = {
+    spelling: name.lower() for name in MECHANISMS for spelling in (name.lower(), as_keyword(name.lower()))
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OfListener:
+    """An option of one listener: the listener's name in lower case, the mechanism if there is one, the option."""
+
+    listener: str
+    mechanism: str | None
+    option: str
+
+    @property
+    def key(self) -> str:
+        """The name in `ListenerSettings.values`."""
+        return self.option if self.mechanism is None else f"{self.mechanism}.{self.option}"
+
+
+def is_of_listener(name: object) -> bool:
+    """Whether a name is that of an option of one listener."""
+    return isinstance(name, str) and name.lower().startswith(tuple(prefix for prefix, _ in _PREFIXES))
+
+
+def parse_name(name: str, known: OptionSet) -> OfListener:
+    """Take the name of a listener's option apart; `UnknownOptionError` says what is so instead."""
+    prefix, separator = next(each for each in _PREFIXES if name.lower().startswith(each[0]))
+    rest = name[len(prefix) :]
+    splits = list(_splits(rest, separator))
+    # The longest option counts: a listener's name is as short as that lets it be.
+    for listener, option in splits:
+        if option in known and known.option(option).name in PER_LISTENER:
+            return OfListener(listener.lower(), None, known.option(option).name)
+        for mechanism, key in _MECHANISMS.items():
+            own = option.lower().startswith(mechanism + separator) and option[len(mechanism) + 1 :]
+            if own and own in known and known.option(own).name in PER_MECHANISM:
+                return OfListener(listener.lower(), key, known.option(own).name)
+    raise _unknown(name, splits, known)
+
+
+def unserved_option(name: str, known: OptionSet) -> str | None:
+    """Return the part of a listener's option that only Apache Kafka has; `None` if it is an option here.
+
+    `ConfigError` for a name that is unknown everywhere.
+    """
+    try:
+        parse_name(name, known)
+    except UnknownOptionError as why:
+        prefix, separator = next(each for each in _PREFIXES if name.lower().startswith(each[0]))
+        for _, option in _splits(name[len(prefix) :], separator):
+            if known.unserved(option) is not None:
+                return option
+        raise why
+    return None
+
+
+def _splits(rest: str, separator: str) -> Iterator[tuple[str, str]]:
+    """Yield each (listener, option) that a name may mean, the longest option first."""
+    at = rest.find(separator)
+    while at >= 0:
+        if at:
+            yield rest[:at], rest[at + 1 :]
+        at = rest.find(separator, at + 1)
+
+
+def _unknown(name: str, splits: list[tuple[str, str]], known: OptionSet) -> ConfigError:
+    """Return the error for a name that is none; an option that is not for one listener is told as what it is."""
+    for _, option in splits:
+        if option in known:
+            own = known.option(option).name
+            return ConfigError(f"{name} cannot be set for one listener: {own} holds for all of them")
+    for _, option in splits:
+        if known.unserved(option) is not None:
+            try:
+                known.option(option)
+            except UnknownOptionError as why:
+                return UnknownOptionError(name, (), what=known.what, why=why.why)
+    if any(name[len(prefix) :] in known for prefix, _ in _PREFIXES if name.lower().startswith(prefix)):
+        return ConfigError(f"{name} has no listener: listener.name.NAME.OPTION is expected")
+    prefix = f"listener.name.{splits[0][0]}." if splits else "listener.name.NAME."
+    return UnknownOptionError(name, [prefix + option for option in sorted(PER_LISTENER)], what=known.what)
+
+
+def take_overrides(
+    config: Mapping[str, object], known: OptionSet
+) -> tuple[dict[str, object], dict[str, dict[str, Any]]]:
+    """Part the options of single listeners from all others, and check their values.
+
+    Returns:
+        The other options as they are, and listener in lower case -> key of `ListenerSettings.values` -> value.
+    """
+    others: dict[str, object] = {}
+    overrides: dict[str, dict[str, Any]] = {}
+    for name, raw in config.items():
+        if not is_of_listener(name):
+            others[name] = raw
+            continue
+        asked, value = checked(name, raw, known)
+        own = overrides.setdefault(asked.listener, {})
+        if asked.key in own:
+            raise ConfigError(f"{name} is given twice: leave one of the two out")
+        own[asked.key] = value
+    return others, overrides
+
+
+def checked(name: str, raw: object, known: OptionSet) -> tuple[OfListener, Any]:
+    """Check the value of one listener's option; the error has the name as it was given."""
+    asked = parse_name(name, known)
+    try:
+        return asked, known.option(asked.option).check(raw)
+    except ConfigError as why:
+        # The option's own sentence begins with its name, and never has the value of a secret.
+        raise ConfigError(f"{name}{str(why).removeprefix(asked.option)}") from None
