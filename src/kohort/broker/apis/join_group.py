@@ -19,14 +19,8 @@ from kohort.wire.messages import join_group as wire
 
 def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequest) -> wire.JoinGroupResponse | None:
     """Ask the group's coordinator, which may park the request."""
-    rights = request.rights
-    if rights.is_restricted and not rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
-        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return wire.JoinGroupResponse(error_code=code, protocol_name=_name(None, request), member_id="")
-    if context.parked.refuses():
-        # Clients ask this coordinator again a moment later.
-        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return wire.JoinGroupResponse(error_code=code, protocol_name=_name(None, request), member_id=message.member_id)
+    if (refused := _refusal(context, request, message)) is not None:
+        return refused
     runtime, connections = context.runtime, context.member_connections
     token = runtime.next_token()
     version = request.version
@@ -81,6 +75,19 @@ def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequ
         request.on_abandon = partial(runtime.member_disconnected, command.group_id, member_id)
     runtime.answer(request, command, translate)
     return None
+
+
+def _refusal(context: BrokerContext, request: Request, message: wire.JoinGroupRequest) -> wire.JoinGroupResponse | None:
+    """Return the refusal of a request that the coordinator is not asked about; `None`: it is."""
+    rights, code, member_id = request.rights, ErrorCode.NONE, message.member_id
+    if rights.is_restricted and not rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
+        code, member_id = ErrorCode.GROUP_AUTHORIZATION_FAILED, ""
+    elif context.parked.refuses():
+        # Clients ask this coordinator again a moment later.
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if code is ErrorCode.NONE:
+        return None
+    return wire.JoinGroupResponse(error_code=code, protocol_name=_name(None, request), member_id=member_id)
 
 
 def _name(protocol_name: str | None, request: Request) -> str | None:
