@@ -55,13 +55,28 @@ def rows_under(page: str, heading: str) -> list[list[str]]:
     return [[each.strip() for each in row.strip("|").split("|")] for row in table.split("\n\n", 1)[0].splitlines()[1:]]
 
 
+def beside() -> dict[str, str]:
+    """Pages that are not below docs/."""
+    return {f"../{name}": (ROOT / name).read_text() for name in ("README.md", "SECURITY.md")}
+
+
+def test_figures_of_the_threat_model_are_those_of_the_options() -> None:
+    rows = re.findall(
+        r"^\|[^|]*\| ([\d,]+)(?: ms)? \| `([\w.]+)` \|$", (ROOT / "SECURITY.md").read_text(), re.MULTILINE
+    )
+    assert len(rows) >= 10
+    assert {name: figure for figure, name in rows} == {
+        name: f"{BROKER_OPTIONS.option(name).default:,}" for _, name in rows
+    }
+
+
 # -- the site -----------------------------------------------------------------------------------------------------
 
 
 def test_every_link_leads_to_a_file_and_a_heading() -> None:
     """MkDocs says it as well, where it is installed (`make docs`)."""
     wrong = []
-    for page, text in {**PAGES, "../README.md": (ROOT / "README.md").read_text()}.items():
+    for page, text in {**PAGES, **beside()}.items():
         for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)):
             path, _, anchor = target.partition("#")
             linked = posixpath.normpath(posixpath.join(posixpath.dirname(page), path)) if path else page
@@ -89,7 +104,7 @@ def test_pages_name_the_actor() -> None:
     vague = re.compile(r"\b(who|whoever|whatever|somebody|nobody|everybody|anybody)\b", re.IGNORECASE)
     wrong = [
         f"{page}: {line}"
-        for page, text in {**PAGES, "../README.md": (ROOT / "README.md").read_text()}.items()
+        for page, text in {**PAGES, **beside()}.items()
         for line in text.splitlines()
         if vague.search(re.sub(r"`[^`]*`", "", line))
     ]
@@ -106,7 +121,7 @@ def anchors_of(text: str) -> set[str]:
 
 def test_every_page_is_in_the_navigation_once() -> None:
     named = re.findall(r"^ +- (?:[^:\n]+: )?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    assert sorted(named) == sorted([*PAGES, "ARCHITECTURE.md"])
+    assert sorted(named) == sorted([*PAGES, "ARCHITECTURE.md", "SECURITY.md"])
 
 
 def test_a_how_to_has_sixty_lines_at_most() -> None:

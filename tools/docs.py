@@ -510,6 +510,10 @@ def render(text: str) -> str:
     return MARK.sub(lambda found: "\n".join(made(found[1])), text)
 
 
+#: Pages of the site that are beside docs/, where readers of the repository look for them.
+AT_THE_ROOT: Final = ("ARCHITECTURE.md", "SECURITY.md")
+
+
 def outside(page: str, target: str) -> str | None:
     """The file of the project, below its root, to which a link of a page leads out of docs/."""
     path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), target.partition("#")[0]))
@@ -526,7 +530,7 @@ def on_files(files: Any, *, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     wanted = {path for page in DOCS.rglob("*.md") for path in links_outside(name_of(page), page.read_text())}
-    for path in sorted({"ARCHITECTURE.md"} | wanted):
+    for path in sorted({*AT_THE_ROOT, *wanted}):
         for each in [ROOT / path] if (ROOT / path).is_file() else sorted((ROOT / path).iterdir()):
             files.append(File.generated(config, each.relative_to(ROOT).as_posix(), content=each.read_text()))
     return files
@@ -538,7 +542,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     here = posixpath.dirname(name)
 
     def turned(found: re.Match[str]) -> str:
-        path = outside(name, found[1]) if name != "ARCHITECTURE.md" else found[1].removeprefix("docs/")
+        path = outside(name, found[1]) if name not in AT_THE_ROOT else found[1].removeprefix("docs/")
         if path is None:
             return found[0]
         path = path if not (ROOT / path).is_dir() else min((ROOT / path).iterdir()).relative_to(ROOT).as_posix()

@@ -439,3 +439,29 @@ def test_a_group_that_is_not_there_is_said_so(address: str) -> None:
         assert (refused.code, refused.out) == (1, "")
         assert refused.err.count("\n") == 1
         assert "there is no group nobody" in refused.err
+
+
+def test_broker_logs_as_much_as_it_is_asked_to() -> None:
+    """KIP-412: the level counts for the next line, and what led to it is a line itself."""
+    with started_kohort("up", "--port", "0", "--in-memory") as broker:
+        bootstrap = ("-b", broker.wait_for_lines(1, start="ready ")[0].split()[1])
+        name = "kohort.broker.connections"
+        assert run_kohort("broker", "log-level", *bootstrap, f"{name}=debug").out.split() == [
+            "LOGGER", "LEVEL", name, "DEBUG",
+        ]  # fmt: skip
+        run_kohort("topic", "list", *bootstrap)
+        lines = broker.wait_for_complaints(3)
+        assert f"WARNING event=log_level_changed logger={name} level=DEBUG" in lines[0]
+        assert re.search(
+            r"DEBUG event=connection_opened peer=127\.0\.0\.1:\d+ listener=PLAINTEXT$", "\n".join(lines), re.M
+        )
+        assert run_kohort("broker", "log-level", *bootstrap, f"{name}=", "root", "--json").out == (
+            f'[{{"logger": "{name}", "level": "WARN"}}, {{"logger": "root", "level": "WARN"}}]\n'
+        )
+        wrong = run_kohort("broker", "log-level", *bootstrap, "root=loud")
+        assert (wrong.code, "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN" in wrong.err) == (1, True)
+        unknown = run_kohort("broker", "log-level", *bootstrap, "nothing")
+        assert (unknown.code, unknown.err) == (
+            2, "kohort: the broker has no logger nothing: kohort broker log-level names all\n",
+        )  # fmt: skip
+        assert broker.end() == 0

@@ -7,6 +7,7 @@ Source: Apache Kafka 4.3, org.apache.kafka.tools.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -131,6 +132,25 @@ def test_commands_that_look_after_a_cluster(tool: Tool, broker: kohort.Broker, t
     said = tool(QUORUM, "describe", "--status")
     status = dict(line.split(":", 1) for line in said)
     assert (status["LeaderId"].strip(), status["MaxFollowerLag"].strip()) == ("1", "0")
+
+
+def test_levels_of_loggers(tool: Tool) -> None:
+    """KIP-412, as an administrator does it."""
+    which = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    before = logging.getLogger("kohort.broker.storage").level
+    try:
+        assert tool(CONFIGS, "--alter", *which, "--add-config", "kohort.broker.storage=DEBUG") == [
+            "Completed updating config for broker-logger 1."
+        ]
+        assert logging.getLogger("kohort.broker.storage").level == logging.DEBUG
+        title, *rows = tool(CONFIGS, "--describe", *which)
+        assert title == "Dynamic configs for broker-logger 1 are:"
+        shown = dict(row.split()[0].split("=") for row in rows)
+        assert (shown["kohort.broker.storage"], shown["root"]) == ("DEBUG", "WARN")
+        tool(CONFIGS, "--alter", *which, "--delete-config", "kohort.broker.storage")
+        assert logging.getLogger("kohort.broker.storage").level == logging.NOTSET
+    finally:
+        logging.getLogger("kohort.broker.storage").setLevel(before)
 
 
 class Groups:

@@ -31,7 +31,7 @@ from kohort.storage.partitions.validation import CheckedBatch
 from kohort.storage.store import Store
 from kohort.storage.topicconfig import LogConfig
 
-_LOGGER: Final = logging.getLogger("kohort.broker")
+_LOGGER: Final = logging.getLogger("kohort.broker.storage")
 
 #: A timer for longer runs that long: a sync too early does no harm.
 _LONGEST_TIMER_MS: Final = 86_400_000
@@ -225,7 +225,7 @@ class Durability:
 # it had refused; less may fit on a disk that is still full, but not if for a minute nothing was refused.
 # Source: Apache Kafka's KAFKA_STORAGE_ERROR; producers repeat until `delivery.timeout.ms`.
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.storage")
 
 #: Producers that were refused try again sooner than that.
 _QUIET_MS: Final = 60_000

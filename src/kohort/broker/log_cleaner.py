@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kohort.broker.processes.compactorprocess import CompactorProcess
 
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.storage")
 
 #: The longest rest between two pieces of work.
 REST_SECONDS: Final = 0.05

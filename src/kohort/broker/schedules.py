@@ -33,7 +33,7 @@ from kohort.storage.segments.indexes import SegmentFacts
 from kohort.storage.segments.segment import DELETED_SUFFIX, Segment
 from kohort.storage.store import Store
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.storage")
 
 #: Partitions that one turn looks at.
 PARTITIONS_AT_ONCE: Final = 200

@@ -13,7 +13,7 @@ from kohort.wire.messages.list_config_resources import ListConfigResourcesReques
 from kohort.wire.registry import VERSIONS, ApiKey
 from support.dialogues.broker_wire import RawClient
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 #: The longest text that the protocol carries.
 LONGEST = 32_767
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -171,8 +171,8 @@ def test_what_has_configs_is_listed(client: RawClient) -> None:
 
     groups = [(GROUP, "a"), (GROUP, "b"), (GROUP, "c")]
     assert listed(GROUP) == groups
-    assert listed() == [(TOPIC, "__consumer_offsets"), (TOPIC, "t"), (BROKER, "1"), *groups]
-    assert listed(8, 16) == listed(version=0) == []
+    assert listed() == [(TOPIC, "__consumer_offsets"), (TOPIC, "t"), (LOGGER, "1"), (BROKER, "1"), *groups]
+    assert listed(16) == listed(version=0) == []
     refused = client.ask(ApiKey.LIST_CONFIG_RESOURCES, 1, ListConfigResourcesRequest(resource_types=[7]))
     assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
 

@@ -27,7 +27,7 @@ from kohort.broker.scheduling import BlockingWork
 from kohort.errors import ConfigError
 from kohort.security.jwt import LONGEST_KEYS_BYTES, NO_KEYS, KeySet, TokenRules, UnverifiedToken, parse_keys
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.access")
 
 #: How long a fetch may take, and each wait for the endpoint within it.
 FETCH_SECONDS: Final = 5.0

@@ -36,4 +36,5 @@ def _alter(
         case Resource.BROKER:
             incremental.alter_broker(context, name, lambda _: configs, answer, validate_only=validate_only)
         case other:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {other} have no configs here")
+            # Loggers, too: they came after this API, and a level that is not named would have to go (KIP-412).
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {other}")

@@ -13,6 +13,7 @@ from kohort.broker.access.rights import Rights
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.groups.coordination import new_member_id
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat, Terms
+from kohort.broker.groups.waiting_rights import watch_group_right
 from kohort.coordinator import commands
 from kohort.coordinator.commands import Partitions, Refusal
 from kohort.errors import ErrorCode
@@ -21,6 +22,10 @@ from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.codec import encode
 from kohort.wire.messages import consumer_group_heartbeat as wire
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+
+_DENIED: Final = ConsumerGroupHeartbeatResponse(
+    error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, error_message="Group authorization failed."
+)
 
 
 def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroupHeartbeatRequest) -> bytes | None:
@@ -47,11 +52,13 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
         if command.hold_ms < 0 and (answer := repeatable.renew()) is not None:
             return answer
         context.delayed_heartbeats.attach(request, repeatable)
+        _watch_right(context, request, command)
         runtime.answer(request, command, repeatable.translate)
     else:
         context.delayed_heartbeats.attach(
             request, DelayedHeartbeat(context.delayed_heartbeats, runtime, request.connection, command)
         )
+        _watch_right(context, request, command)
         translate = partial(_translate, context, message.group_id, is_numbered=message.wants_numbers)
         runtime.answer(request, command, translate)
     if command.hold_ms > 0 and request.is_open:
@@ -107,6 +114,12 @@ def _denied(rights: Rights, message: wire.ConsumerGroupHeartbeatRequest) -> Cons
     return None if code is ErrorCode.NONE else ConsumerGroupHeartbeatResponse(error_code=code, error_message=text)
 
 
+def _watch_right(context: BrokerContext, request: Request, command: commands.ConsumerGroupHeartbeat) -> None:
+    """Have the heartbeat refused while it is held, if its client may not read the group any more."""
+    if request.rights.is_restricted:
+        watch_group_right(request, command.group_id, _DENIED, partial(context.runtime.abandon, command))
+
+
 class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
     """A member's heartbeat that may be repeated byte for byte, with its latest answer."""
 
@@ -143,6 +156,7 @@ class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
         ):
             return False
         self._context.delayed_heartbeats.attach(request, self)
+        _watch_right(self._context, request, command)
         if not self._context.runtime.hold(request, command, self.translate):
             return False
         self._context.member_connections.heartbeat(self._connection, command.group_id, command.member_id)

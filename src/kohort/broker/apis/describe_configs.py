@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): the configs of topics, this broker and groups.
+"""DescribeConfigs (key 32): the configs of topics, this broker and groups, and the levels of its loggers.
 
 Version 1: synonyms. Version 3: types and documentation (KIP-569). Configs of this broker that only its start can set
 are shown as read-only; a group's are its coordinator's.
@@ -12,6 +12,7 @@ from typing import Final
 from kohort.base.options import Option, as_text
 from kohort.broker.chunked_responses import answer_rows, denied_configs, rows_asked_for
 from kohort.broker.context import BrokerContext, Request
+from kohort.broker.log_levels import check_node, levels
 from kohort.broker.options.settings import BROKER_OPTIONS, TOPIC_DEFAULTS
 from kohort.broker.topics import configs as topic_configs
 from kohort.broker.topics.configs import Resource
@@ -112,8 +113,18 @@ def _rows_here(
             if asked.resource_name != str(context.leadership.node_id):
                 raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {context.leadership.node_id}")
             return _broker_rows(context.settings.values, given)
+        case Resource.BROKER_LOGGER:
+            check_node(asked.resource_name, context.leadership.node_id, called="broker")
+            return map(_level_row, levels().items())
         case other:
             raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {other} have no configs here")
+
+
+def _level_row(level: tuple[str, str]) -> wire.DescribeConfigsResourceResult:
+    # As Apache Kafka: no synonyms, no type.
+    return wire.DescribeConfigsResourceResult(
+        name=level[0], value=level[1], config_source=topic_configs.LOGGER_SOURCE, synonyms=[], documentation=None
+    )
 
 
 def _topic_rows(context: BrokerContext, name: str) -> Iterable[wire.DescribeConfigsResourceResult]:

@@ -22,6 +22,7 @@ def handle(
     if not request.rights.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return wire.DescribeQuorumResponse(error_code=code, error_message="Cluster authorization failed.")
+    name = request.connection.listener.name
     return wire.DescribeQuorumResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -36,7 +37,7 @@ def handle(
             for topic in message.topics
         ],
         nodes=[
-            wire.Node(node_id=node.node_id, listeners=[wire.Listener(name="PLAINTEXT", host=node.host, port=node.port)])
+            wire.Node(node_id=node.node_id, listeners=[wire.Listener(name=name, host=node.host, port=node.port)])
             for node in context.leadership.nodes(request.connection)
             if node.node_id == context.leadership.node_id
         ],

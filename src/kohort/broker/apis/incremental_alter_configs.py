@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44): change configs of topics and groups one by one."""
+"""IncrementalAlterConfigs (key 44): change configs of topics, groups, this broker and its loggers one by one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from kohort.base.options import Option, OptionSet, parse_list
 from kohort.broker.chunked_responses import answer_rows, denied_configs, rows_asked_for
 from kohort.broker.context import BrokerContext, Request
+from kohort.broker.log_levels import check_levels, check_node, set_levels
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.broker.topics.configs import Resource, check_topic_configs, is_list, log_idle, topic_defaults
 from kohort.broker.topics.topic_operations import Outcome, code_of
@@ -56,8 +57,27 @@ def _alter(context: BrokerContext, asked: wire.AlterConfigsResource, answer: Ans
         case Resource.BROKER:
             changed = _changing(asked, BROKER_OPTIONS, context.settings.values)
             alter_broker(context, asked.resource_name, changed, answer, validate_only=validate_only)
+        case Resource.BROKER_LOGGER:
+            answer(_alter_levels(context, asked, validate_only=validate_only))
         case other:
             raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {other} have no configs here")
+
+
+def _alter_levels(context: BrokerContext, asked: wire.AlterConfigsResource, *, validate_only: bool) -> Done:
+    """Set levels of loggers or take them back (KIP-412): all of the request's, or none."""
+    check_node(asked.resource_name, context.leadership.node_id)
+    for change in asked.configs:
+        if change.config_operation in (SET, DELETE):
+            continue
+        kind = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}.get(change.config_operation)
+        kind = f"{kind} operation" if kind else f"Unknown operation type {change.config_operation}"
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{kind} is not allowed for the BROKER_LOGGER resource")
+    changes = check_levels(
+        (each.name, None if each.config_operation == DELETE else each.value) for each in asked.configs
+    )
+    if not validate_only:
+        set_levels(changes)
+    return Done()
 
 
 def _group_change(change: wire.AlterableConfig) -> tuple[str, str | None]:

@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74): topics, this broker, and groups that have configs of their own.
+"""ListConfigResources (key 74): topics, this broker, its loggers, and groups that have configs of their own.
 
 Version 0 asks for subscriptions to client metrics, of which there are none. Version 1: kinds (KIP-1142); a kind that is
 unknown is answered UNSUPPORTED_VERSION, as Apache Kafka does.
@@ -16,8 +16,8 @@ from kohort.errors import ErrorCode
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import list_config_resources as wire
 
-#: Kafka's kinds that this broker knows and has none of: loggers, and subscriptions to client metrics.
-_ALWAYS_EMPTY: Final = frozenset({8, 16})
+#: Kafka's kind that this broker knows and has none of: subscriptions to client metrics.
+_ALWAYS_EMPTY: Final = frozenset({16})
 
 
 def handle(
@@ -34,8 +34,8 @@ def handle(
     rows = []
     if Resource.TOPIC in kinds:
         rows += [_row(name, Resource.TOPIC) for name in sorted(context.cluster.topics)]
-    if Resource.BROKER in kinds:
-        rows.append(_row(str(context.leadership.node_id), Resource.BROKER))
+    of_broker = [kind for kind in (Resource.BROKER_LOGGER, Resource.BROKER) if kind in kinds]
+    rows += [_row(str(context.leadership.node_id), kind) for kind in of_broker]
     if Resource.GROUP not in kinds:
         return wire.ListConfigResourcesResponse(config_resources=rows)
 

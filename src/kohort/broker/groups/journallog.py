@@ -30,7 +30,7 @@ from kohort.records.header import split_batches
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.quarantine import behind_hole
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.groups")
 
 #: Seconds for which rows gather before they are written together.
 GATHER_SECONDS: Final = 0.1

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kohort.broker.processes.assignorprocess import OwnAssignors
 
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.groups")
 
 #: Groups whose shard is remembered; 10,000 took 2 MB, and to look for it again takes 2 microseconds.
 KNOWN_GROUPS: Final = 1_000

@@ -31,7 +31,7 @@ from kohort.records.scan import read_table, scan_batches, table_field
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.quarantine import behind_hole
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.groups")
 
 
 class UnservedShard(Shard):

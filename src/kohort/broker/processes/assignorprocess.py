@@ -31,7 +31,7 @@ from kohort.broker.processes.assignorworker import ANSWER, FAILED, LONGEST_FAULT
 from kohort.broker.processes.childprocess import bury, describe_end, kill, start_module
 from kohort.coordinator.decision import ComputeTarget
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.groups")
 
 #: Time that the import of the assignor's package may take.
 START_MS: Final = 20_000

@@ -21,24 +21,26 @@ from kohort.storage.topicconfig import LONG_MAX, TOPIC_OPTIONS
 from kohort.storage.topics import TopicChanges, TopicPlan
 from kohort.wire.private import idle_documentation
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.topics")
 
 
 class Resource(IntEnum):
-    """Kafka's numbers of the kinds of resources with configs."""
+    """Kafka's numbers of the kinds of resources with configs; those of a broker's loggers are their levels."""
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
     GROUP = 32
 
 
 #: Kafka's numbers of where a value comes from: the topic, a change of the broker or of all of them while they run, the
-#: broker's start, a default, the group.
+#: broker's start, a default, a logger's level, the group.
 TOPIC_SOURCE: Final = 1
 DYNAMIC_BROKER_SOURCE: Final = 2
 DYNAMIC_ALL_SOURCE: Final = 3
 BROKER_SOURCE: Final = 4
 DEFAULT_SOURCE: Final = 5
+LOGGER_SOURCE: Final = 6
 GROUP_SOURCE: Final = 8
 #: Kafka's numbers of config types, by the function that parses a value.
 _TYPE_OF_PARSER: Final[dict[Callable[[object], object], int]] = {parse_bool: 1, parse_str: 2, parse_float: 6}

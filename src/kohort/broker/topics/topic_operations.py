@@ -20,7 +20,7 @@ from kohort.base.clock import Clock
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.storage.topics import TopicChanges, TopicPlan
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.topics")
 
 #: Changes that are written together; more only make the first of them wait.
 CHANGES_AT_ONCE: Final = 200

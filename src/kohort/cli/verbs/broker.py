@@ -1,16 +1,23 @@
-"""`kohort broker`: the state of a broker.
+"""`kohort broker`: the state of a broker, and the levels of its loggers.
 
-Source: DescribeBroker, an API of kohort's own; Apache Kafka has its metrics by JMX.
+Source: DescribeBroker, an API of kohort's own; Apache Kafka has its metrics by JMX. KIP-412 for the loggers.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common
 from kohort.cli.output import show
+from kohort.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kohort import Admin
+
+#: Python's names of levels -> Kafka's.
+_LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -20,7 +27,16 @@ def add_parser(subparsers: Any) -> None:
     status = actions.add_parser(
         "status", help="version, address, what it has, the longest time without an answer", run=run_status
     )
-    add_common(status)
+    level = actions.add_parser(
+        "log-level",
+        help="how much a broker logs: show levels, set them",
+        description="Show the levels of a broker's loggers, or set some: TRACE, DEBUG, INFO, WARN, ERROR or FATAL. "
+        "NAME= takes one back. Levels that were set are gone when the broker stops.",
+        run=run_log_level,
+    )
+    level.add_argument("loggers", metavar="NAME[=LEVEL]", nargs="*", help="a logger, root for all of them")
+    level.add_argument("--id", metavar="NUMBER", help="of that broker (default: the only one)")
+    add_common(status, level)
 
 
 def run_status(options: argparse.Namespace) -> int:
@@ -29,3 +45,33 @@ def run_status(options: argparse.Namespace) -> int:
         facts = admin.describe_broker()
     rows = [(name, value or "-") for name, value in facts.items()]
     return show(options, facts, ("FACT", "VALUE"), rows, empty="it says nothing")
+
+
+def run_log_level(options: argparse.Namespace) -> int:
+    """Set levels, and print those of the named loggers, by default of all."""
+    names = [each.partition("=")[0] for each in options.loggers]
+    if not all(names):
+        raise ConfigError("a logger has a name: NAME or NAME=LEVEL is expected")
+    changes = dict(_change(each) for each in options.loggers if "=" in each)
+    with open_admin(options) as admin:
+        resource = ("broker-logger", options.id or _only_broker(admin))
+        if changes:
+            admin.alter_configs(resource, changes)
+        ((_, found),) = admin.describe_configs(resource, names or None).items()
+    if missing := sorted(set(names) - {row.name for row in found}):
+        raise ConfigError(f"the broker has no logger {', '.join(missing)}: kohort broker log-level names all")
+    rows = [{"logger": row.name, "level": row.value} for row in found]
+    return show(options, rows, ("LOGGER", "LEVEL"), [tuple(row.values()) for row in rows], empty="it has no loggers")
+
+
+def _change(given: str) -> tuple[str, str | None]:
+    name, _, level = given.partition("=")
+    level = level.strip().upper()
+    return name, _LEVELS.get(level, level) or None
+
+
+def _only_broker(admin: Admin) -> str:
+    brokers = [str(each.broker_id) for each in admin.describe_cluster().brokers]
+    if len(brokers) != 1:
+        raise ConfigError(f"the cluster has the brokers {', '.join(brokers)}: choose one by --id")
+    return brokers[0]
