@@ -39,10 +39,10 @@ def handle(context: BrokerContext, request: Request, message: wire.CreateTopicsR
         context,
         request,
         message.topics,
-        change=partial(_creation, context),
+        change=partial(_creation, context, request),
         timeout_ms=None if message.validate_only else message.timeout_ms,
         row_of=partial(_row, context, rights),
-        validated=partial(_validated, context, rights),
+        validated=partial(_validated, context, request),
         response_of=lambda rows: wire.CreateTopicsResponse(topics=rows),
         may_change=lambda name: is_free or rights.allows(AclOperation.CREATE, kind, name),
     )
@@ -103,9 +103,13 @@ def change_each(
     ask_within(context.loop, work, wanted, timeout_ms=timeout_ms, on_refusal=on_refusal)
 
 
-def _creation(context: BrokerContext, asked: wire.CreatableTopic, tell: Callable[[_Told], None]) -> Wanted:
+def _creation(
+    context: BrokerContext, request: Request, asked: wire.CreatableTopic, tell: Callable[[_Told], None]
+) -> Wanted:
     def check() -> tuple[int, dict[str, str]]:
-        return _asked_partitions(context, asked), _asked_configs(asked)
+        count, configs = _asked_partitions(context, asked), _asked_configs(asked)
+        request.take_mutations(count if count > 0 else context.settings.values["num.partitions"])
+        return count, configs
 
     def done(why: Outcome) -> None:
         if isinstance(why, StorageError):
@@ -129,11 +133,14 @@ def _row(context: BrokerContext, rights: Rights, each: _Told) -> wire.CreatableT
     return wire.CreatableTopicResult(name=asked.name, error_code=code_of(told), error_message=str(told), configs=None)
 
 
-def _validated(context: BrokerContext, rights: Rights, asked: wire.CreatableTopic) -> wire.CreatableTopicResult:
+def _validated(context: BrokerContext, request: Request, asked: wire.CreatableTopic) -> wire.CreatableTopicResult:
     """Return the result that a creation would have now."""
+    rights = request.rights
     try:
         count = context.cluster.check_new_topic(asked.name, _asked_partitions(context, asked))
         _asked_configs(asked)
+        # As in Kafka, to ask costs as much of the quota as to do it.
+        request.take_mutations(count)
     except (Refused, ConfigError) as why:
         return _row(context, rights, (asked, why))
     row = _row(context, rights, (asked, None))

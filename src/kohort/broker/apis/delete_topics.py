@@ -46,7 +46,7 @@ def handle(
         if not is_free and counts[each] == 1:
             found = _denied(request.rights, *each, found) or found
         if isinstance(found, Topic):
-            wanted.append(_deletion(context, found, answer))
+            wanted.append(_deletion(context, request, found, answer))
         else:
             answer(found)
     work, on_refusal = context.cluster.work, context.disk_full.refused
@@ -86,14 +86,19 @@ def _denied(
     return _refuse(name, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
 
 
-def _deletion(context: BrokerContext, topic: Topic, answer: Callable[[wire.DeletableTopicResult], None]) -> Wanted:
+def _deletion(
+    context: BrokerContext, request: Request, topic: Topic, answer: Callable[[wire.DeletableTopicResult], None]
+) -> Wanted:
+    def check() -> None:
+        request.take_mutations(len(topic.partitions))
+
     def done(why: Outcome) -> None:
         if why is None:
             answer(wire.DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE))
         else:
             answer(_refuse(topic.name, topic.topic_id, code_of(why), str(why)))
 
-    return context.cluster.deletion(topic, done)
+    return context.cluster.deletion(topic, check, done)
 
 
 def _refuse(name: str | None, topic_id: bytes, code: ErrorCode, text: str) -> wire.DeletableTopicResult:

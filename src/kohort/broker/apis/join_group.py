@@ -60,7 +60,9 @@ def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequ
     return None
 
 
-def _refuse_unasked(context: BrokerContext, request: Request, message: wire.JoinGroupRequest) -> wire.JoinGroupResponse | None:
+def _refuse_unasked(
+    context: BrokerContext, request: Request, message: wire.JoinGroupRequest
+) -> wire.JoinGroupResponse | None:
     """Return the refusal of a request that the coordinator is not asked about; `None`: it is."""
     rights, code, member_id = request.rights, ErrorCode.NONE, message.member_id
     if rights.is_restricted and not rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):

@@ -167,6 +167,11 @@ class FetchSession:
         #: The rights, and their edition, by which every topic may be read; `None`: they have to be asked.
         self.allowed_by: tuple[Rights, int] | None = None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether its first request is the latest."""
+        return self.epoch == 1
+
     def asked(self) -> list[AskedOf]:
         """Return all requested partitions."""
         return [(key, topic.columns()) for key, topic in self._topics.items()]
