@@ -24,13 +24,14 @@ from kohort.broker.connections.buffers import WRITE_AT_BYTES, Output, ReceiveBuf
 from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, CachedHeartbeat, HeldHeartbeats
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import ReplyQueue, Request
+from kohort.broker.connections.sockets import plain_host
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.limits.requests import MOST_ORDINARY_BYTES, check_length
 from kohort.broker.options.listeners import ListenerSettings
 from kohort.broker.scheduling import SHORT_BYTES
 from kohort.errors import ForeignProtocolError, RemoteProtocolError, StorageError
-from kohort.security.access_control import ANONYMOUS
+from kohort.security.access_control import ANONYMOUS, AclOperation, ResourceType
 from kohort.wire.foreign import HTTP_ANSWER, impossible_length
 
 log = logging.getLogger("kohort.broker.connections")
@@ -115,9 +116,9 @@ class Connection(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)
         peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         if isinstance(peer, tuple):
-            self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
+            self.peer_host, self.peer_port = plain_host(str(peer[0])), int(peer[1])
         if isinstance(here, tuple):
-            self.local_host = str(here[0])
+            self.local_host = plain_host(str(here[0]))
         context = self._context
         if not context.connection_quotas.enter(self):
             transport.abort()
@@ -228,6 +229,18 @@ class Connection(asyncio.BufferedProtocol):
         """Close without waiting for a client that does not read."""
         if self._transport is not None:
             self._transport.abort()
+
+    def examine_rights(self) -> None:
+        """End what waits and may not be had any more."""
+        context, self._cached = self._context, None
+        key = context.membership_updates.member_of(self)
+        if key is not None and not self.rights.allows(AclOperation.READ, ResourceType.GROUP, key[0]):
+            # The news of a group are for those that may be its members.
+            context.membership_updates.forget(self)
+        for slot in self._replies.held:
+            assert isinstance(slot, Request), "a request that was read waits"
+            if slot.on_rights is not None:
+                slot.on_rights()
 
     def give_up(self, reason: str) -> None:
         """Close a connection for a client that does not act in time, and log the reason."""

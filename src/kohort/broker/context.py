@@ -13,6 +13,7 @@ from typing import Final
 from kohort.base.clock import WallClock
 from kohort.broker.access.authorization import Authorization
 from kohort.broker.batch_validation import BatchValidation
+from kohort.broker.connections.admission import quotas_of
 from kohort.broker.connections.idle_timeouts import IdleTimeouts, WatchedConnection
 from kohort.broker.connections.memberconnections import MemberConnections
 from kohort.broker.connections.request import Request
@@ -22,12 +23,13 @@ from kohort.broker.fetch.purgatory import Purgatory
 from kohort.broker.groups.coordination import Coordination
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
 from kohort.broker.groups.membership_updates import MembershipUpdates
-from kohort.broker.limits.connection_quotas import ConnectionQuotas
+from kohort.broker.groups.waiting_rights import RightsExamination
 from kohort.broker.limits.memory import AnswerMemory, ByteBudget, ParkedBytes
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.producer_ids import MOST_PRODUCERS, ProducerExpiry, ProducerIds
 from kohort.broker.schedules import FileRemovals
 from kohort.broker.scheduling import COLD_READERS, BlockingWork, CooperativeWork, FairQueue, LoopWatch
+from kohort.broker.topics.acls import AccessControlLists
 from kohort.broker.topics.configs import BrokerConfigs
 from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
@@ -57,10 +59,10 @@ class BrokerContext:
         runtime: Coordination,
         watch: LoopWatch | None = None,
         removals: FileRemovals | None = None,
-        authorization: Authorization | None = None,
+        acls: AccessControlLists | None = None,
     ) -> None:
         self.settings: Final = settings
-        self.authorization: Final = authorization or Authorization()
+        self.acls, self.authorization = acls, Authorization() if acls is None else acls.authorization
         self.clock: Final = clock
         self.started_ms: Final = clock.now_ms() - clock.stepped_ms
         #: Limit -> how often connections reached it since the start; other limits are counted by their own parts.
@@ -88,8 +90,6 @@ class BrokerContext:
         self.disk_full: Final = disk_full
         self.new_topics: Final = TopicRate(clock, settings.values["auto.create.topics.per.minute"])
         self.producer_ids: Final = ProducerIds(lambda then, done: cluster.work.ask([cluster.producer_ids(then, done)]))
-        per_host = settings.values["max.connections.per.ip"]
-        self.connection_quotas: Final = ConnectionQuotas(loop.time, limit=most_connections, limit_per_host=per_host)
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
         self.parked: Final = ParkedBytes(settings.values["queued.max.request.bytes"])
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
@@ -98,6 +98,8 @@ class BrokerContext:
         self._last_connection_number, self.connections = 0, set[WatchedConnection]()
         idle_ms = settings.values["connections.max.idle.ms"]
         self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
+        self.connection_quotas: Final = quotas_of(settings, loop.time, most_connections, self.idle_timeouts)
+        self.authorization.examiners.append(RightsExamination(loop, self.connections).begin)
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
 

@@ -7,18 +7,23 @@ the program that started it, and cleanly unless that was killed with it.
 from __future__ import annotations
 
 import atexit
+import contextlib
+import json
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from os import PathLike, environ, pathsep, read
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Final
 
+from kohort.base.options import Password, as_text
 from kohort.broker.limits.connection_quotas import raise_limit
+from kohort.broker.options.listeners import address
 from kohort.broker.options.settings import BrokerSettings
 from kohort.errors import ConfigError, KohortError, StateError, StorageError
 
@@ -39,6 +44,55 @@ EXIT_DISK_FAILED: Final = 74
 EXIT_BUG: Final = 70
 
 
+#: Name of a listener -> the host and the port that it listens on.
+Addresses = dict[str, tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The arguments of a broker, as they are handed to its process."""
+
+    config: Mapping[str, object] = field(default_factory=dict, repr=False)
+    host: str | None = None
+    port: int | None = None
+    data_dir: str | None = None
+
+    def as_line(self) -> str:
+        """Return one line of JSON; most values are texts, as in a file."""
+        config = {name: _as_json(value) for name, value in self.config.items()}
+        return json.dumps({"config": config, "host": self.host, "port": self.port, "data_dir": self.data_dir}) + "\n"
+
+    @classmethod
+    def of_line(cls, line: str) -> Given:
+        """Take back what `as_line` has made."""
+        return cls(**json.loads(line))
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, Password):
+        return value.value
+    return value if value is None or isinstance(value, int | float) else as_text(value)
+
+
+def tell_addresses(addresses: Mapping[str, tuple[str, int]]) -> str:
+    """Return HOST:PORT of the first listener, then NAME=HOST:PORT of each further one.
+
+    >>> tell_addresses({"INSIDE": ("127.0.0.1", 9092), "OUTSIDE": ("::", 9093)})
+    '127.0.0.1:9092 OUTSIDE=[::]:9093'
+    """
+    first, *others = addresses.items()
+    return " ".join((address(*first[1]), *(f"{name}={address(*each)}" for name, each in others)))
+
+
+def _parse_addresses(told: str, names: Sequence[str]) -> Addresses:
+    """Take back what `tell_addresses` has made of listeners of these names."""
+    found = {}
+    for name, word in zip(names, told.split(" "), strict=True):
+        host, _, port = word.removeprefix(f"{name}=").rpartition(":")
+        found[name] = host.strip("[]"), int(port)
+    return found
+
+
 class Broker:
     """A Kafka-compatible broker for as long as you need it.
 
@@ -49,9 +103,9 @@ class Broker:
     Args:
         data_dir: where topics and groups are kept; `None` keeps them in memory.
         port: 0 takes a free one; by default that of the config `listeners`, or else 0.
-        host: the address to listen on; by default that of the config `listeners`, or else 127.0.0.1. There is no login:
-            beyond this machine any host that reaches it may do everything, and a warning says so
-            (`event=open_to_network`).
+        host: the address to listen on; by default that of the config `listeners`, or else 127.0.0.1. One that other
+            machines reach needs a login and TLS, or the config `allow.anonymous.beyond.loopback`: every host that
+            reaches it may do everything then, and a warning says so (`event=open_to_network`).
         process: run in a process of its own, which `kill` can end without warning.
         config: broker configs by Kafka's names, dotted or with underscores.
     """
@@ -70,10 +124,11 @@ class Broker:
         if isinstance(config, Mapping | None):
             config = {"listeners": ANY_PORT, **(config or {})}
         self._settings: Final = BrokerSettings.of(config, host=host, port=port, data_dir=data_dir)
-        self._config: Final = config
+        self._given: Final = Given(config=config, host=host, port=port, data_dir=self._settings.data_dir)
         self._is_process: Final = process
         self._running: _InThread | _InProcess | None = None
-        self._address: tuple[str, int] | None = None
+        #: Listener -> its address, once the broker was started; the first listener is the first.
+        self._addresses: Addresses = {}
         #: Held by the one thread that starts or stops the broker.
         self._changing: Final = threading.RLock()
 
@@ -90,8 +145,8 @@ class Broker:
         with self._changing:
             if self._running is not None:
                 raise StateError("this broker is running already")
-            running = _InProcess(self._settings, self._config) if self._is_process else _InThread(self._settings)
-            self._address = running.start()
+            running = _InProcess(self._settings, self._given) if self._is_process else _InThread(self._settings)
+            self._addresses = running.start()
             self._running = running
         return self
 
@@ -114,19 +169,26 @@ class Broker:
 
     @property
     def host(self) -> str:
-        """The address listened on."""
+        """The address that the first listener listens on."""
         return self._started()[0]
 
     @property
     def port(self) -> int:
-        """The port listened on."""
+        """The port that the first listener listens on."""
         return self._started()[1]
 
     @property
     def bootstrap_servers(self) -> str:
-        """The broker's HOST:PORT, as clients take it."""
-        host, port = self._started()
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        """The first listener's HOST:PORT, as clients take it."""
+        return address(*self._started())
+
+    def bootstrap_of(self, listener: str) -> str:
+        """Return a listener's HOST:PORT, as clients take it."""
+        self._started()
+        if not isinstance(listener, str) or listener.upper() not in self._addresses:
+            known = ", ".join(self._addresses)
+            raise ConfigError(f"there is no listener {listener!r}: one of {known} is expected")
+        return address(*self._addresses[listener.upper()])
 
     @property
     def process_id(self) -> int | None:
@@ -134,9 +196,9 @@ class Broker:
         return self._running.process_id if self._running is not None else None
 
     def _started(self) -> tuple[str, int]:
-        if self._address is None:
+        if not self._addresses:
             raise StateError("this broker was not started; use it in a with statement or call start()")
-        return self._address
+        return next(iter(self._addresses.values()))
 
 
 class _InThread:
@@ -146,17 +208,17 @@ class _InThread:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
-        self._ready: Future[tuple[str, int]] = Future()
+        self._ready: Future[Addresses] = Future()
         self._request_stop: Callable[[], object] = lambda: None
         self._forget_exit: Callable[[], None] = lambda: None
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="kohort-broker", daemon=True)
 
-    def start(self) -> tuple[str, int]:
+    def start(self) -> Addresses:
         self._thread.start()
-        address = self._ready.result(START_TIMEOUT_SECONDS)
+        addresses = self._ready.result(START_TIMEOUT_SECONDS)
         self._forget_exit = stop_at_exit(self._thread, self._request_stop)
-        return address
+        return addresses
 
     def stop(self) -> None:
         self._request_stop()
@@ -182,38 +244,39 @@ class _InThread:
                 loop.call_soon_threadsafe(server.request_stop)
 
         self._request_stop = request_stop
-        self._ready.set_result((server.host, server.port))
+        self._ready.set_result(dict(server.addresses))
 
 
 class _InProcess:
     """A broker in a child process, which stops when its standard input ends."""
 
-    def __init__(self, settings: BrokerSettings, config: Mapping[str, object]) -> None:
+    def __init__(self, settings: BrokerSettings, given: Given) -> None:
         self._settings = settings
-        self._config = config
+        self._given = given
         self._child: subprocess.Popen[str] | None = None
 
     @property
     def process_id(self) -> int | None:
         return None if self._child is None else self._child.pid
 
-    def start(self) -> tuple[str, int]:
-        settings = self._settings
-        command = [sys.executable, "-m", "kohort.broker", "--stop-on-eof"]
-        command += ["--host", settings.host, "--port", str(settings.port)]
-        if settings.data_dir is not None:
-            command += ["--data-dir", settings.data_dir]
-        for name, value in self._config.items():
-            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            command += ["--config", f"{name}={text}"]
+    def start(self) -> Addresses:
         self._child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment()
+            [sys.executable, "-m", "kohort.broker", "--given-by-stdin", "--stop-on-eof"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=_environment(),
         )
+        stdin = self._child.stdin
+        assert stdin is not None
+        # Among the configs may be passwords: every user of this machine sees the arguments of a process.
+        with contextlib.suppress(BrokenPipeError):
+            stdin.write(self._given.as_line())
+            stdin.flush()
         line = self._first_line()
         word, _, rest = line.partition(" ")
         if word == "ready":
-            host, _, port = rest.rpartition(":")
-            return host.strip("[]"), int(port)
+            return _parse_addresses(rest, [each.name for each in self._settings.listeners])
         self.kill()
         from kohort.broker.server import BrokerStartError
 
@@ -276,7 +339,7 @@ def serve_in_foreground(
     host: str | None = None,
     port: int | None = None,
     config: Mapping[str, object] | None = None,
-    on_ready: Callable[[str, int], None],
+    on_ready: Callable[[Addresses], None],
     stop_on_eof: bool = False,
 ) -> int:
     """Run a broker in the main thread until SIGINT or SIGTERM.
@@ -303,7 +366,7 @@ def serve_in_foreground(
         server.hide_from_collector()
         if stop_on_eof:
             _watch_stdin(loop, server)
-        on_ready(server.host, server.port)
+        on_ready(server.addresses)
 
     try:
         serve(settings, on_ready=announce, stop_on=[signal.SIGTERM] if stop_on_eof else [signal.SIGINT, signal.SIGTERM])

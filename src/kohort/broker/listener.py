@@ -1,7 +1,7 @@
-"""The listening socket of one broker: accepts connections, keeps them, and waits for their end.
+"""The listening sockets of one broker: they accept connections, keep them, and wait for their end.
 
 Laws: once `finish` was called no request is handled any more; once `wait_closed` has returned no connection is open.
-A crowd takes the descriptors of `max.connections` and a few, however many come at once.
+A crowd takes the descriptors of `max.connections` and a few, however many come at once and by which listener.
 While the system has no descriptor for a connection no client is let in, connected clients are served, and the loop does
 not turn for those that wait. A child that is forked beside a broker has none of its sockets: with them it would keep
 the port, and the clients waiting, after the broker has gone.
@@ -16,6 +16,7 @@ import errno
 import logging
 import os
 import socket
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 from weakref import WeakSet
@@ -24,6 +25,7 @@ from kohort.broker.connection import Connection
 from kohort.broker.connections.idle_timeouts import WatchedConnection
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
+from kohort.broker.options.listeners import ListenerSettings
 
 log = logging.getLogger("kohort.broker.connections")
 
@@ -37,27 +39,33 @@ CLOSE_TIMEOUT_SECONDS: Final = 2.0
 
 
 class Listener:
-    """The listener of one broker."""
+    """One listening socket: lets clients in."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(
+        self, context: BrokerContext, routes: Routes, settings: ListenerSettings, accepted: WeakSet[socket.socket]
+    ) -> None:
+        """Create a listener; `accepted` has the sockets of all connections of the broker, as long as they are open."""
         self._context: Final = context
-        self._routes: Final = Routes()
-        self._backlog: Final[int] = context.settings.values["socket.listen.backlog.size"]
+        self._routes: Final = routes
+        self._settings: Final = settings
+        self._backlog: Final[int] = settings.values["socket.listen.backlog.size"]
         self._listening: socket.socket | None = None
         self._server: asyncio.Server | None = None
         #: The timer that accepts connections again, while none are accepted.
         self._again: asyncio.TimerHandle | None = None
         #: Connections on their way from the socket to their transport.
         self._entering: Final[set[asyncio.Task[object]]] = set()
-        #: The sockets of all connections, as long as they are open.
-        self._accepted: Final[WeakSet[socket.socket]] = WeakSet()
-        # Forked children give up the sockets of all listeners.
-        _LISTENERS.add(self)
+        self._accepted: Final = accepted
+
+    @property
+    def listening(self) -> socket.socket | None:
+        """The socket, while it is open."""
+        return self._listening
 
     async def start(self, listening: socket.socket) -> None:
         """Accept connections; the socket is closed if that fails."""
-        context, leadership = self._context, self._context.leadership
-        leadership.host, leadership.port = context.settings.host, listening.getsockname()[1]
+        context, name = self._context, self._settings.name
+        context.leadership.addresses[name] = self._settings.host, listening.getsockname()[1]
         try:
             if hasattr(listening, "accept"):
                 listening.setblocking(False)
@@ -66,17 +74,13 @@ class Listener:
                 self._listening = listening
             else:
                 # A simulated network has no descriptors: it lets clients in by itself.
-                self._server = await context.loop.create_server(
-                    lambda: Connection(context, self._routes), sock=listening
-                )
+                self._server = await context.loop.create_server(self._protocol, sock=listening)
         except BaseException:
             listening.close()
             raise
-        context.idle_timeouts.start()
 
     def finish(self) -> None:
-        """Accept no connection and handle no request any more; handled requests are still answered."""
-        self._context.idle_timeouts.stop()
+        """Accept no connection any more."""
         if self._again is not None:
             self._again.cancel()
         if self._listening is not None:
@@ -87,17 +91,10 @@ class Listener:
             self._server.close()
         for entering in self._entering:
             entering.cancel()
-        for connection in self._in_order():
-            connection.finish()
 
-    def leave_to_parent(self) -> None:
-        """Give up all sockets in a forked child, and keep their numbers in use."""
-        # A number that stays in use cannot become another file, which a later close of the socket would close.
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for each in (self._listening, *self._accepted):
-            if each is not None and each.fileno() >= 0:
-                os.dup2(nothing, each.fileno(), inheritable=False)
-        os.close(nothing)
+    def _protocol(self) -> Connection:
+        """Create the protocol of a client that comes in."""
+        return Connection(self._context, self._routes, self._settings)
 
     def _accept(self) -> None:
         """Accept waiting clients, as many as one turn and the limits allow."""
@@ -140,13 +137,56 @@ class Listener:
 
     async def _enter(self, accepted: socket.socket) -> None:
         """Create the transport of an accepted socket; the socket closes with it."""
-        await self._context.loop.connect_accepted_socket(lambda: Connection(self._context, self._routes), accepted)
+        await self._context.loop.connect_accepted_socket(self._protocol, accepted)
 
     def _on_entered(self, accepted: socket.socket, entering: asyncio.Task[object]) -> None:
         """Close an accepted socket that got no transport, even if its task never ran."""
         self._entering.discard(entering)
         if entering.cancelled() or entering.exception() is not None:
             accepted.close()
+
+
+class Listeners:
+    """The listeners of one broker, with the connections of them all."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context: Final = context
+        #: The sockets of all connections, as long as they are open.
+        self._accepted: Final[WeakSet[socket.socket]] = WeakSet()
+        routes = Routes()
+        self._listeners: Final = [
+            Listener(context, routes, each, self._accepted) for each in context.settings.listeners
+        ]
+        # Forked children give up the sockets of all listeners.
+        _ALL.add(self)
+
+    async def start(self, bound: Sequence[socket.socket]) -> None:
+        """Accept connections on a socket for each listener; all are closed if one fails."""
+        for number, (listener, listening) in enumerate(zip(self._listeners, bound, strict=True)):
+            try:
+                await listener.start(listening)
+            except BaseException:
+                for each in bound[number:]:
+                    each.close()
+                raise
+        self._context.idle_timeouts.start()
+
+    def finish(self) -> None:
+        """Accept no connection and handle no request any more; handled requests are still answered."""
+        self._context.idle_timeouts.stop()
+        for listener in self._listeners:
+            listener.finish()
+        for connection in self._in_order():
+            connection.finish()
+
+    def leave_to_parent(self) -> None:
+        """Give up all sockets in a forked child, and keep their numbers in use."""
+        # A number that stays in use cannot become another file, which a later close of the socket would close.
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for each in (*(listener.listening for listener in self._listeners), *self._accepted):
+            if each is not None and each.fileno() >= 0:
+                os.dup2(nothing, each.fileno(), inheritable=False)
+        os.close(nothing)
 
     def abort(self) -> None:
         """Close everything at once, as a crash would."""
@@ -174,12 +214,12 @@ class Listener:
 
 
 #: Those of this process.
-_LISTENERS: Final[WeakSet[Listener]] = WeakSet()
+_ALL: Final[WeakSet[Listeners]] = WeakSet()
 
 
 def _leave_all_to_parent() -> None:
-    for listener in _LISTENERS:
-        listener.leave_to_parent()
+    for listeners in _ALL:
+        listeners.leave_to_parent()
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import gc
-import ipaddress
 import logging
 import signal
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from kohort.base.clock import SystemClock, WallClock
+from kohort.broker.connections.sockets import BrokerStartError, is_loopback, lacks, listen_on_all
 from kohort.broker.context import BrokerContext
 from kohort.broker.durability import DiskFull, Durability, tell_relaxed
 from kohort.broker.fetch.purgatory import Purgatory
@@ -27,22 +25,25 @@ from kohort.broker.groups.runtime import Runtime
 from kohort.broker.groups.shard_log import without_collections
 from kohort.broker.limits import connection_quotas
 from kohort.broker.limits.memory import memory_limit_bytes
-from kohort.broker.listener import Listener
+from kohort.broker.listener import Listeners
 from kohort.broker.log_cleaner import LogCleaner
+from kohort.broker.options.listeners import address
 from kohort.broker.options.settings import BROKER_OPTIONS, BrokerSettings
 from kohort.broker.schedules import Checkpointer, LogRetention, OffsetRetention, Scrubber
 from kohort.broker.scheduling import LoopWatch, WatchedSelector
+from kohort.broker.topics.acls import AccessControlLists
 from kohort.broker.topics.configs import BrokerConfigs
 from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
-from kohort.errors import KohortError, StorageError
+from kohort.errors import KohortError
 from kohort.ids import OFFSETS_TOPIC
 from kohort.journal.ring import Journal
 from kohort.records.kernel_form import log_kernels
-from kohort.storage.data_directory import broker_on
 from kohort.storage.files.fs import DiskFileSystem, FileSystem
 from kohort.storage.recovery import RecoveryReport
 from kohort.storage.store import Store
+
+__all__ = ["BrokerStartError", "Server", "new_event_loop", "run_broker", "serve"]
 
 log = logging.getLogger("kohort.broker")
 
@@ -50,15 +51,11 @@ log = logging.getLogger("kohort.broker")
 FEW_CONNECTIONS: Final = 1_000
 #: Objects, and younger collections, after which the collector looks (`gc.set_threshold`); 700, 10 and 10 by itself.
 COLLECTED_AFTER: Final = (20_000, 10, 100)
-#: The warning about a listener that other machines can reach.
+#: The warning about a listener that other machines can reach, with what it lacks.
 _OPEN: Final = (
-    "reason='there is no login: every host that reaches this address may read, write and delete' "
-    "action='listen on 127.0.0.1, or let a firewall choose the clients'"
+    "event=open_to_network address=%s listener=%s reason='without %s: hosts that reach this address may read, write "
+    "and delete, or listen in' action='secure it, listen on 127.0.0.1, or let a firewall choose the clients'"
 )
-
-
-class BrokerStartError(KohortError):
-    """A broker that could not be started; the message has the reason and a remedy."""
 
 
 class Server:
@@ -86,7 +83,7 @@ class Server:
         self._watch: Final = watch
         self._context: BrokerContext | None = None
         self._runtime: Runtime | None = None
-        self._listener: Listener | None = None
+        self._listeners: Listeners | None = None
         self._compactor: LogCleaner | None = None
         self._checkpointer: Checkpointer | None = None
         self._scrubber: Scrubber | None = None
@@ -95,14 +92,23 @@ class Server:
         self._finished: Final = asyncio.Event()
         #: Why the broker cannot go on, `None` while it can.
         self.failure: Exception | None = None
-        #: The address listened on; the port is the real one.
-        self.host = settings.host
-        self.port = settings.port
+        #: Name of each listener -> the address listened on; the ports are the real ones once it has started.
+        self.addresses = {each.name: (each.host, each.port) for each in settings.listeners}
+
+    @property
+    def host(self) -> str:
+        """The host of the first listener."""
+        return next(iter(self.addresses.values()))[0]
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return next(iter(self.addresses.values()))[1]
 
     @property
     def bootstrap_servers(self) -> str:
-        """The broker's HOST:PORT, as clients take it."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        """The first listener's HOST:PORT, as clients take it."""
+        return address(self.host, self.port)
 
     @property
     def runtime(self) -> Runtime:
@@ -113,22 +119,24 @@ class Server:
     async def start(self) -> None:
         """Open everything and listen; on an error, close everything and raise it."""
         # Bind first: a port in use is found out before the data directory is opened.
-        listening = listen_on(self._settings)
-        try:
+        bound = listen_on_all(self._settings)
+        with contextlib.ExitStack() as closing:
+            for each in bound:
+                closing.enter_context(each)
             context = self.open()
-        except BaseException:
-            listening.close()
-            raise
-        self._listener = Listener(context)
+            closing.pop_all()
+        self._listeners = Listeners(context)
         try:
-            await self._listener.start(listening)
+            await self._listeners.start(bound)
         except BaseException:
             await self.stop()
             raise
-        self.port = context.leadership.port
-        if not is_loopback(listening.getsockname()[0]):
-            log.warning("event=open_to_network address=%s %s", self.bootstrap_servers, _OPEN)
-        log.info("event=started address=%s data_dir=%s", self.bootstrap_servers, self._settings.data_dir)
+        self.addresses = context.leadership.addresses
+        for listener, listening in zip(self._settings.listeners, bound, strict=True):
+            told = address(*self.addresses[listener.name])
+            if lacks(listener) and not is_loopback(listening.getsockname()[0]):
+                log.warning(_OPEN, told, listener.name, lacks(listener))
+            log.info("event=started address=%s listener=%s data_dir=%s", told, listener.name, self._settings.data_dir)
 
     def open(self) -> BrokerContext:
         """Open everything except the listener; on an error, close everything and raise it."""
@@ -194,8 +202,8 @@ class Server:
         self._context = None
         for each in self._retention:
             each.stop()
-        if self._listener is not None:
-            self._listener.finish()
+        if self._listeners is not None:
+            self._listeners.finish()
         if self.failure is None:
             # Topic changes that were requested before the stop are still answered.
             await context.cluster.work.drain()
@@ -209,12 +217,12 @@ class Server:
         if self.failure is None:
             # Answers that wait for a sync leave when it is done.
             await context.durability.drain()
-        if self._listener is not None:
-            self._listener.close_connections()
+        if self._listeners is not None:
+            self._listeners.close_connections()
         if self._compactor is not None:
             await self._compactor.stop()
-        if self._listener is not None:
-            await self._listener.wait_closed()
+        if self._listeners is not None:
+            await self._listeners.wait_closed()
         for writer in (self._checkpointer, self._scrubber):
             if writer is not None:
                 writer.stop()
@@ -287,6 +295,7 @@ class Server:
             purgatory=purgatory,
             runtime=runtime,
             watch=self._watch,
+            acls=AccessControlLists(settings, store.changes, loop),
         )
 
     def _most_connections(self) -> int:
@@ -374,52 +383,6 @@ async def run_broker(
         await server.wait()
     finally:
         await server.stop()
-
-
-def is_loopback(address: str) -> bool:
-    """Whether an address that is listened on can be reached from this machine alone.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("::"), is_loopback("10.0.0.7")
-    (True, True, False, False, False)
-    """
-    return ipaddress.ip_address(address).is_loopback
-
-
-def listen_on(settings: BrokerSettings) -> socket.socket:
-    """Bind the listening socket; `BrokerStartError` names host and port."""
-    host, port = settings.host, settings.port
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except OSError as why:
-        raise BrokerStartError(f"cannot listen on {host}:{port}: {why.strerror}; check the host name") from None
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        # Two sockets may be bound to one port until one of them listens.
-        listening.listen(settings.values["socket.listen.backlog.size"])
-    except OSError as why:
-        listening.close()
-        raise BrokerStartError(f"cannot listen on {host}:{port}: {_listen_advice(settings, why)}") from None
-    return listening
-
-
-def _listen_advice(settings: BrokerSettings, why: OSError) -> str:
-    if why.errno == errno.EACCES:
-        return "this user may not use that port; choose one above 1023"
-    if why.errno == errno.EADDRNOTAVAIL:
-        return "this host has no such address"
-    if why.errno != errno.EADDRINUSE:
-        return str(why.strerror)
-    running = None
-    if settings.data_dir is not None:
-        with contextlib.suppress(StorageError):
-            running = broker_on(DiskFileSystem(), settings.data_dir)
-    if running is None:
-        return "the port is in use; stop the program that holds it or choose another port (0 takes a free one)"
-    return f"kohort is already running{running} on {settings.data_dir}; use that one, or stop it first"
 
 
 # The event loop that a broker runs on: uvloop's where it is installed, asyncio's otherwise.

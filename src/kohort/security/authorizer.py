@@ -16,6 +16,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, product
 from typing import Final, NamedTuple
 
 from kohort.security.access_control import WILDCARD, AclOperation, AclPermission, PatternType, ResourceType
@@ -46,6 +47,10 @@ _MEANING: Final = {
     for permission, shift in ((AclPermission.ALLOW, 0), (AclPermission.DENY, _DENIED_FROM))
     for operation in AclOperation
 }
+
+#: Names that are looked at, or entries that are found, in one part of a scan.
+_NAMES_AT_ONCE: Final = 1_000
+_ENTRIES_AT_ONCE: Final = 500
 
 #: A principal and a host, as one entry names them.
 Who = tuple[str, str]
@@ -270,17 +275,30 @@ class Authorizer:
 
     def matching(self, wanted: AclFilter) -> Iterator[Acl]:
         """Yield the entries that a filter lets through, by resource pattern."""
-        for resource in ResourceType:
-            for pattern in PatternType:
-                patterns = self._patterns(resource, pattern)
-                if wanted.name is not None and wanted.pattern != MATCH:
-                    names: Iterable[str] = (wanted.name,)
-                else:
-                    # The caller may pause while entries come and go.
-                    names = list(patterns.by_name)
-                for name in names:
-                    if name in patterns.by_name and wanted.has_pattern(resource, pattern, name):
-                        yield from self._entries(wanted, resource, pattern, name)
+        return chain.from_iterable(self.scan(wanted))
+
+    def scan(self, wanted: AclFilter) -> Iterator[list[Acl]]:
+        """Yield the same entries in parts; each takes little time, and may be empty.
+
+        Entries may come and go between two parts.
+        """
+        part: list[Acl] = []
+        looked_at = 0
+        for resource, pattern in product(ResourceType, PatternType):
+            patterns = self._patterns(resource, pattern)
+            is_exact = wanted.pattern != MATCH and wanted.name is not None
+            for name in [wanted.name or ""] if is_exact else list(patterns.by_name):
+                looked_at += 1
+                if name in patterns.by_name and wanted.has_pattern(resource, pattern, name):
+                    for acl in self._entries(wanted, resource, pattern, name):
+                        part.append(acl)
+                        if len(part) == _ENTRIES_AT_ONCE:
+                            yield part
+                            part = []
+                if looked_at == _NAMES_AT_ONCE:
+                    yield part
+                    part, looked_at = [], 0
+        yield part
 
     def _entries(self, wanted: AclFilter, resource: ResourceType, pattern: PatternType, name: str) -> Iterator[Acl]:
         by_who = self._patterns(resource, pattern).by_name[name]

@@ -1,4 +1,4 @@
-"""The catalog: the topics, the broker's dynamic configs, users' SCRAM keys, and the next producer id.
+"""The catalog: topics, the broker's dynamic configs, access control lists, users' SCRAM keys, the next producer id.
 
 Laws: a catalog is a value, and so is a change of it; the catalog that follows from both is the same now and when the
 changes are read again. A topic exists from the moment the file has the change that names it and is gone from the
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from kohort.base.jsontext import parse_json
 from kohort.errors import ErrorCode, Refused, StorageError
@@ -39,9 +40,16 @@ CATALOG_LIMIT_BYTES: Final = 256 << 20
 SPARE_BYTES: Final = 64 << 10
 #: Topics in one record of a rewritten file: encoding one never keeps other threads waiting for long.
 _TOPICS_EACH: Final = 50
+#: Entries of the access control lists in one record, for the same reason.
+_ACLS_EACH: Final = 1_000
 _RECORD: Final = re.compile(rb"@([0-9a-f]{8}) ([0-9a-f]{8}) ")
 #: The errors of reading a file that is damaged, or of other software.
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, Refused)
+
+
+#: An entry of the access control lists: Kafka's numbers of the type of resource and of the pattern, the name, the
+#: principal, the host, and Kafka's numbers of the operation and the permission.
+AclRow = tuple[int, int, str, str, str, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +99,9 @@ class CatalogChange:
     next_producer_id: int | None = None
     #: Every config of the broker that was set while it ran; `None` where they stay.
     broker_configs: Mapping[str, str] | None = None
+    #: Entries of the access control lists that are new, and those that are gone.
+    acls: tuple[AclRow, ...] = ()
+    acls_gone: tuple[AclRow, ...] = ()
     #: SCRAM users that are new or changed, and names with mechanisms of those that are removed.
     scram_users: tuple[ScramUser, ...] = ()
     scram_gone: tuple[tuple[str, str], ...] = ()
@@ -103,6 +114,8 @@ class CatalogChange:
             "topics": [_write_entry(entry) for entry in self.topics],
             "gone": list(self.gone),
             "deleting": [_write_entry(entry) for entry in self.deleting],
+            "acls": self.acls,
+            "acls_gone": self.acls_gone,
         }
         found = {name: value for name, value in found.items() if value}
         if self.is_freed:
@@ -134,6 +147,8 @@ class CatalogChange:
             is_freed=bool(document.get("freed")),
             next_producer_id=None if ids is None else int(str(ids)),
             broker_configs=None if configs is None else _texts(configs),
+            acls=tuple(_read_acl(row) for row in _list(document, "acls")),
+            acls_gone=tuple(_read_acl(row) for row in _list(document, "acls_gone")),
             scram_users=tuple(_read_user(user) for user in _list(document, "scram_users")),
             scram_gone=tuple((str(name), str(mechanism)) for name, mechanism in _list(document, "scram_gone")),
             login_secret=b64decode(str(document.get("login_secret", "")), validate=True),
@@ -151,6 +166,8 @@ class Catalog:
     next_producer_id: int = 0
     #: Configs of the broker that were set while it ran.
     broker_configs: Mapping[str, str] = field(default_factory=dict)
+    #: The entries of the access control lists, in the order in which they came.
+    acls: Mapping[AclRow, None] = field(default_factory=dict)
     #: (name, mechanism) -> the keys of that user.
     scram_users: Mapping[tuple[str, str], ScramUser] = field(default_factory=dict)
     #: Bytes from which the answers to unknown users are made; empty until they are needed.
@@ -160,6 +177,8 @@ class Catalog:
         """Return the catalog after `changes`; `KeyError` if a missing topic is deleted."""
         topics, deleting = dict(self.topics), self.deleting
         next_producer_id, broker_configs = self.next_producer_id, self.broker_configs
+        # There may be 100,000 of them: they are copied where they change.
+        acls = dict(self.acls) if any(each.acls or each.acls_gone for each in changes) else None
         scram_users, login_secret = dict(self.scram_users), self.login_secret
         for change in changes:
             topics.update((entry.name, entry) for entry in change.topics)
@@ -170,6 +189,10 @@ class Catalog:
                 next_producer_id = change.next_producer_id
             if change.broker_configs is not None:
                 broker_configs = change.broker_configs
+            if acls is not None:
+                for row in change.acls_gone:
+                    acls.pop(row, None)
+                acls.update(dict.fromkeys(change.acls))
             for key in change.scram_gone:
                 scram_users.pop(key, None)
             scram_users.update((user.key, user) for user in change.scram_users)
@@ -179,6 +202,7 @@ class Catalog:
             deleting=deleting,
             next_producer_id=next_producer_id,
             broker_configs=broker_configs,
+            acls=self.acls if acls is None else acls,
             scram_users=scram_users,
             login_secret=login_secret,
         )
@@ -197,6 +221,9 @@ class Catalog:
         entries = list(self.topics.values())
         for first in range(0, len(entries), topics_each):
             yield CatalogChange(topics=tuple(entries[first : first + topics_each]))
+        rows = list(self.acls)
+        for first in range(0, len(rows), _ACLS_EACH):
+            yield CatalogChange(acls=tuple(rows[first : first + _ACLS_EACH]))
 
 
 def join(changes: Sequence[CatalogChange]) -> CatalogChange:
@@ -211,6 +238,8 @@ def join(changes: Sequence[CatalogChange]) -> CatalogChange:
         # Blocks are given out in order: the last change has the largest id.
         next_producer_id=ids[-1] if ids else None,
         broker_configs=configs[-1] if configs else None,
+        acls=tuple(row for each in changes for row in each.acls),
+        acls_gone=tuple(row for each in changes for row in each.acls_gone),
         scram_users=tuple(user for each in changes for user in each.scram_users),
         scram_gone=tuple(key for each in changes for key in each.scram_gone),
         login_secret=next((each.login_secret for each in reversed(changes) if each.login_secret), b""),
@@ -253,7 +282,7 @@ def first_missing(partitions: Collection[int]) -> int | None:
     return next(number for number in range(len(partitions) + 1) if number not in partitions)
 
 
-def _list(document: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
+def _list(document: Mapping[str, object], name: str) -> list[Any]:
     found = document.get(name, [])
     if not isinstance(found, list):
         raise TypeError(f"{name} is no list")
@@ -277,6 +306,15 @@ def _read_entry(entry: Mapping[str, object]) -> TopicEntry:
         partition_count=count,
         configs=_texts(configs),
     )
+
+
+def _read_acl(row: Any) -> AclRow:
+    resource, pattern, name, principal, host, operation, permission = row
+    numbers, texts = (resource, pattern, operation, permission), (name, principal, host)
+    if not all(type(each) is int for each in numbers) or not all(type(each) is str for each in texts):
+        raise ValueError(f"an entry of the access control lists is {row!r}")
+    # Many entries have the same principal and host.
+    return resource, pattern, name, sys.intern(principal), sys.intern(host), operation, permission
 
 
 def _write_entry(entry: TopicEntry) -> dict[str, object]:

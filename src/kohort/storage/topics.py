@@ -21,7 +21,7 @@ from typing import Final
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicId
 from kohort.storage import catalog
-from kohort.storage.catalog import Catalog, CatalogChange, ScramUser, TopicEntry
+from kohort.storage.catalog import AclRow, Catalog, CatalogChange, ScramUser, TopicEntry
 from kohort.storage.data_directory import EPOCHS_NAME, PARTITION_METADATA_NAME, write_partition_metadata
 from kohort.storage.files.fs import DiskFailedError, FileSystem
 from kohort.storage.log_state import SNAPSHOT_SUFFIX, STATE_NAME
@@ -243,6 +243,10 @@ class TopicChanges:
     def plan_broker_configs(self, configs: Mapping[str, str]) -> TopicPlan:
         """Plan the replacement of the broker's dynamic configs."""
         return TopicPlan(change=CatalogChange(broker_configs=dict(configs)), settle=lambda _: None)
+
+    def plan_acls(self, *, added: Sequence[AclRow] = (), removed: Sequence[AclRow] = ()) -> TopicPlan:
+        """Plan entries of the access control lists that are added, and others that are removed."""
+        return TopicPlan(change=CatalogChange(acls=(*added,), acls_gone=(*removed,)), settle=lambda _: None)
 
     def plan_scram_users(
         self,

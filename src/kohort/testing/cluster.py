@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kohort.broker.embedded import stop_at_exit
+from kohort.broker.options.listeners import address
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.leadership import NO_NODE
 from kohort.errors import ConfigError, StateError, UnknownTopicError
@@ -32,7 +33,6 @@ CALL_TIMEOUT_SECONDS: Final = 30.0
 _NOT_SHARED: Final = (
     "node.id",
     "broker.id",
-    "listeners",
     "advertised.listeners",
     "log.dir",
     "log.dirs",
@@ -58,12 +58,13 @@ class Cluster:
 
     Args:
         brokers: how many, 1 to 100.
-        host: the address that all of them listen on.
-        config: broker configs by Kafka's names, dotted or with underscores, the same for all.
+        host: the address that all of them listen on; by default that of `listeners`, or else 127.0.0.1.
+        config: broker configs by Kafka's names, dotted or with underscores, the same for all; in `listeners` each port
+            is 0, for one of each broker's own.
     """
 
     def __init__(
-        self, brokers: int = 3, *, host: str = "127.0.0.1", config: Mapping[str, object] | None = None
+        self, brokers: int = 3, *, host: str | None = None, config: Mapping[str, object] | None = None
     ) -> None:
         if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= MOST_BROKERS:
             raise ConfigError(f"brokers cannot be {brokers!r}: 1 to {MOST_BROKERS} are expected")
@@ -71,12 +72,7 @@ class Cluster:
             for name in config:
                 if str(name).replace("_", ".") in _NOT_SHARED:
                     raise ConfigError(f"{name} cannot be set for a Cluster: its brokers share everything but that")
-        self._settings: Final = [
-            BrokerSettings.of({**(config or {}), "node.id": number}, host=host, port=0)
-            if isinstance(config, Mapping | None)
-            else BrokerSettings.of(config)
-            for number in range(1, brokers + 1)
-        ]
+        self._settings: Final = [_settings_of(number, host, config) for number in range(1, brokers + 1)]
         #: Everything below is set while the cluster is open.
         self._brokers: Brokers | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,18 +132,17 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT of every broker, as clients take them; those that are stopped included."""
+        """HOST:PORT of every broker's first listener, as clients take them; those that are stopped included."""
         return ",".join(self.address(broker) for broker in self.brokers)
 
-    def address(self, broker: int) -> str:
-        """Return the HOST:PORT on which a broker listens or, once stopped, did."""
-        node_id = self._known(broker)
+    def bootstrap_of(self, listener: str) -> str:
+        """Return HOST:PORT of a listener of every broker, as clients take them."""
+        return ",".join(self.address(broker, listener) for broker in self.brokers)
 
-        def look(brokers: Brokers) -> str:
-            node = brokers.nodes[node_id]
-            return f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}"
-
-        return self._ask(look)
+    def address(self, broker: int, listener: str | None = None) -> str:
+        """Return the HOST:PORT on which a broker listens or, once stopped, did; by default by its first listener."""
+        node_id, name = self._known(broker), self._listener(listener)
+        return self._ask(lambda brokers: address(*brokers.nodes[node_id].addresses[name]))
 
     def leader(self, topic: str, partition: int) -> int | None:
         """Return the broker that leads a partition; `None` while there is none."""
@@ -212,7 +207,7 @@ class Cluster:
 
         Args:
             broker: its number.
-            host: the address to listen on; `None`: its former one.
+            host: the address that its first listener listens on; `None`: its former one.
             port: the port to listen on, 0 for a free one; `None`: its former one.
         """
         node_id = self._known(broker)
@@ -225,22 +220,23 @@ class Cluster:
 
         self._do(start)
 
-    def advertise(self, broker: int, host: str | None, port: int | None = None) -> None:
+    def advertise(self, broker: int, host: str | None, port: int | None = None, *, listener: str | None = None) -> None:
         """Advertise another address of a broker than its own: that of a proxy, or a wrong one.
 
         Args:
             broker: its number.
             host: `None`: the true address again.
             port: `None` only if `host` is.
+            listener: whose clients are told so; by default those of the first.
         """
-        node_id = self._known(broker)
+        node_id, name = self._known(broker), self._listener(listener)
         if (host is None) != (port is None):
             raise ConfigError("host and port are expected together, or neither of them")
-        address = None
+        told = None
         if host is not None and port is not None:
             asked = BrokerSettings.of({}, host=host, port=port)
-            address = asked.host, asked.port
-        self._ask(lambda brokers: brokers.nodes[node_id].advertise(address))
+            told = asked.host, asked.port
+        self._ask(lambda brokers: brokers.nodes[node_id].advertise(name, told))
 
     def _known(self, broker: int) -> int:
         if isinstance(broker, bool) or not isinstance(broker, int):
@@ -248,6 +244,16 @@ class Cluster:
         if broker not in self.brokers:
             raise ConfigError(f"there is no broker {broker}: {self.brokers[0]} to {self.brokers[-1]} are expected")
         return broker
+
+    def _listener(self, name: str | None) -> str:
+        """Return the name of a listener as the brokers have it."""
+        known = [each.name for each in self._settings[0].listeners]
+        if name is None:
+            return known[0]
+        _check_text("listener", name)
+        if name.upper() not in known:
+            raise ConfigError(f"there is no listener {name}: one of {', '.join(known)} is expected")
+        return name.upper()
 
     def _ask(self, call: Callable[[Brokers], Result]) -> Result:
         """Call a function on the brokers' thread."""
@@ -303,6 +309,19 @@ class Cluster:
         finally:
             await brokers.close()
             await server.stop()
+
+
+def _settings_of(number: int, host: str | None, config: Mapping[str, object] | None) -> BrokerSettings:
+    if not isinstance(config, Mapping | None):
+        return BrokerSettings.of(config)
+    own = {**(config or {}), "node.id": number}
+    if own.get("listeners") is None:
+        return BrokerSettings.of(own, host=host or "127.0.0.1", port=0)
+    settings = BrokerSettings.of(own, host=host)
+    for each in settings.listeners:
+        if each.port:
+            raise ConfigError(f"listeners has {each.url} for every broker of a Cluster: port 0 is expected")
+    return settings
 
 
 def _log(brokers: Brokers, topic: str, partition: int) -> PartitionLog:

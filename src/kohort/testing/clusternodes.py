@@ -15,15 +15,15 @@ from typing import Any, Final
 
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import Asker, Peer, Request
+from kohort.broker.connections.sockets import listen_on_all
 from kohort.broker.context import BrokerContext
 from kohort.broker.groups.coordination import Coordination
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
 from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.groups.runtime import Runtime, Translate
-from kohort.broker.listener import Listener
+from kohort.broker.listener import Listeners
 from kohort.broker.options.listeners import moved
 from kohort.broker.options.settings import BrokerSettings
-from kohort.broker.server import listen_on
 from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
 from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import AlterGroupConfigs, DescribeGroupConfigs, ListGroups, ListGroupsReply
@@ -79,8 +79,8 @@ class NodeLeadership(Leadership):
         super().__init__(settings)
         self.brokers: Final = node.brokers
         self._leaders: Final = node.brokers.leaders
-        #: The address that clients are told instead of the one listened on.
-        self.advertised: tuple[str, int] | None = node.advertised
+        #: Listener -> the address that its clients are told instead of the one listened on.
+        self._advertised: Final = node.advertised
 
     @property
     def replicas(self) -> Sequence[int]:
@@ -96,8 +96,9 @@ class NodeLeadership(Leadership):
         ]
 
     def as_told(self, peer: Peer) -> Node:
-        """Return this broker's address for clients."""
-        return super().nodes(peer)[0] if self.advertised is None else Node(self.node_id, *self.advertised)
+        """Return this broker's address for clients of the listener of `peer`, which each broker has."""
+        told = self._advertised.get(peer.listener.name)
+        return super().nodes(peer)[0] if told is None else Node(self.node_id, *told)
 
     def leader_of(self, log: PartitionLog) -> int:
         """Return the broker that leads a partition."""
@@ -194,23 +195,38 @@ class ClusterNode:
         self.brokers: Final = brokers
         self.node_id: Final = settings.node_id
         self._settings: Final = settings
-        self.host = settings.host
-        self.port = settings.port
-        #: See `NodeLeadership.advertised`.
-        self.advertised: tuple[str, int] | None = None
+        #: Listener -> the address that it listens on or, once stopped, did.
+        self.addresses = {each.name: (each.host, each.port) for each in settings.listeners}
+        #: Listener -> the address that its clients are told instead.
+        self.advertised: Final[dict[str, tuple[str, int]]] = {}
         #: `None` until the first start.
         self.leadership: NodeLeadership | None = None
         #: The policy by which its heartbeats are held; `None`: that of its settings.
         self.delayed_heartbeats: DelayedHeartbeats | None = None
         #: The part that sends members updates by fetches; `None`: the broker's own.
         self.membership_updates: Callable[[Coordination, Callable[[MemberKey], None]], MembershipUpdates] | None = None
-        self._listener: Listener | None = None
+        self._listeners: Listeners | None = None
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 takes a free port."""
-        listeners = (moved(self._settings.listeners[0], host, port),)
+    @property
+    def host(self) -> str:
+        """The host of the first listener."""
+        return next(iter(self.addresses.values()))[0]
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return next(iter(self.addresses.values()))[1]
+
+    async def start(self, host: str | None, port: int | None) -> None:
+        """Listen on the former addresses, but the first listener on `host` and `port`; port 0 takes a free port."""
+        first = self._settings.listeners[0].name
+        addresses = {
+            **self.addresses,
+            first: (self.host if host is None else host, self.port if port is None else port),
+        }
+        listeners = tuple(moved(each, *addresses[each.name]) for each in self._settings.listeners)
         settings = replace(self._settings, listeners=listeners, values=dict(self._settings.values))
-        listening = self.brokers.listen(settings)
+        bound = self.brokers.listen(settings)
         leadership = NodeLeadership(self, settings)
         shared = self.brokers.shared
         context = BrokerContext(
@@ -227,36 +243,42 @@ class ClusterNode:
             purgatory=shared.purgatory,
             runtime=NodeCoordination(self.brokers.runtime, leadership),
             removals=shared.removals,
+            acls=shared.acls,
         )
         shared.broker_configs.follow(settings)
         if self.delayed_heartbeats is not None:
             context.delayed_heartbeats = self.delayed_heartbeats
         if self.membership_updates is not None:
             context.membership_updates = self.membership_updates(context.runtime, shared.purgatory.tell_member)
-        listener = Listener(context)
-        await listener.start(listening)
-        self.leadership, self._listener = leadership, listener
-        self.host, self.port = leadership.host, leadership.port
+        opened = Listeners(context)
+        try:
+            await opened.start(bound)
+        except BaseException:
+            opened.abort()
+            raise
+        self.leadership, self._listeners = leadership, opened
+        self.addresses = leadership.addresses
 
     async def stop(self) -> None:
         """Send the answers of handled requests, then close."""
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.finish()
-            listener.close_connections()
-            await listener.wait_closed()
+        listeners, self._listeners = self._listeners, None
+        if listeners is not None:
+            listeners.finish()
+            listeners.close_connections()
+            await listeners.wait_closed()
 
     def kill(self) -> None:
         """Close at once and abandon the requests in progress."""
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.abort()
+        listeners, self._listeners = self._listeners, None
+        if listeners is not None:
+            listeners.abort()
 
-    def advertise(self, address: tuple[str, int] | None) -> None:
-        """Tell clients another address from now on."""
-        self.advertised = address
-        if self.leadership is not None:
-            self.leadership.advertised = address
+    def advertise(self, listener: str, address: tuple[str, int] | None) -> None:
+        """Tell clients of a listener another address from now on; `None`: the true one again."""
+        if address is None:
+            self.advertised.pop(listener, None)
+        else:
+            self.advertised[listener] = address
 
 
 class Brokers:
@@ -268,11 +290,11 @@ class Brokers:
         runtime: Runtime,
         settings: Sequence[BrokerSettings],
         *,
-        listen: Callable[[BrokerSettings], Any] = listen_on,
+        listen: Callable[[BrokerSettings], list[Any]] = listen_on_all,
     ) -> None:
         """Create the brokers of `settings`.
 
-        `listen`: opens a listening socket, real or of a simulated loop.
+        `listen`: opens a socket for each listener, real ones or those of a simulated loop.
         """
         self.listen: Final = listen
         self.shared: Final = shared
@@ -304,8 +326,7 @@ class Brokers:
 
     async def start(self, node_id: int, host: str | None, port: int | None) -> None:
         """Start a broker, at its former address by default, and give it the partitions without leader."""
-        node = self.nodes[node_id]
-        await node.start(node.host if host is None else host, node.port if port is None else port)
+        await self.nodes[node_id].start(host, port)
         self.leaders.running.add(node_id)
         for log in self.leaders.led_by(node_id):
             self.move(log, node_id)

@@ -41,7 +41,7 @@ def beside_a_broker(
         server = Server(settings, fs=disk)
         shared = server.open()
         brokers = Brokers(
-            shared, server.runtime, [settings], listen=lambda each: loop.network.bind(each.host, each.port, "broker")
+            shared, server.runtime, [settings], listen=lambda each: [loop.network.bind(each.host, each.port, "broker")]
         )
         for name, count in topics.items():
             shared.cluster.create_topic(name, count, {})

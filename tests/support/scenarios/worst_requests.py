@@ -23,6 +23,13 @@ from kohort.wire.schema import fields_of
 WIDE, PARTITIONS = "wide", 2_000
 _TOPIC, _GROUP = 2, 32
 
+_ENTRY = {
+    "resource_type": _TOPIC, "principal": "User:alice", "host": "*", "operation": 3, "permission_type": 3,
+}  # fmt: skip
+_ENTRY_FILTER = {
+    "resource_type_filter": _TOPIC, "principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1,
+}  # fmt: skip
+
 
 class Worst(NamedTuple):
     """One kind of request of an API."""
@@ -219,6 +226,8 @@ WORST: Final[dict[str, Worst]] = {
     "states of groups": _short_texts(ApiKey.LIST_GROUPS, "states_filter"),
     "new topics of no size": _named(ApiKey.CREATE_TOPICS, "topics", "name", row={"num_partitions": 0}),
     "new topics to check": _named(ApiKey.CREATE_TOPICS, "topics", "name", row=_NEW_TOPIC, validate_only=True),
+    "entries of access lists": _named(ApiKey.CREATE_ACLS, "creations", "resource_name", row=_ENTRY),
+    "filters of access lists": _named(ApiKey.DELETE_ACLS, "filters", "resource_name_filter", row=_ENTRY_FILTER),
     "topics to delete": _named(ApiKey.DELETE_TOPICS, "topics", "name", timeout_ms=60_000),
     "records to delete": _partitions(ApiKey.DELETE_RECORDS, row={"offset": 0}),
     "ends of epochs": _partitions(ApiKey.OFFSET_FOR_LEADER_EPOCH, name="topic", number="partition"),
@@ -274,5 +283,6 @@ WITHOUT_ROWS: Final = frozenset(
         ApiKey.API_VERSIONS,
         ApiKey.INIT_PRODUCER_ID,
         ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_ACLS,
     }
 )

@@ -6,14 +6,16 @@ import logging
 
 import pytest
 
-from kohort.broker.limits.connection_quotas import ConnectionQuotas
+from kohort.broker.limits.connection_quotas import ConnectionQuotas, Limits
+from kohort.broker.options.listeners import ListenerSettings
 
 
 class Guest:
     """A connection of an address."""
 
-    def __init__(self, host: str, port: int = 1) -> None:
+    def __init__(self, host: str, port: int = 1, *, listener: str = "PLAINTEXT") -> None:
         self.peer_host, self.peer_port = host, port
+        self.listener = ListenerSettings(name=listener, host="", port=0)
         self.is_aborted = False
 
     def abort(self) -> None:
@@ -21,7 +23,7 @@ class Guest:
 
 
 def admission(limit: int = 10, *, limit_per_host: int = 100) -> ConnectionQuotas:
-    return ConnectionQuotas(lambda: 0.0, limit=limit, limit_per_host=limit_per_host)
+    return ConnectionQuotas(lambda: 0.0, Limits(most=limit, per_host=limit_per_host))
 
 
 def at_work(door: ConnectionQuotas, count: int, host: str = "a") -> list[Guest]:
@@ -109,7 +111,7 @@ def test_who_gave_way_is_not_counted_off_again_when_it_closes() -> None:
 
 def test_refusals_are_logged_once_a_second_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
     now_s = 0.0
-    door = ConnectionQuotas(lambda: now_s, limit=1, limit_per_host=100)
+    door = ConnectionQuotas(lambda: now_s, Limits(most=1, per_host=100))
     at_work(door, 1)
     with caplog.at_level(logging.WARNING, logger="kohort"):
         for _ in range(500):

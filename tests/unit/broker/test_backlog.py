@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from kohort.broker.connections.sockets import listen_on
 from kohort.broker.options.settings import BrokerSettings
-from kohort.broker.server import listen_on
 
 AT_ONCE = 1_000
 #: The system's limit of a queue, whatever a program asks for.

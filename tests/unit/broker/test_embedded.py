@@ -57,11 +57,13 @@ def test_a_broker_is_there_for_as_long_as_the_block(process: bool) -> None:
 @pytest.mark.parametrize(("host", "warnings"), [("127.0.0.1", 0), ("localhost", 0), ("0.0.0.0", 1)])
 def test_broker_that_others_can_reach_says_so_once(host: str, warnings: int, caplog: pytest.LogCaptureFixture) -> None:
     """There is no login; nothing said that the network may do everything."""
-    with Broker(host=host) as broker, RawClient(broker.port) as client:
+    allowed = {"allow.anonymous.beyond.loopback": True}
+    with Broker(host=host, config=allowed) as broker, RawClient(broker.port) as client:
         client.create_topic("t")
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [
-        f"event=open_to_network address={host}:{broker.port} reason='there is no login" in line for line in told
+        f"event=open_to_network address={host}:{broker.port} listener=PLAINTEXT reason='without a login and TLS" in line
+        for line in told
     ] == [True] * warnings
 
 
@@ -365,9 +367,9 @@ def test_a_broker_whose_disk_fails_says_so_and_ends_with_74(tmp_path: Path) -> N
         "from kohort.storage.files import fs\n"
         "from kohort.broker.embedded import serve_in_foreground\n"
         "def fail(self): raise fs.SyncFailedError('cannot make a file durable: disk on fire')\n"
-        "def ready(host, port):\n"
+        "def ready(addresses):\n"
         "    fs.DiskFile.sync = fail\n"
-        "    print(port, flush=True)\n"
+        "    print(addresses['PLAINTEXT'][1], flush=True)\n"
         f"sys.exit(serve_in_foreground(data_dir={str(tmp_path / 'data')!r}, port=0, on_ready=ready))\n"
     )
     with subprocess.Popen(

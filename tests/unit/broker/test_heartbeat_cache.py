@@ -7,11 +7,13 @@ import gc
 import weakref
 from collections.abc import Awaitable, Callable
 from struct import pack
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 import kohort
+from kohort.broker.access.rights import EVERYTHING
 from kohort.broker.connections.buffers import BASE_BYTES, KEPT_BYTES
 from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, CachedHeartbeat
 from kohort.broker.connections.request import Peer, ReplyQueue, Request
@@ -307,7 +309,7 @@ def encode_answer(correlation_id: int, body: bytes) -> bytes:
 )
 def test_repeat_differs_in_its_correlation_id_alone(other: bytes, is_same: bool) -> None:
     frame = memoryview(encode_request(BEAT, 1, beat_request("a", 3)))[4:]
-    connection = cast(Peer, None)  # nobody asks it
+    connection = cast(Peer, SimpleNamespace(rights=EVERYTHING))  # nobody asks it for more
     request = Request(connection, Routes().resolve(BEAT, 1), 5, "raw")
     repeat = CachedHeartbeat(frame, request, Answered())
 

@@ -11,7 +11,7 @@ import socket
 import pytest
 import uvloop
 
-from kohort.broker.listener import ACCEPTED_AT_ONCE, Listener
+from kohort.broker.listener import ACCEPTED_AT_ONCE, Listeners
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.registry import ApiKey
 from support.dialogues.broker_wire import encode_request
@@ -57,8 +57,8 @@ def test_a_crowd_is_let_in_in_a_few_turns(loop: str) -> None:
             listening.bind(("127.0.0.1", 0))
             listening.listen(crowd)
             clients = [socket.create_connection(listening.getsockname(), PATIENCE_SECONDS) for _ in range(crowd)]
-            listener = Listener(context)
-            await listener.start(listening)
+            listener = Listeners(context)
+            await listener.start([listening])
             let_in = [0]
             while len(context.connections) < crowd:
                 await asyncio.sleep(0)
@@ -101,8 +101,8 @@ def test_crowd_without_room_takes_no_more_descriptors_than_there_are_connections
             listening.bind(("127.0.0.1", 0))
             listening.listen(crowd)
             clients = [socket.create_connection(listening.getsockname(), PATIENCE_SECONDS) for _ in range(crowd)]
-            listener = Listener(context)
-            await listener.start(listening)
+            listener = Listeners(context)
+            await listener.start([listening])
             most = [0]
             while len(context.connection_quotas) + context.connection_quotas.refused < crowd:
                 await asyncio.sleep(0)
@@ -123,8 +123,8 @@ def test_who_cannot_be_let_in_waits_and_the_loop_rests(loop: str, caplog: pytest
     async def play() -> int:
         with wired_broker({}) as context, Exhausted() as listening:
             listening.bind(("127.0.0.1", 0))
-            listener = Listener(context)
-            await listener.start(listening)
+            listener = Listeners(context)
+            await listener.start([listening])
             reader, writer = await asyncio.open_connection(*listening.getsockname())
             writer.write(encode_request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()))
             for _ in range(1_000):

@@ -40,7 +40,13 @@ logging.getLogger("kohort.broker").warning("event=recovered partitions=%d", 5)
     assert re.fullmatch(expected, run.stderr), run.stderr
 
 
-@pytest.mark.parametrize("command", [["kohort.broker"], ["kohort.cli.main", "up"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["kohort.broker", "--config", "allow.anonymous.beyond.loopback=true"],
+        ["kohort.cli.main", "up", "--allow-anonymous"],
+    ],
+)
 def test_broker_of_a_command_dates_its_lines(command: list[str]) -> None:
     """A line without its time cannot be laid beside those of clients."""
     with started_python("-m", *command, "--host", "0.0.0.0", "--port", "0") as broker:

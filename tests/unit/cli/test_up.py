@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kohort.broker.options.settings import BrokerSettings
 from kohort.cli.main import build_parser, main
 from kohort.cli.verbs.up import announcement, gather_config
 from kohort.errors import ConfigError
@@ -14,6 +15,22 @@ from kohort.errors import ConfigError
 
 def options(*words: str) -> Namespace:
     return build_parser(["up"]).parse_args(["up", *words])
+
+
+#: Where the one listener listens.
+HERE = {"PLAINTEXT": ("127.0.0.1", 9)}
+
+
+def announced(
+    addresses: dict[str, tuple[str, int]],
+    config: dict[str, object] | None = None,
+    *,
+    data_dir: str | None = None,
+    limit_bytes: int = 1 << 30,
+) -> list[str]:
+    """The lines of a broker whose listeners got these addresses."""
+    listeners = BrokerSettings.of(config).listeners
+    return announcement(listeners, addresses, data_dir=data_dir, limit_bytes=limit_bytes)
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
@@ -59,7 +76,7 @@ def test_a_port_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     ],
 )
 def test_the_announcement_ends_with_the_ready_line(host: str, ready: str, bootstrap: str) -> None:
-    lines = announcement(host, 9, data_dir=None, limit_bytes=1 << 30)
+    lines = announced({"PLAINTEXT": (host, 9)})
     assert len(lines) <= 8
     assert lines[-1] == ready
     assert [line for line in lines if line.startswith("ready ")] == [ready]
@@ -67,17 +84,17 @@ def test_the_announcement_ends_with_the_ready_line(host: str, ready: str, bootst
 
 
 def test_the_announcement_names_the_directory() -> None:
-    assert "data in /data" in announcement("127.0.0.1", 9, data_dir="/data", limit_bytes=1 << 30)[0]
+    assert "data in /data" in announced(HERE, data_dir="/data")[0]
     for limit_bytes, words in (
         (3 << 29, "data in memory (1.5 GiB at most)"),
         (64 << 20, "data in memory (64 MiB at most)"),
     ):
-        assert words in announcement("127.0.0.1", 9, data_dir=None, limit_bytes=limit_bytes)[0]
+        assert words in announced(HERE, limit_bytes=limit_bytes)[0]
 
 
 def test_what_clients_are_told_is_said_where_it_is_another_address() -> None:
     """An address that leads nowhere is seen before the first client meets it."""
-    lines = announcement("127.0.0.1", 9, data_dir=None, limit_bytes=1 << 30, advertised="outside:443")
+    lines = announced(HERE, {"advertised.listeners": "PLAINTEXT://outside:443"})
     assert "  clients are told to connect to outside:443 (advertised.listeners)" in lines
     assert lines[-1] == "ready 127.0.0.1:9"
-    assert "advertised" not in "".join(announcement("127.0.0.1", 9, data_dir=None, limit_bytes=1 << 30))
+    assert "advertised" not in "".join(announced(HERE))

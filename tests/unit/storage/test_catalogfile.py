@@ -51,6 +51,10 @@ CHANGES = (
     CatalogChange(topics=(entry(3),), is_freed=True, broker_configs={"log.retention.ms": '@00000004 "\u00e9'}),
     CatalogChange(scram_users=(user("alice"), user("alice", "SCRAM-SHA-512"), user("b,\u00e9")), login_secret=b"\0\1"),
     CatalogChange(scram_users=(user("carol"),), scram_gone=(("alice", "SCRAM-SHA-256"),)),
+    CatalogChange(acls=((2, 3, "*", "User:alice", "*", 3, 3), (2, 4, '@00000004 "\u00e9', "User:b", "::1", 2, 2))),
+    CatalogChange(
+        acls=((4, 3, "kafka-cluster", "User:c", "*", 7, 3),), acls_gone=((2, 3, "*", "User:alice", "*", 3, 3),)
+    ),
 )
 
 

@@ -95,7 +95,7 @@ class Authorization:
         """Create the part; without an authorizer every connection may do everything."""
         self.authorizer: Final = authorizer
         #: Called after each change, to examine what connections have under way.
-        self.on_changed: Callable[[], None] = lambda: None
+        self.examiners: Final[list[Callable[[], None]]] = []
         self._kept = 0
         #: Principal and host -> their rights, as long as a connection has them.
         self._rights: Final[WeakValueDictionary[tuple[str, str], AuthorizedRights]] = WeakValueDictionary()
@@ -119,7 +119,8 @@ class Authorization:
     def changed(self) -> None:
         """Forget all decisions after a change of rights, and examine what connections have under way."""
         self._forget()
-        self.on_changed()
+        for examine in self.examiners:
+            examine()
 
     def count_kept(self) -> None:
         """Count one more decision that is kept; forget all where they would be too many."""

@@ -12,6 +12,7 @@ from typing import Final
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.groups.coordination import new_member_id
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat
+from kohort.broker.groups.waiting_rights import watch_group_right
 from kohort.coordinator import commands
 from kohort.coordinator.commands import Partitions, Refusal
 from kohort.errors import ErrorCode
@@ -19,6 +20,10 @@ from kohort.ids import TopicId
 from kohort.wire.codec import encode
 from kohort.wire.messages import consumer_group_heartbeat as wire
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+
+_DENIED: Final = ConsumerGroupHeartbeatResponse(
+    error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, error_message="Group authorization failed."
+)
 
 
 def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroupHeartbeatRequest) -> bytes | None:
@@ -68,17 +73,25 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
         if command.hold_ms < 0 and (answer := repeatable.renew()) is not None:
             return answer
         context.delayed_heartbeats.attach(request, repeatable)
+        _watch_right(context, request, command)
         runtime.answer(request, command, repeatable.translate)
     else:
         context.delayed_heartbeats.attach(
             request, DelayedHeartbeat(context.delayed_heartbeats, runtime, request.connection, command)
         )
+        _watch_right(context, request, command)
         translate = partial(_translate, context, message.group_id, is_numbered=message.wants_numbers)
         runtime.answer(request, command, translate)
     if command.hold_ms > 0 and request.is_open:
         # The heartbeat is accepted and held: its member is known before the answer leaves.
         connections.heartbeat(request.connection, message.group_id, member_id)
     return None
+
+
+def _watch_right(context: BrokerContext, request: Request, command: commands.ConsumerGroupHeartbeat) -> None:
+    """Have the heartbeat refused while it is held, if its client may not read the group any more."""
+    if request.rights.is_restricted:
+        watch_group_right(request, command.group_id, _DENIED, partial(context.runtime.abandon, command))
 
 
 class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
@@ -117,6 +130,7 @@ class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
         ):
             return False
         self._context.delayed_heartbeats.attach(request, self)
+        _watch_right(self._context, request, command)
         if not self._context.runtime.hold(request, command, self.translate):
             return False
         self._context.member_connections.heartbeat(self._connection, command.group_id, command.member_id)

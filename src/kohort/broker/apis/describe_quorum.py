@@ -18,6 +18,7 @@ def handle(
     context: BrokerContext, request: Request, message: wire.DescribeQuorumRequest
 ) -> wire.DescribeQuorumResponse:
     """Answer with this broker as the only voter and the leader."""
+    name = request.connection.listener.name
     return wire.DescribeQuorumResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -32,7 +33,7 @@ def handle(
             for topic in message.topics
         ],
         nodes=[
-            wire.Node(node_id=node.node_id, listeners=[wire.Listener(name="PLAINTEXT", host=node.host, port=node.port)])
+            wire.Node(node_id=node.node_id, listeners=[wire.Listener(name=name, host=node.host, port=node.port)])
             for node in context.leadership.nodes(request.connection)
             if node.node_id == context.leadership.node_id
         ],

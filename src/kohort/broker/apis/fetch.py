@@ -26,6 +26,7 @@ from kohort.broker.limits.requests import MOST_EMPTY, MOST_PARTITIONS, check_row
 from kohort.broker.scheduling import warm
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import TopicId
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.files.descriptors import NotResidentError
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.wire.messages import fetch as wire
@@ -142,6 +143,8 @@ class Fetching:
     def start(self) -> None:
         """Answer at once if there is enough data, an error, or no time to wait; else park the fetch."""
         self._request.on_abandon = self._abandon
+        if self._request.rights.is_restricted:
+            self._request.on_rights = self._examine
         self._read()
 
     def look(self, rows: Iterable[int]) -> bool:
@@ -172,6 +175,25 @@ class Fetching:
         if self._parked is not None:
             self._parked.cancel()
             self._parked = None
+
+    def _examine(self) -> None:
+        """Answer a fetch whose topics may not all be read any more; nothing of those is in the answer."""
+        rights = self._request.rights
+        found = [rows for rows in self._plan.topics if rows.topic is not None]
+        if all(rights.allows(AclOperation.READ, ResourceType.TOPIC, rows.topic.name) for rows in found if rows.topic):
+            return
+        if self._parked is not None:
+            # It leaves the logs that it waits for before they are looked up again.
+            self._parked.expire()
+            return
+        self._plan.resolve()
+        self._wants_answer = True
+        for rows in found:
+            if rows.topic is None:
+                # What was read is taken back; rows that are not read yet will find that there is no log.
+                for at in range(rows.first, min(rows.stop, len(self._rows))):
+                    self._rows[at] = self._refuse(at, rows.missing)
+        self._cold = [(at, cold) for at, cold in self._cold if self.logs[at] is not None]
 
     # ---- reading
 

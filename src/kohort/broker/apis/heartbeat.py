@@ -5,10 +5,12 @@ Version 3: static members. Version 4: flexible.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat
+from kohort.broker.groups.waiting_rights import watch_group_right
 from kohort.coordinator import commands
 from kohort.coordinator.commands import Done, Refusal
 from kohort.errors import ErrorCode
@@ -16,6 +18,7 @@ from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 #: The answers to a member that is there.
 _ALIVE: Final = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+_DENIED: Final = HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
 def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) -> None:
@@ -46,6 +49,7 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
         context.delayed_heartbeats.attach(
             request, DelayedHeartbeat(context.delayed_heartbeats, runtime, request.connection, command)
         )
+        watch_group_right(request, message.group_id, _DENIED, partial(runtime.abandon, command))
     runtime.answer(request, command, translate)
     if command.hold_ms > 0 and request.is_open:
         # The heartbeat is accepted and held: its member is known before the answer leaves.

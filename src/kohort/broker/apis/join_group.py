@@ -11,6 +11,7 @@ from functools import partial
 
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.groups.coordination import new_member_id
+from kohort.broker.groups.waiting_rights import watch_group_right
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.wire.messages import join_group as wire
@@ -20,8 +21,7 @@ def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequ
     """Ask the group's coordinator, which may park the request."""
     if context.parked.refuses():
         # Clients ask this coordinator again a moment later.
-        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return wire.JoinGroupResponse(error_code=code, protocol_name=_name(None, request), member_id=message.member_id)
+        return _refusal(request, message, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     runtime, connections = context.runtime, context.member_connections
     token = runtime.next_token()
     version = request.version
@@ -47,35 +47,48 @@ def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequ
         expansion_timeout_ms=message.expansion_timeout_ms,
     )
 
-    def translate(request: Request, body: commands.JoinGroupReply | commands.Refusal) -> wire.JoinGroupResponse:
-        if isinstance(body, commands.Refusal):
-            return wire.JoinGroupResponse(
-                error_code=body.code, protocol_name=_name(None, request), member_id=message.member_id
-            )
-        if body.error is ErrorCode.NONE:
-            connections.joined(request.connection, message.group_id, body.member_id)
-        return wire.JoinGroupResponse(
-            error_code=body.error,
-            generation_id=body.generation_id,
-            protocol_type=body.protocol_type,
-            protocol_name=_name(body.protocol_name, request),
-            leader=body.leader,
-            skip_assignment=body.skip_assignment,
-            member_id=body.member_id,
-            members=[
-                wire.JoinGroupResponseMember(
-                    member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
-                )
-                for member in body.members
-            ],
-        )
-
     member_id = command.member_id or command.fresh_member_id
     if not connections.is_known(request.connection, command.group_id, member_id):
         # Its first request may be parked: then only the request connects the member to this connection.
         request.on_abandon = partial(runtime.member_disconnected, command.group_id, member_id)
-    runtime.answer(request, command, translate)
+    # Others of the group do not wait for a member that may not read it any more.
+    refusal = _refusal(request, message, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    watch_group_right(
+        request, message.group_id, refusal, partial(runtime.member_disconnected, command.group_id, member_id)
+    )
+    runtime.answer(request, command, partial(_translate, context, message))
     return None
+
+
+def _translate(
+    context: BrokerContext,
+    message: wire.JoinGroupRequest,
+    request: Request,
+    body: commands.JoinGroupReply | commands.Refusal,
+) -> wire.JoinGroupResponse:
+    if isinstance(body, commands.Refusal):
+        return _refusal(request, message, body.code)
+    if body.error is ErrorCode.NONE:
+        context.member_connections.joined(request.connection, message.group_id, body.member_id)
+    return wire.JoinGroupResponse(
+        error_code=body.error,
+        generation_id=body.generation_id,
+        protocol_type=body.protocol_type,
+        protocol_name=_name(body.protocol_name, request),
+        leader=body.leader,
+        skip_assignment=body.skip_assignment,
+        member_id=body.member_id,
+        members=[
+            wire.JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            )
+            for member in body.members
+        ],
+    )
+
+
+def _refusal(request: Request, message: wire.JoinGroupRequest, code: ErrorCode) -> wire.JoinGroupResponse:
+    return wire.JoinGroupResponse(error_code=code, protocol_name=_name(None, request), member_id=message.member_id)
 
 
 def _name(protocol_name: str | None, request: Request) -> str | None:

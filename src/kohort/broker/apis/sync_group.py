@@ -5,11 +5,16 @@ Version 3: static members. Version 5: the protocol's type and name, which both s
 
 from __future__ import annotations
 
+from typing import Final
+
 from kohort.broker.context import BrokerContext, Request
+from kohort.broker.groups.waiting_rights import watch_group_right
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.wire.messages import sync_group as wire
+
+_DENIED: Final = wire.SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
 def handle(context: BrokerContext, request: Request, message: wire.SyncGroupRequest) -> wire.SyncGroupResponse | None:
@@ -34,6 +39,7 @@ def handle(context: BrokerContext, request: Request, message: wire.SyncGroupRequ
         protocol_name=message.protocol_name,
         assignments={row.member_id: bytes(row.assignment) for row in message.assignments},
     )
+    watch_group_right(request, message.group_id, _DENIED)
     runtime.answer(request, command, _translate)
     return None
 

@@ -88,6 +88,7 @@ class HeldHeartbeats:
 # carried out by `RepeatableHeartbeat`: answered, or held if its client bears that.
 #
 # Laws: a repeat is carried out and answered exactly as if it were read anew, or not at all, and then it is read anew.
+# That includes the rights of its client: after a change of rights it is read anew.
 # Whether the answer still holds is asked each time: nothing has to be told that a repeat is kept. One is kept of a
 # connection, of at most `LONGEST_REPEAT_BYTES`.
 
@@ -104,7 +105,18 @@ _ID: Final = Struct(">i")
 class CachedHeartbeat:
     """One request of a connection without its correlation id, and the source of its answer."""
 
-    __slots__ = ("_answer_head", "_answer_tail", "_body", "_client_id", "_head", "_repeated", "_route", "_tail", "size")
+    __slots__ = (
+        "_answer_head",
+        "_answer_tail",
+        "_body",
+        "_client_id",
+        "_edition",
+        "_head",
+        "_repeated",
+        "_route",
+        "_tail",
+        "size",
+    )
 
     def __init__(self, frame: memoryview, request: Request, repeated: RepeatableHeartbeat) -> None:
         """Keep `frame`, which is the request without its length prefix."""
@@ -115,6 +127,8 @@ class CachedHeartbeat:
         self._route: Final = request.route
         self._client_id: Final = request.client_id
         self._repeated: Final = repeated
+        #: The edition of the rights by which it was carried out.
+        self._edition: Final = request.rights.edition
         #: The body of the last answer, and the bytes before and behind its correlation id.
         self._body: bytes | None = None
         self._answer_head = b""
@@ -128,6 +142,8 @@ class CachedHeartbeat:
         """
         # Everything but the correlation id has to be equal.
         if received[_ID_END : self.size] != self._tail or received[:_ID_AT] != self._head:
+            return None
+        if connection.rights.is_restricted and connection.rights.edition != self._edition:
             return None
         hold_ms = self._repeated.hold_ms()
         if hold_ms < 0:

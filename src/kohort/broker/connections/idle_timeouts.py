@@ -94,6 +94,9 @@ class WatchedConnection(Peer, Protocol):
     def abort(self) -> None:
         """Close without waiting for a client that does not read."""
 
+    def examine_rights(self) -> None:
+        """End what waits and may not be had any more."""
+
     def give_up(self, reason: str) -> None:
         """Close a connection for a client that does not act in time, and log the reason."""
 
@@ -124,7 +127,7 @@ class IdleTimeouts:
         self._short_timer: asyncio.TimerHandle | None = None
         budget.on_short = self._on_short
         #: Connection -> (its progress and taken bytes at the last look, when these last changed).
-        self._seen: dict[WatchedConnection, tuple[int, float]] = {}
+        self._seen: dict[object, tuple[int, float]] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
         #: Connections whose clients do not read at once -> bytes that they had taken at the last look.
         self._untaken: Final[dict[WatchedConnection, int]] = {}
@@ -147,6 +150,10 @@ class IdleTimeouts:
         for timer in (self._sweep_timer, self._look_timer, self._short_timer, self._taking_timer):
             if timer is not None:
                 timer.cancel()
+
+    def idle_since(self, connection: object) -> float:
+        """Return when a connection did something last, as far as the looks at all have seen; else the present."""
+        return self._seen[connection][1] if connection in self._seen else self._loop.time()
 
     def expect_first_byte(self, connection: WatchedConnection) -> None:
         """Expect a first byte of a new connection soon."""

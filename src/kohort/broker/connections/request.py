@@ -156,6 +156,11 @@ class ReplyQueue:
         return [slot for slot in self._unordered if slot.state is SlotState.HELD]
 
     @property
+    def held(self) -> list[ReplySlot]:
+        """Slots without an answer, those with a place in the order first."""
+        return [slot for slot in self._slots if slot.state is SlotState.HELD] + self.held_unordered
+
+    @property
     def unsent_bytes(self) -> int:
         """Bytes of all answers that are known and have not left."""
         return sum(len(part) for slot in self._slots for part in slot.parts)
@@ -314,7 +319,16 @@ class Framing(Protocol):
 class Request(ReplySlot):
     """One request, and the place of its answer in the order of its connection."""
 
-    __slots__ = ("client_id", "connection", "correlation_id", "heartbeat", "on_abandon", "repeatable", "route")
+    __slots__ = (
+        "client_id",
+        "connection",
+        "correlation_id",
+        "heartbeat",
+        "on_abandon",
+        "on_rights",
+        "repeatable",
+        "route",
+    )
 
     def __init__(self, connection: Peer, route: Framing, correlation_id: int, client_id: str) -> None:
         super().__init__()
@@ -327,6 +341,8 @@ class Request(ReplySlot):
         self.client_id = client_id
         #: Called if the connection closes before the answer; removes the request from the queue in which it waits.
         self.on_abandon: Callable[[], None] | None = None
+        #: Called if rights change before the answer; refuses what the client may not have any more.
+        self.on_rights: Callable[[], None] | None = None
         #: Set for a heartbeat, before it is carried out.
         self.heartbeat: HeldHeartbeat | None = None
         #: Set for a request that its client may repeat byte for byte.

@@ -1,10 +1,11 @@
-"""The admission of connections: by their number and that of an address, within the descriptors.
+"""The admission of connections: by their number, that of a listener and an address, within the descriptors.
 
 Laws: each connection is counted from its admission until it leaves, once; one that has never had a request carried out
 gives way to a newcomer when there is no room, the oldest first, so that silence keeps no client out; the last tenth is
-for addresses that are at work already.
-Source: Kafka's max.connections and max.connections.per.ip; of the connections of a listener without room, Kafka closes
-the one that was idle for longest in favour of a listener that is protected.
+for addresses that are at work already. A newcomer of the protected listener always finds room, if any other listener
+has a connection: that which was idle for longest gives way.
+Source: Kafka's max.connections, also of one listener, and max.connections.per.ip, with its overrides; its
+`ConnectionQuotas.maxConnectionsExceeded`, and `Selector.lowestPriorityChannel`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 log = logging.getLogger("kohort.broker.connections")
@@ -24,6 +25,14 @@ KEPT_PART: Final = 10
 LOG_EVERY_SECONDS: Final = 1.0
 
 
+class Door(Protocol):
+    """A listener, as far as admission knows it."""
+
+    @property
+    def name(self) -> str:
+        """The listener's name."""
+
+
 class Guest(Protocol):
     """A connection, as far as admission counts it."""
 
@@ -31,25 +40,103 @@ class Guest(Protocol):
     peer_host: str
     peer_port: int
 
+    @property
+    def listener(self) -> Door:
+        """The listener that the client came by."""
+
     def abort(self) -> None:
         """Close without waiting for the client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Numbers of connections: of all addresses together, of one, and of single addresses."""
+
+    most: int
+    per_host: int
+    by_host: Mapping[str, int] = field(default_factory=dict)
+
+
+class _Room:
+    """The connections that share a limit, the silent ones apart."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit: Final = limit
+        #: Connections without a carried-out request, oldest first.
+        self.newcomers: Final[dict[Guest, None]] = {}
+        #: Connections with a carried-out request, oldest first, and their number by address.
+        self.at_work: Final[dict[Guest, None]] = {}
+        self._at_work_by_host: Final[Counter[str]] = Counter()
+
+    def __len__(self) -> int:
+        return len(self.newcomers) + len(self.at_work)
+
+    def has_place_for(self, host: str, *, is_protected: bool = False) -> bool:
+        """Whether one more connection of `host` is within the limit."""
+        # The last tenth of the connections is for addresses that are at work already.
+        is_kept = self.at_work and not self._at_work_by_host[host] and not is_protected
+        return len(self) < (self.limit - self.limit // KEPT_PART if is_kept else self.limit)
+
+    def prove(self, guest: Guest) -> None:
+        """Count a newcomer among those at work."""
+        del self.newcomers[guest]
+        self.at_work[guest] = None
+        self._at_work_by_host[guest.peer_host] += 1
+
+    def leave(self, guest: Guest) -> bool:
+        """Forget a connection; `False` if it is not counted."""
+        if guest in self.newcomers:
+            del self.newcomers[guest]
+        elif guest in self.at_work:
+            del self.at_work[guest]
+            _count_down(self._at_work_by_host, guest.peer_host)
+        else:
+            return False
+        return True
+
+
+class _Hosts:
+    """The numbers of connections by address, for the listeners that share these limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits: Final = limits
+        self.by_host: Final[Counter[str]] = Counter()
+
+    def has_place_for(self, host: str) -> bool:
+        """Whether one more connection of `host` is within its limit."""
+        return self.by_host[host] < self._limits.by_host.get(host, self._limits.per_host)
 
 
 class ConnectionQuotas:
     """Counts the connections of one broker."""
 
-    def __init__(self, now_s: Callable[[], float], *, limit: int, limit_per_host: int) -> None:
-        """Create the counter; `now_s` is a clock that never goes back."""
+    def __init__(
+        self,
+        now_s: Callable[[], float],
+        limits: Limits,
+        *,
+        by_listener: Mapping[str, Limits] | None = None,
+        protected: str | None = None,
+        idle_since: Callable[[Guest], float] = lambda _: 0.0,
+    ) -> None:
+        """Create the counter.
+
+        Args:
+            now_s: a clock that never goes back.
+            limits: those of the broker: its number is of all listeners together, those of addresses are of listeners
+                without limits of their own.
+            by_listener: listener -> its own limits.
+            protected: the listener for whose newcomers others give way.
+            idle_since: the time, in any unit, of a connection's last action.
+        """
         self._now_s: Final = now_s
-        self.limit: Final = limit
-        self._limit_per_host: Final = limit_per_host
-        #: Address -> its connections.
-        self._by_host: Final[Counter[str]] = Counter()
-        #: Connections without a carried-out request, oldest first.
-        self._newcomers: Final[dict[Guest, None]] = {}
-        #: Connections with a carried-out request, and their number by address.
-        self._at_work: Final[set[Guest]] = set()
-        self._at_work_by_host: Final[Counter[str]] = Counter()
+        self.limit: Final = limits.most
+        self._room: Final = _Room(limits.most)
+        self._hosts: Final = _Hosts(limits)
+        self._own_rooms: Final = {name: _Room(each.most) for name, each in (by_listener or {}).items()}
+        self._own_hosts: Final = {name: _Hosts(each) for name, each in (by_listener or {}).items()}
+        self._protected: Final = protected
+        self._idle_since: Final = idle_since
         #: All refusals since the start.
         self.refused = 0
         #: The option that left no room -> how often since the start.
@@ -59,51 +146,66 @@ class ConnectionQuotas:
         self._logged_at_s: float | None = None
 
     def __len__(self) -> int:
-        return len(self._newcomers) + len(self._at_work)
+        return len(self._room)
 
     def enter(self, guest: Guest) -> bool:
-        """Admit a connection, if need be in the place of a silent one; `False` if it has to be closed."""
-        host = guest.peer_host
-        if self._by_host[host] >= self._limit_per_host:
+        """Admit a connection, if need be in the place of another; `False` if it has to be closed."""
+        host, name = guest.peer_host, guest.listener.name
+        hosts = self._own_hosts.get(name, self._hosts)
+        if not hosts.has_place_for(host):
             return self._refuse(guest, "max.connections.per.ip", "max.connections.per.ip")
-        if len(self) >= self._room_for(host):
-            if not self._newcomers:
-                return self._refuse(guest, "max.connections", "max.connections")
-            # A connection that has asked nothing yet gives way, so that silence keeps no client out.
-            self._give_up_oldest()
-        self._newcomers[guest] = None
-        self._by_host[host] += 1
+        own = self._own_rooms.get(name)
+        if own is not None and not own.has_place_for(host) and not self._make_room(own, f" of listener {name}"):
+            return self._refuse(guest, "max.connections", f"max.connections of listener {name}")
+        is_protected = name == self._protected
+        if not self._room.has_place_for(host, is_protected=is_protected) and not (
+            self._make_room(self._room) or (is_protected and self._give_up_idlest())
+        ):
+            return self._refuse(guest, "max.connections", "max.connections")
+        for room in self._rooms_of(name):
+            room.newcomers[guest] = None
+        hosts.by_host[host] += 1
         return True
 
     def prove(self, guest: Guest) -> None:
         """Note that a request of this connection was carried out."""
-        if guest in self._newcomers:
-            del self._newcomers[guest]
-            self._at_work.add(guest)
-            self._at_work_by_host[guest.peer_host] += 1
+        if guest in self._room.newcomers:
+            for room in self._rooms_of(guest.listener.name):
+                room.prove(guest)
 
     def leave(self, guest: Guest) -> None:
         """Forget a closed connection; one that is not counted is ignored."""
-        if guest in self._newcomers:
-            del self._newcomers[guest]
-        elif guest in self._at_work:
-            self._at_work.remove(guest)
-            _count_down(self._at_work_by_host, guest.peer_host)
-        else:
+        name = guest.listener.name
+        if not self._room.leave(guest):
             return
-        _count_down(self._by_host, guest.peer_host)
+        if name in self._own_rooms:
+            self._own_rooms[name].leave(guest)
+        _count_down(self._own_hosts.get(name, self._hosts).by_host, guest.peer_host)
 
-    def _room_for(self, host: str) -> int:
-        """Return how many connections there may be when one of `host` comes."""
-        # The last tenth of the connections is for addresses that are at work already.
-        is_kept = self._at_work and not self._at_work_by_host[host]
-        return self.limit - self.limit // KEPT_PART if is_kept else self.limit
+    def _rooms_of(self, name: str) -> list[_Room]:
+        own = self._own_rooms.get(name)
+        return [self._room] if own is None else [self._room, own]
 
-    def _give_up_oldest(self) -> None:
-        oldest = next(iter(self._newcomers))
-        self._refuse(oldest, "max.connections", "max.connections, and it has asked nothing yet")
-        self.leave(oldest)
-        oldest.abort()
+    def _make_room(self, room: _Room, of_listener: str = "") -> bool:
+        """Close the oldest connection that has asked nothing yet, so that silence keeps no client out."""
+        if not room.newcomers:
+            return False
+        self._give_up(next(iter(room.newcomers)), f"max.connections{of_listener}, and it has asked nothing yet")
+        return True
+
+    def _give_up_idlest(self) -> bool:
+        """Close the connection of another listener than the protected one that was idle for longest."""
+        others = [each for each in self._room.at_work if each.listener.name != self._protected]
+        if not others:
+            return False
+        why = f"max.connections, and listener {self._protected} has a newcomer"
+        self._give_up(min(others, key=self._idle_since), why)
+        return True
+
+    def _give_up(self, guest: Guest, why: str) -> None:
+        self._refuse(guest, "max.connections", why)
+        self.leave(guest)
+        guest.abort()
 
     def _refuse(self, guest: Guest, limit: str, why: str) -> bool:
         self.refused += 1

@@ -27,7 +27,7 @@ _CLUSTER: Final = (
     ),
     Unserved("zookeeper.*", _NEEDLESS, "topics are kept in the data directory"),
     Unserved(
-        "inter.broker.listener.name security.inter.broker.protocol control.plane.listener.name "
+        "security.inter.broker.protocol control.plane.listener.name "
         "sasl.mechanism.inter.broker.protocol sasl.mechanism.controller.protocol",
         _NEEDLESS,
         "there is no other broker or controller to connect to",

@@ -58,6 +58,16 @@ def parse_name(name: str, known: OptionSet) -> OfListener:
     raise _unknown(name, splits, known)
 
 
+def is_secret(name: str, known: OptionSet) -> bool:
+    """Whether a name is that of an option, of one listener or of all, whose value is shown nowhere."""
+    if is_of_listener(name):
+        try:
+            name = parse_name(name, known).option
+        except ConfigError:
+            return False
+    return name in known and known.option(name).is_secret
+
+
 def unserved_option(name: str, known: OptionSet) -> str | None:
     """Return the part of a listener's option that only Apache Kafka has; `None` if it is an option here.
 

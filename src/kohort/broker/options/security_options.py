@@ -83,6 +83,12 @@ LISTENERS: Final = [
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "The protocol of each name in listeners, as NAME:PROTOCOL with commas.",
     ),
+    text(
+        "inter.broker.listener.name",
+        None,
+        "The listener whose newcomers find room when max.connections is reached: the connection of another listener "
+        "that was idle for longest gives way (Kafka: brokers connect to it, and it is that of PLAINTEXT by default).",
+    ),
     flag(
         "allow.anonymous.beyond.loopback",
         False,

@@ -585,6 +585,12 @@ class BrokerSettings:
         """The port of the first listener."""
         return self.listeners[0].port
 
+    @property
+    def protected_listener(self) -> str | None:
+        """The listener that finds room when `max.connections` is reached; `None` if none is chosen."""
+        name: str | None = self.values["inter.broker.listener.name"]
+        return name and name.upper()
+
     @classmethod
     def of(
         cls,
@@ -604,7 +610,7 @@ class BrokerSettings:
             raise ConfigError(f"config cannot be {config!r}: a mapping of names to values is expected")
         others, overrides = take_overrides(config or {}, BROKER_OPTIONS)
         values = BROKER_OPTIONS.parse(others)
-        return cls(
+        settings = cls(
             listeners=listeners_of(
                 values,
                 overrides,
@@ -616,6 +622,11 @@ class BrokerSettings:
             groups=_group_settings(values),
             values=values,
         )
+        protected, names = settings.protected_listener, [each.name for each in settings.listeners]
+        if protected and protected not in names:
+            known = ", ".join(names)
+            raise ConfigError(f"inter.broker.listener.name cannot be {protected!r}: one of {known} is expected")
+        return settings
 
     def topic_defaults(self) -> dict[str, str]:
         """Return the default of every topic config, by its name."""

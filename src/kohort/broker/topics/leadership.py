@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kohort.broker.connections.request import Peer
+from kohort.broker.options.listeners import EVERY_INTERFACE
 from kohort.broker.options.settings import BrokerSettings
 from kohort.errors import ErrorCode, Refused
 from kohort.storage.partitions.leader_epochs import UNKNOWN
@@ -20,8 +21,6 @@ from kohort.storage.partitions.partition import PartitionLog
 
 #: The node id that stands for no broker.
 NO_NODE: Final = -1
-#: Addresses that stand for every interface.
-EVERY_INTERFACE: Final = ("0.0.0.0", "::")
 
 
 class Node(NamedTuple):
@@ -36,11 +35,10 @@ class Leadership:
     """One broker that leads every partition and coordinates every group."""
 
     def __init__(self, settings: BrokerSettings) -> None:
-        self._settings: Final = settings
         self.node_id: Final = settings.node_id
-        #: The address listened on; set once the socket is bound.
-        self.host = settings.host
-        self.port = settings.port
+        self._listeners: Final = {each.name: each for each in settings.listeners}
+        #: Name of a listener -> the address listened on; the port is set once its socket is bound.
+        self.addresses = {each.name: (each.host, each.port) for each in settings.listeners}
 
     @property
     def replicas(self) -> Sequence[int]:
@@ -52,14 +50,14 @@ class Leadership:
         return list(self.replicas) if log.offline else []
 
     def nodes(self, peer: Peer) -> list[Node]:
-        """Return the brokers with the addresses for this client."""
-        listener = self._settings.listeners[0]
-        host = listener.advertised_host or self.host
-        port = self.port if listener.advertised_port is None else listener.advertised_port
+        """Return the brokers with the addresses for clients of the listener that this one has connected to."""
+        listener = self._listeners[peer.listener.name]
+        host, port = self.addresses[listener.name]
+        host = listener.advertised_host or host
         if host in EVERY_INTERFACE:
             # Bound to every interface: the one that the client has reached is one that it can reach.
             host = peer.local_host
-        return [Node(self.node_id, host, port)]
+        return [Node(self.node_id, host, port if listener.advertised_port is None else listener.advertised_port)]
 
     def leader_of(self, log: PartitionLog) -> int:
         """Return the broker that leads a partition; `NO_NODE` if none does."""

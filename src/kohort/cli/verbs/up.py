@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from kohort.cli.arguments import parse_pairs
 from kohort.cli.output import complain
 from kohort.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kohort.broker.options.listeners import ListenerSettings
 
 #: Where a data directory may come from if the command line names none.
 DIRECTORY_OPTIONS = ("log.dir", "log_dir", "log.dirs", "log_dirs")
@@ -19,6 +23,19 @@ def add_parser(subparsers: Any) -> None:
     up.add_argument("--host", help="address to listen on (default: that of the config listeners, or 127.0.0.1)")
     up.add_argument(
         "--port", type=int, help="port to listen on, 0 takes a free one (default: that of listeners, or 9092)"
+    )
+    up.add_argument(
+        "--listen",
+        action="append",
+        default=[],
+        metavar="NAME=HOST:PORT",
+        help="a listener; repeatable. NAME is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, or has one of these by "
+        "--config listener.security.protocol.map=NAME:PROTOCOL,...",
+    )
+    up.add_argument(
+        "--allow-anonymous",
+        action="store_true",
+        help="listen beyond this machine without a login and TLS: every host that reaches it may do everything",
     )
     place = up.add_mutually_exclusive_group()
     place.add_argument("--data-dir", metavar="DIR", help="keep topics and groups in this directory")
@@ -35,16 +52,16 @@ def run(options: argparse.Namespace) -> int:
 
     if options.port is not None and not 0 <= options.port <= 65535:
         raise ConfigError(f"--port {options.port} is not a port: 0 to 65535 is expected")
+    if options.listen and (options.host is not None or options.port is not None):
+        raise ConfigError("--listen has a host and a port: leave out --host and --port")
     config = gather_config(options)
     data_dir = options.data_dir or next((config[name] for name in DIRECTORY_OPTIONS if config.get(name)), None)
 
     settings = BrokerSettings.of(config, host=options.host, port=options.port, data_dir=options.data_dir)
 
-    def announce(host: str, port: int) -> None:
-        first = settings.listeners[0]
-        advertised = first.advertised_host and f"{first.advertised_host}:{first.advertised_port or port}"
+    def announce(addresses: Mapping[str, tuple[str, int]]) -> None:
         limit_bytes = memory_limit_bytes(settings.values["memory.limit.bytes"])
-        for line in announcement(host, port, data_dir=data_dir, limit_bytes=limit_bytes, advertised=advertised):
+        for line in announcement(settings.listeners, addresses, data_dir=data_dir, limit_bytes=limit_bytes):
             print(line, flush=True)
 
     return serve_in_foreground(
@@ -69,31 +86,71 @@ def gather_config(options: argparse.Namespace) -> dict[str, object]:
         if taken.remark:
             complain(taken.remark)
     config.update(parse_pairs(options.config, option="--config"))
+    if options.listen:
+        config["listeners"] = ",".join(map(_listener, options.listen))
+    if options.allow_anonymous:
+        config["allow.anonymous.beyond.loopback"] = True
+    _warn_of_secrets(options.config)
     if options.in_memory:
         for name in DIRECTORY_OPTIONS:
             config.pop(name, None)
     return config
 
 
+def _listener(text: str) -> str:
+    """Return NAME=HOST:PORT as it is written in the config `listeners`."""
+    name, equals, place = text.partition("=")
+    if not equals or not name.strip() or "," in text or "://" in text:
+        raise ConfigError(f"--listen {text!r} is no listener: NAME=HOST:PORT is expected, as PLAINTEXT=127.0.0.1:9092")
+    return f"{name.strip()}://{place.strip()}"
+
+
+def _warn_of_secrets(pairs: Sequence[str]) -> None:
+    """Tell of passwords among the arguments, which every user of this machine can see."""
+    from kohort.broker.options.listener_options import is_secret
+    from kohort.broker.options.settings import BROKER_OPTIONS
+
+    names = [name for name in parse_pairs(pairs, option="--config") if is_secret(name, BROKER_OPTIONS)]
+    if names:
+        complain(
+            f"--config {', '.join(names)}: arguments are seen by every user of this machine; --config-file hides them"
+        )
+
+
 def announcement(
-    host: str, port: int, *, data_dir: object | None, limit_bytes: int, advertised: str | None = None
+    listeners: Sequence[ListenerSettings],
+    addresses: Mapping[str, tuple[str, int]],
+    *,
+    data_dir: object | None,
+    limit_bytes: int,
 ) -> list[str]:
     """Return the lines printed when clients can connect; the last one is for programs that wait.
 
-    `limit_bytes`: the memory that records may take where there is no directory.
+    `addresses`: listener -> the host and the port that it listens on. `limit_bytes`: the memory that records may take
+    where there is no directory.
     """
-    # 0.0.0.0 and :: are addresses to listen on; a client on this machine connects to the machine itself.
-    near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    address, nearby = (f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in (host, near))
+    from kohort.broker.embedded import tell_addresses
+    from kohort.broker.options.listeners import address
+
     place = f"data in {data_dir}" if data_dir else f"data in memory ({_size(limit_bytes)} at most), gone when it stops"
-    return [
-        f"kohort broker on {address}, {place}",
+    # 0.0.0.0 and :: are addresses to listen on; a client on this machine connects to the machine itself.
+    host, port = addresses[listeners[0].name]
+    nearby = address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
+    lines = [f"kohort broker on {address(host, port)}, {place}"]
+    if len(listeners) > 1:
+        lines += [
+            f"  listener {each.name} ({each.protocol.name}) on {address(*addresses[each.name])}" for each in listeners
+        ]
+    lines += [
         f'  python: kohort.Consumer(bootstrap_servers="{nearby}", group_id="g")',
         f"  shell:  kohort topic list --bootstrap {nearby}",
-        *([f"  clients are told to connect to {advertised} (advertised.listeners)"] if advertised else []),
-        "  stop with Ctrl-C",
-        f"ready {address}",
     ]
+    for each in listeners:
+        if each.advertised_host:
+            told = address(each.advertised_host, each.advertised_port or addresses[each.name][1])
+            whose = f" of {each.name}" if len(listeners) > 1 else ""
+            lines.append(f"  clients{whose} are told to connect to {told} (advertised.listeners)")
+    return [*lines, "  stop with Ctrl-C", f"ready {tell_addresses(addresses)}"]
 
 
 def _size(count: int) -> str:

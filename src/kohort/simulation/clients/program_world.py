@@ -194,8 +194,8 @@ class ProgramWorld(ABC):
         shared = server.open()
         network = self.loop.network
 
-        def listen(each: BrokerSettings) -> Any:
-            return network.bind(each.host, each.port, f"broker-{each.node_id}")
+        def listen(each: BrokerSettings) -> list[Any]:
+            return [network.bind(each.host, each.port, f"broker-{each.node_id}")]
 
         self.brokers = Brokers(shared, server.runtime, settings, listen=listen)
         for node in self.brokers.nodes.values():

@@ -244,9 +244,6 @@ def test_right_that_is_missing_is_named() -> None:
 
 def test_our_broker_says_that_it_keeps_none_of_that() -> None:
     calls: list[Callable[[Admin], object]] = [
-        lambda admin: admin.create_acls([READ]),
-        lambda admin: admin.describe_acls(),
-        lambda admin: admin.delete_acls([READ]),
         lambda admin: admin.describe_user_scram_credentials(),
         lambda admin: admin.alter_user_scram_credentials([login()]),
         lambda admin: admin.describe_client_quotas(),
@@ -256,3 +253,19 @@ def test_our_broker_says_that_it_keeps_none_of_that() -> None:
         for call in calls:
             with pytest.raises(UnsupportedFeatureError, match="is kohort's broker"):
                 call(admin)
+
+
+def test_our_broker_keeps_access_lists_where_it_looks_at_rights() -> None:
+    """As Apache Kafka's: without an authorizer there are none."""
+    with kohort.Broker() as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        for call in (lambda: admin.create_acls([READ]), admin.describe_acls, lambda: admin.delete_acls([READ])):
+            with pytest.raises(BrokerError) as found:
+                call()
+            assert found.value.code == ErrorCode.SECURITY_DISABLED
+            assert "set authorizer.class.name" in str(found.value)
+    config = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:ANONYMOUS"}
+    with kohort.Broker(config=config) as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_acls([READ, WRITE])
+        assert admin.describe_acls(READ) == [READ]
+        assert admin.delete_acls([READ, AclFilter()]) == [[READ], sorted([READ, WRITE], key=str)]
+        assert admin.describe_acls() == []

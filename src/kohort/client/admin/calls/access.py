@@ -31,7 +31,7 @@ class AccessCalls(Calls):
             PartlyDoneError: some of them were refused; of one alone it is the error itself.
             BrokerError: SECURITY_DISABLED: the cluster has no authorizer; CLUSTER_AUTHORIZATION_FAILED: this user may
                 not change the lists; POLICY_VIOLATION, ...
-            UnsupportedFeatureError: the broker keeps no access lists, as kohort's own.
+            UnsupportedFeatureError: the broker keeps no access lists.
             ConfigError, TypeError: an entry cannot be one; nothing is changed.
         """
         during = "adding entries to the access lists"

@@ -1,0 +1,56 @@
+"""The limits of connections as a broker's options have them: of all listeners, and of single ones.
+
+Source: Apache Kafka's `ConnectionQuotas`, which finds the addresses of names in `max.connections.per.ip.overrides` at
+its start as well.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kohort.broker.connections.idle_timeouts import IdleTimeouts
+from kohort.broker.connections.sockets import BrokerStartError, plain_host
+from kohort.broker.limits.connection_quotas import ConnectionQuotas, Limits
+from kohort.broker.options.security_options import numbers_by_host
+from kohort.broker.options.settings import BrokerSettings
+
+#: The options of which a listener may have its own.
+_OPTIONS: Final = ("max.connections", "max.connections.per.ip", "max.connections.per.ip.overrides")
+
+
+def quotas_of(
+    settings: BrokerSettings, now_s: Callable[[], float], most: int, idle_timeouts: IdleTimeouts
+) -> ConnectionQuotas:
+    """Return the counter of a broker's connections; `most`: `max.connections`, or as many as there is room for."""
+    values = settings.values
+    own = {
+        each.name: _limits(each.values)
+        for each in settings.listeners
+        if any(each.values[name] != values[name] for name in _OPTIONS)
+    }
+    return ConnectionQuotas(
+        now_s,
+        _limits({**values, "max.connections": most}),
+        by_listener=own,
+        protected=settings.protected_listener,
+        idle_since=idle_timeouts.idle_since,
+    )
+
+
+def _limits(values: Mapping[str, Any]) -> Limits:
+    by_host: dict[str, int] = {}
+    for name, number in numbers_by_host(values["max.connections.per.ip.overrides"]).items():
+        for host in _addresses_of(name):
+            by_host[host] = number
+    return Limits(most=values["max.connections"], per_host=values["max.connections.per.ip"], by_host=by_host)
+
+
+def _addresses_of(name: str) -> set[str]:
+    """Return every address of a host, as connections from it have it."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise BrokerStartError(f"max.connections.per.ip.overrides has {name!r}, a host without an address") from None
+    return {plain_host(str(address[0])) for *_, address in found}
