@@ -12,6 +12,7 @@ from typing import Final
 
 from kohort.base.clock import WallClock
 from kohort.broker.access.authorization import Authorization
+from kohort.broker.access.logins import Logins
 from kohort.broker.batch_validation import BatchValidation
 from kohort.broker.connections.admission import quotas_of
 from kohort.broker.connections.idle_timeouts import IdleTimeouts, WatchedConnection
@@ -77,6 +78,9 @@ class BrokerContext:
         self.durability: Final = durability
         self.purgatory: Final = purgatory
         self.runtime: Final = runtime
+        self.logins: Final = Logins(
+            loop, settings.listeners, now_ms=clock.now_ms, changes=store.changes, authorization=self.authorization
+        )
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.cooperative_work: Final = CooperativeWork(loop)
         self.fair_queue: Final = FairQueue(loop)

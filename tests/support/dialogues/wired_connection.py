@@ -25,6 +25,7 @@ class Wire(asyncio.Transport):
         super().__init__({"peername": ("127.0.0.1", 50_000), "sockname": ("127.0.0.1", 9092)})
         self.written = bytearray()
         self.has_written = asyncio.Event()
+        self.has_closed = asyncio.Event()
         self.is_closed = False
         #: What its client has not taken of what was written.
         self.untaken_bytes = 0
@@ -50,9 +51,10 @@ class Wire(asyncio.Transport):
 
     def close(self) -> None:
         self.is_closed = True
+        self.has_closed.set()
 
     def abort(self) -> None:
-        self.is_closed = True
+        self.close()
 
 
 class WiredConnection:
@@ -86,6 +88,17 @@ class WiredConnection:
             self._wire.has_written.clear()
             await self._wire.has_written.wait()
         return self.take_answers(key, version)
+
+    async def writes(self) -> bytes:
+        """What the broker writes next."""
+        while not self._wire.written:
+            self._wire.has_written.clear()
+            await self._wire.has_written.wait()
+        return self.take_written()
+
+    async def ends(self) -> None:
+        """The broker closes it."""
+        await self._wire.has_closed.wait()
 
     def take_written(self) -> bytes:
         """What has been written since the last call."""

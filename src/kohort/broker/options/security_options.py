@@ -188,7 +188,7 @@ LOGINS: Final = [
     count(
         "sasl.failures.per.second.per.ip",
         5,
-        "Logins of one address that may fail in a second; further ones are refused unread (not in Kafka).",
+        "Logins of one address that may fail in a second; further ones wait (not in Kafka).",
         low=1,
     ),
     count(
