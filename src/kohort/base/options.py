@@ -164,6 +164,9 @@ class Option:
             return None
         try:
             value = self.parse(raw)
+        except ConfigError:
+            # The parser has its own words: the value is not to be repeated.
+            raise
         except ValueError as why:
             shown = "what it is" if self.is_secret else repr(raw)
             raise ConfigError(f"{self.name} cannot be {shown}: {why}") from None
