@@ -23,6 +23,7 @@ from kohort.broker.access.logins import Login
 from kohort.broker.access.rights import EVERYTHING, Rights
 from kohort.broker.connections.buffers import WRITE_AT_BYTES, Output, ReceiveBuffer
 from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, CachedHeartbeat, HeldHeartbeats
+from kohort.broker.connections.measured_request import MeasuredRequest
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import ReplyQueue, ReplySlot, Request
 from kohort.broker.connections.sockets import plain_host
@@ -102,6 +103,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_write_paused = False
         #: Set while the budget has refused a longer buffer.
         self._waits_for_memory = False
+        #: Set while nothing is read of the client, because it is beyond a quota.
+        self._muted: asyncio.TimerHandle | None = None
         #: A further turn is scheduled on the loop.
         self._has_turn = False
         #: Whether the broker stops; requests that were handled before are still answered.
@@ -149,6 +152,8 @@ class Connection(asyncio.BufferedProtocol):
         self._output.clear()
         self._context.membership_updates.forget(self)
         self._cached = None
+        if self._muted is not None:
+            self._muted.cancel()
         self.input.close()
         log.debug("event=connection_ended peer=%s:%d principal=%s", self.peer_host, self.peer_port, self.principal)
 
@@ -192,6 +197,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._is_write_paused
 
     @property
+    def is_muted(self) -> bool:
+        """Whether the client waits because it is beyond a quota."""
+        return self._muted is not None
+
+    @property
     def is_open(self) -> bool:
         """Whether the client is connected."""
         return self._transport is not None
@@ -218,6 +228,21 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_handling:
             self._schedule_turn()
             self._holds.release_overtaken()
+
+    def mute(self, wait_ms: int) -> None:
+        """Read and handle nothing of the client for that time (KIP-219); answers leave."""
+        loop, muted = self._context.loop, self._muted
+        until = loop.time() + wait_ms / 1000
+        if self._transport is None or (muted is not None and muted.when() >= until):
+            return
+        if muted is not None:
+            muted.cancel()
+        self._muted = loop.call_at(until, self._unmute)
+        self._set_reading(False)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._schedule_turn()
 
     def finish(self) -> None:
         """Handle no further request; requests that were handled before are still answered."""
@@ -304,6 +329,10 @@ class Connection(asyncio.BufferedProtocol):
         """Handle buffered requests as far as the limits allow, then write the ready answers."""
         if self._is_handling:
             return
+        if self._muted is not None:
+            # What was received before waits as well, or the client would gain by sending ahead.
+            self._write_ready()
+            return
         self._is_handling = True
         self._context.watch.enter()
         try:
@@ -325,12 +354,13 @@ class Connection(asyncio.BufferedProtocol):
             self._context.watch.leave()
         self._holds.release_overtaken()
         self._write_ready()
-        self._set_reading(not is_blocked)
+        self._set_reading(not is_blocked and self._muted is None)
         if is_blocked and self._may_handle():
             self._schedule_turn()
 
     def _may_handle(self) -> bool:
-        return not (self._is_write_paused or self._waits_for_memory or self._replies.is_full or self._is_finishing)
+        is_waiting = self._is_write_paused or self._waits_for_memory or self._muted is not None
+        return not (is_waiting or self._replies.is_full or self._is_finishing)
 
     def _handle_buffered(self) -> bool:
         """Handle whole frames from the front of the buffer.
@@ -387,6 +417,9 @@ class Connection(asyncio.BufferedProtocol):
         received = self.input
         if received.have != cached.size or self._is_write_paused or self._is_finishing:
             return False
+        if self._context.client_quotas.is_timed:
+            # Its time has to be measured.
+            return False
         done = cached.carry_out(self, received.view, self._replies)
         if done is None:
             return False
@@ -422,10 +455,19 @@ class Connection(asyncio.BufferedProtocol):
             route = routes.resolve(api_key, version)
         if route.has_flexible_header:
             body = routes.skip_header_tags(frame, body)
+        measured = None
+        # A client that has not logged in yet has no quota: its user is not known.
+        if context.client_quotas.is_on and (self.login is None or self.login.has_succeeded):
+            quotas, size = context.client_quotas, len(frame)
+            measured = MeasuredRequest(
+                self, route, correlation_id, client_id, quotas=quotas, now_ms=context.monotonic_ms, size=size
+            )
+        request = measured or Request(self, route, correlation_id, client_id)
         message = route.decode(frame, body)[0]
-        request = Request(self, route, correlation_id, client_id)
         context.watch.during = route.name
         answer = route.handle(context, request, message)
+        if measured is not None:
+            answer = measured.handled(answer)
         if request.repeatable is not None and len(frame) <= LONGEST_REPEAT_BYTES and self.gate is None:
             self._cached = CachedHeartbeat(frame, request, request.repeatable)
         if answer is None:
@@ -440,6 +482,9 @@ class Connection(asyncio.BufferedProtocol):
             self._replies.add(request)
         else:
             route.append_frame(self._output.small, correlation_id, answer)
+        if measured is not None and self._muted is not None:
+            # Nothing behind it is handled before its wait is over.
+            return BYTES_PER_TURN
         return LONG_COUNTS if route.is_long else SHORT_COUNTS
 
     def _write_ready(self) -> None:

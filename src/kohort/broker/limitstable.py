@@ -13,7 +13,7 @@ from kohort.broker import batch_validation, connection, listener, scheduling
 from kohort.broker.connections import idle_timeouts, request
 from kohort.broker.connections.buffers import BASE_BYTES
 from kohort.broker.fetch import fetchsessions, purgatory
-from kohort.broker.limits import connection_quotas, memory, requests
+from kohort.broker.limits import client_quotas, connection_quotas, connection_rates, memory, requests
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.coordinator.consumer.client_assignors import assignor_metadata as assignor_bounds
 from kohort.storage.partitions import validation
@@ -73,6 +73,21 @@ LIMITS: Final = (
         "test_admission.py::test_one_address_has_a_limit_of_its_own",
         option="max.connections.per.ip",
         counted="max.connections.per.ip",
+    ),
+    Limit(
+        "connections a second of the broker, and of a listener",
+        _option("max.connection.creation.rate"),
+        "the connection is let in later, after one window at most, and those behind it with it",
+        "test_listener.py::TestRate::test_connections_of_a_listener_come_in_later",
+        option="max.connection.creation.rate",
+        counted="max.connection.creation.rate",
+    ),
+    Limit(
+        "connections a second of an address that has a quota of them",
+        f"none; {connection_rates.MOST_ADDRESSES:,} addresses are remembered",
+        "the connection is closed, after one window at most",
+        "test_listener.py::TestRate::test_connections_of_an_address_are_closed_after_a_wait",
+        counted="connection_creation_rate",
     ),
     Limit(
         "descriptors of connections and of files of the log",
@@ -271,6 +286,19 @@ LIMITS: Final = (
         "nothing more is read of it until it has answers",
         "test_parkedbytes.py::test_a_connection_holds_a_part_of_it",
         counted="queued.max.requests",
+    ),
+    Limit(
+        "bytes, time and changes of topics of a client that has a quota of them",
+        f"none; {client_quotas.MOST_CLIENTS:,} clients are remembered, for an hour",
+        "its answer says how long the client waits, and nothing is read of it for that time",
+        "test_throttling.py::TestProduce::test_the_answer_leaves_at_once_and_the_connection_rests",
+        counted="quotas",
+    ),
+    Limit(
+        "users, client ids and addresses with quotas; characters of such a name",
+        f"{client_quotas.MOST_ENTITIES:,}; {client_quotas.LONGEST_NAME:,}",
+        "a further one is refused with POLICY_VIOLATION, a longer name with INVALID_REQUEST",
+        "test_client_quotas_api.py::test_the_entities_of_a_cluster_are_bounded",
     ),
     Limit(
         "fetch sessions (KIP-227)",

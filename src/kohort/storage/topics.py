@@ -22,6 +22,7 @@ from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicId
 from kohort.storage import catalog
 from kohort.storage.catalog import AclRow, Catalog, CatalogChange, ScramUser, TopicEntry
+from kohort.storage.client_quotas import QuotaChange, differences
 from kohort.storage.data_directory import EPOCHS_NAME, PARTITION_METADATA_NAME, write_partition_metadata
 from kohort.storage.files.fs import DiskFailedError, FileSystem
 from kohort.storage.log_state import SNAPSHOT_SUFFIX, STATE_NAME
@@ -263,6 +264,11 @@ class TopicChanges:
         """Plan the secret that answers to unknown users are made of."""
         secret = self._fs.random_bytes(_SECRET_BYTES)
         return TopicPlan(change=CatalogChange(login_secret=secret), settle=lambda _: None)
+
+    def plan_client_quotas(self, changes: Iterable[QuotaChange], then: Callable[[], None]) -> TopicPlan:
+        """Plan changes of clients' limits; `then` runs when they are in force."""
+        made = differences(self.catalog.client_quotas, changes)
+        return TopicPlan(change=CatalogChange(client_quotas=made), settle=lambda _: then())
 
     # ---- writing and settling
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
+from kohort.base.clock import Clock
 from kohort.broker.access.authorization import Authorization
 from kohort.broker.access.login_attempts import LoginAttempts
 from kohort.broker.access.rights import Rights
@@ -542,10 +543,10 @@ class Logins:
         self,
         loop: asyncio.AbstractEventLoop,
         listeners: Sequence[ListenerSettings],
+        clock: Clock,
         *,
-        now_ms: Callable[[], int],
         changes: TopicChanges,
-        authorization: Authorization,
+        rights: Authorization,
     ) -> None:
         """Read what logins are checked by; raise `ConfigError` if a listener lacks something."""
         self._changes: Final = changes
@@ -560,7 +561,7 @@ class Logins:
                 mechanisms = Mechanisms(
                     listener,
                     loop=loop,
-                    now_ms=now_ms,
+                    now_ms=clock.now_ms,
                     catalog=lambda: changes.catalog,
                     threads=self._threads,
                     on_gone=self._plain_gone(listener.name),
@@ -570,7 +571,7 @@ class Logins:
                     loop,
                     threads=self._threads,
                     mechanisms=mechanisms,
-                    rights_of=authorization.rights_of,
+                    rights_of=rights.rights_of,
                     logged_in=self._logged_in,
                 )
 

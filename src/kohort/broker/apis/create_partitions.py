@@ -25,17 +25,21 @@ def handle(context: BrokerContext, request: Request, message: wire.CreatePartiti
         context,
         request,
         message.topics,
-        change=partial(_growth, context),
+        change=partial(_growth, context, request),
         timeout_ms=None if message.validate_only else message.timeout_ms,
         row_of=_row,
-        validated=partial(_validated, context),
+        validated=partial(_validated, context, request),
         response_of=lambda rows: wire.CreatePartitionsResponse(results=rows),
     )
 
 
-def _growth(context: BrokerContext, asked: wire.CreatePartitionsTopic, tell: Callable[[_Told], None]) -> Wanted:
+def _growth(
+    context: BrokerContext, request: Request, asked: wire.CreatePartitionsTopic, tell: Callable[[_Told], None]
+) -> Wanted:
     def check(topic: Topic) -> None:
-        _check_assignments(asked, asked.count - len(topic.partitions), context.leadership.replicas)
+        added = asked.count - len(topic.partitions)
+        _check_assignments(asked, added, context.leadership.replicas)
+        request.take_mutations(added)
 
     def done(why: Outcome) -> None:
         if isinstance(why, StorageError):
@@ -45,11 +49,15 @@ def _growth(context: BrokerContext, asked: wire.CreatePartitionsTopic, tell: Cal
     return context.cluster.growth(asked.name, asked.count, check, done)
 
 
-def _validated(context: BrokerContext, asked: wire.CreatePartitionsTopic) -> wire.CreatePartitionsTopicResult:
+def _validated(
+    context: BrokerContext, request: Request, asked: wire.CreatePartitionsTopic
+) -> wire.CreatePartitionsTopicResult:
     """Return the result that the growth would have now."""
     try:
         topic = context.cluster.check_growth(asked.name, asked.count)
-        _check_assignments(asked, asked.count - len(topic.partitions), context.leadership.replicas)
+        added = asked.count - len(topic.partitions)
+        _check_assignments(asked, added, context.leadership.replicas)
+        request.take_mutations(added)
     except Refused as why:
         return _row((asked, why))
     return _row((asked, None))

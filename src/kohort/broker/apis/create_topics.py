@@ -34,10 +34,10 @@ def handle(context: BrokerContext, request: Request, message: wire.CreateTopicsR
         context,
         request,
         message.topics,
-        change=partial(_creation, context),
+        change=partial(_creation, context, request),
         timeout_ms=None if message.validate_only else message.timeout_ms,
         row_of=partial(_row, context),
-        validated=partial(_validated, context),
+        validated=partial(_validated, context, request),
         response_of=lambda rows: wire.CreateTopicsResponse(topics=rows),
     )
 
@@ -90,9 +90,13 @@ def change_each(
     ask_within(context.loop, work, wanted, timeout_ms=timeout_ms, on_refusal=on_refusal)
 
 
-def _creation(context: BrokerContext, asked: wire.CreatableTopic, tell: Callable[[_Told], None]) -> Wanted:
+def _creation(
+    context: BrokerContext, request: Request, asked: wire.CreatableTopic, tell: Callable[[_Told], None]
+) -> Wanted:
     def check() -> tuple[int, dict[str, str]]:
-        return _asked_partitions(context, asked), _asked_configs(asked)
+        count, configs = _asked_partitions(context, asked), _asked_configs(asked)
+        request.take_mutations(count if count > 0 else context.settings.values["num.partitions"])
+        return count, configs
 
     def done(why: Outcome) -> None:
         if isinstance(why, StorageError):
@@ -114,11 +118,13 @@ def _row(context: BrokerContext, each: _Told) -> wire.CreatableTopicResult:
     return wire.CreatableTopicResult(name=asked.name, error_code=code_of(told), error_message=str(told), configs=None)
 
 
-def _validated(context: BrokerContext, asked: wire.CreatableTopic) -> wire.CreatableTopicResult:
+def _validated(context: BrokerContext, request: Request, asked: wire.CreatableTopic) -> wire.CreatableTopicResult:
     """Return the result that a creation would have now."""
     try:
         count = context.cluster.check_new_topic(asked.name, _asked_partitions(context, asked))
         row = _describe(context, asked, None, _asked_configs(asked))
+        # As in Kafka, to ask costs as much of the quota as to do it.
+        request.take_mutations(count)
     except (Refused, ConfigError) as why:
         return _row(context, (asked, why))
     row.num_partitions = count

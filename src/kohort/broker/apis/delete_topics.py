@@ -40,7 +40,7 @@ def handle(
         answer = whole.slot(index)
         found = _find(context, *each, is_only=counts[each] == 1)
         if isinstance(found, Topic):
-            wanted.append(_deletion(context, found, answer))
+            wanted.append(_deletion(context, request, found, answer))
         else:
             answer(found)
     work, on_refusal = context.cluster.work, context.disk_full.refused
@@ -60,14 +60,19 @@ def _find(
     return topic or _refuse(name, topic_id, missing, "there is no such topic")
 
 
-def _deletion(context: BrokerContext, topic: Topic, answer: Callable[[wire.DeletableTopicResult], None]) -> Wanted:
+def _deletion(
+    context: BrokerContext, request: Request, topic: Topic, answer: Callable[[wire.DeletableTopicResult], None]
+) -> Wanted:
+    def check() -> None:
+        request.take_mutations(len(topic.partitions))
+
     def done(why: Outcome) -> None:
         if why is None:
             answer(wire.DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE))
         else:
             answer(_refuse(topic.name, topic.topic_id, code_of(why), str(why)))
 
-    return context.cluster.deletion(topic, done)
+    return context.cluster.deletion(topic, check, done)
 
 
 def _refuse(name: str | None, topic_id: bytes, code: ErrorCode, text: str) -> wire.DeletableTopicResult:

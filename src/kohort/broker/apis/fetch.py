@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from kohort.broker.connections.measured_request import ROW_BYTES, MeasuredRequest
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession, all_asked
 from kohort.broker.fetch.purgatory import DelayedFetch
@@ -108,8 +109,8 @@ class Fetching:
         self._request: Final = request
         self._session: Final = session
         self._plan: Final = plan
-        self._max_bytes: Final = min(message.max_bytes, context.settings.values["fetch.max.bytes"])
-        self._min_bytes: Final = message.min_bytes
+        self._max_bytes = min(message.max_bytes, context.settings.values["fetch.max.bytes"])
+        self._min_bytes = message.min_bytes
         self._max_wait_ms: Final = message.max_wait_ms
         self._aborted: Final[list[wire.AbortedTransaction] | None] = (
             [] if message.isolation_level == READ_COMMITTED else None
@@ -129,6 +130,8 @@ class Fetching:
         #: Whether to answer now: there is an error, a truncated log, or its time is over.
         self._wants_answer = message.max_wait_ms <= 0
         self._is_over = False
+        if request.is_measured:
+            self._limit_by_quota()
 
     @property
     def logs(self) -> Sequence[PartitionLog | None]:
@@ -251,7 +254,7 @@ class Fetching:
         if self._wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
             self._is_over = True
             self._request.on_abandon = None
-            response = self._response()
+            response = self._withheld() or self._response()
             if member is not None:
                 response.membership_update = listening.tell(member)
             self._request.answer(response)
@@ -405,6 +408,28 @@ class Fetching:
                 yield
         if not self._is_over:
             self._after_reading()
+
+    # ---- the quota
+
+    def _limit_by_quota(self) -> None:
+        """Ask for no more bytes than the client's quota allows at once: more would be withheld for certain."""
+        request = self._request
+        assert isinstance(request, MeasuredRequest)
+        most = request.most_fetched()
+        if most is not None:
+            self._max_bytes = min(self._max_bytes, most)
+            self._min_bytes = min(self._min_bytes, self._max_bytes)
+
+    def _withheld(self) -> FetchResponse | None:
+        """Return an empty answer if the client is beyond a quota: it asks for the same records again."""
+        request, session = self._request, self._session
+        if not isinstance(request, MeasuredRequest):
+            return None
+        if not request.withholds(self._size + ROW_BYTES * sum(row is not None for row in self._rows)):
+            return None
+        self._rows = []
+        # A session that would begin with this answer does not: its client names all partitions again, as in Kafka.
+        return FetchResponse(session_id=0 if session is None or session.is_new else session.id)
 
     # ---- the answer
 

@@ -48,7 +48,7 @@ def handle(context: BrokerContext, request: Request, message: wire.MetadataReque
     whole = Gather(len(missing), answer)
     wanted = []
     for index, name in enumerate(missing):
-        wanted.append(_creation(context, name, failures, whole.slot(index)))
+        wanted.append(_creation(context, request, name, failures, whole.slot(index)))
     # The answer waits until the topics exist: Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION at once, and its
     # clients ask again a tenth of a second later.
     context.cluster.work.ask(wanted)
@@ -66,7 +66,11 @@ def _missing(context: BrokerContext, message: wire.MetadataRequest) -> list[str]
 
 
 def _creation(
-    context: BrokerContext, name: str, failures: dict[str, ErrorCode], answer: Callable[[bool], None]
+    context: BrokerContext,
+    request: Request,
+    name: str,
+    failures: dict[str, ErrorCode],
+    answer: Callable[[bool], None],
 ) -> Wanted:
     def done(why: Outcome) -> None:
         if isinstance(why, StorageError):
@@ -78,6 +82,7 @@ def _creation(
 
     def check() -> tuple[int, dict[str, str]]:
         context.new_topics.take()
+        request.take_mutations(context.settings.values["num.partitions"])
         return -1, {}
 
     return context.cluster.creation(name, check, done)

@@ -163,6 +163,11 @@ class FetchSession:
         #: When it was used last.
         self.used_ms = now_ms
 
+    @property
+    def is_new(self) -> bool:
+        """Whether its first request is the latest."""
+        return self.epoch == 1
+
     def asked(self) -> list[AskedOf]:
         """Return all requested partitions."""
         return [(key, topic.columns()) for key, topic in self._topics.items()]

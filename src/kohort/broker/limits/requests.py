@@ -54,6 +54,8 @@ MOST_ROWS_OF: Final[dict[AnyApiKey, int]] = {
     ApiKey.DESCRIBE_CONFIGS: 10_000,
     ApiKey.ALTER_CONFIGS: 10_000,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 10_000,
+    # Apache Kafka changes no more limits at once.
+    ApiKey.ALTER_CLIENT_QUOTAS: 10_000,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 10_000,
     ApiKey.DESCRIBE_QUORUM: 2_000,
     # Two hashes are made for each.

@@ -175,9 +175,12 @@ def announcement(
         lines += [
             f"  listener {each.name} ({each.protocol.name}) on {address(*addresses[each.name])}" for each in listeners
         ]
+    protocol = listeners[0].protocol.name
+    is_plain = protocol == "PLAINTEXT"
+    python, shell = ("", "") if is_plain else (f', security_protocol="{protocol}"', f" -X security.protocol={protocol}")
     lines += [
-        f'  python: kohort.Consumer(bootstrap_servers="{nearby}", group_id="g")',
-        f"  shell:  kohort topic list --bootstrap {nearby}",
+        f'  python: kohort.Consumer(bootstrap_servers="{nearby}", group_id="g"{python})',
+        f"  shell:  kohort topic list --bootstrap {nearby}{shell}",
     ]
     for each in listeners:
         if each.advertised_host:
