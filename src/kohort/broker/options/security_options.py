@@ -46,8 +46,8 @@ def _keys_url(text: object) -> str:
     if not (url.startswith(("https://", "file:///")) or (scheme == "http" and is_near)) or "@" in address:
         # Not in the words for other options, which repeat the value: a query may have a key, and `user:password@` has.
         raise ConfigError(
-            "sasl.oauthbearer.jwks.endpoint.url cannot be what it is: https://..., file:///..., or http:// on 127.0.0.1 "
-            "is expected, without a user"
+            "sasl.oauthbearer.jwks.endpoint.url cannot be what it is: https://..., file:///..., or http:// on "
+            "127.0.0.1 is expected, without a user"
         )
     return url
 
