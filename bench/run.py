@@ -31,6 +31,7 @@ BENCHES = (
     "consume",
     "secured",
     "tls",
+    "rights",
     "send",
     "eventloop",
     "neighbours",

@@ -140,7 +140,7 @@ def kafka_python(bootstrap: str, topic: str, ca: str, own: str | None) -> list[b
         producer.send(topic, message, partition=0)
     producer.flush(PATIENCE_SECONDS)
     producer.close()
-    # Now and then it assigns by metadata from before the topic, and looks again after this time, five minutes by default.
+    # Now and then it assigns by metadata from before the topic; it looks again after this time.
     refreshing: dict[str, Any] = {"metadata_max_age_ms": 500}
     consumer = KafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", **options, **refreshing)
     found: list[bytes] = []
