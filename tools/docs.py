@@ -147,8 +147,8 @@ def option_sets() -> tuple[tuple[str, str, OptionSet], ...]:
             "`kohort up --config NAME=VALUE`, a server.properties or TOML file (`--config-file`), or "
             '`kohort.Broker(config={"num.partitions": 4})`.\n\n'
             "A file that was written for Apache Kafka may be given as it is. What it has and this broker has not is "
-            "passed over, named in one line at the start. Listeners for controllers are left out; one on every address, "
-            "as Apache Kafka's own file has it, needs a login and TLS, or `--allow-anonymous`. All that is wrong in "
+            "passed over, named in one line at the start. Listeners for controllers are left out; one on every "
+            "address, as Apache Kafka's own file has it, needs a login and TLS, or `--allow-anonymous`. All that is wrong in "
             "it is told at once, with file and line. It is refused where going on would break a promise: Kerberos, "
             "delegation tokens, classes of Java, more copies than one, policies and config providers, or "
             "`process.roles` without `broker`.\n\n"
