@@ -30,6 +30,7 @@ BENCHES = (
     "mixed",
     "consume",
     "secured",
+    "quotas",
     "send",
     "eventloop",
     "neighbours",
