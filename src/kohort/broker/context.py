@@ -12,6 +12,7 @@ from typing import Final
 
 from kohort.base.clock import WallClock
 from kohort.broker.access.authorization import Authorization
+from kohort.broker.access.logins import Logins
 from kohort.broker.batch_validation import BatchValidation
 from kohort.broker.connections.admission import quotas_of, rates_of
 from kohort.broker.connections.idle_timeouts import IdleTimeouts, WatchedConnection
@@ -72,12 +73,12 @@ class BrokerContext:
         self.watch: Final = watch or LoopWatch(clock)
         self.loop: Final = loop
         self.store: Final = store
-        self.cluster: Final = cluster
-        self.broker_configs: Final = broker_configs
+        self.cluster, self.broker_configs = cluster, broker_configs
         self.leadership: Final = leadership
         self.durability: Final = durability
         self.purgatory: Final = purgatory
         self.runtime: Final = runtime
+        self.logins: Final = Logins(loop, settings.listeners, clock, changes=store.changes, rights=self.authorization)
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.cooperative_work: Final = CooperativeWork(loop)
         self.fair_queue: Final = FairQueue(loop)

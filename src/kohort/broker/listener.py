@@ -210,10 +210,12 @@ class Listeners:
                     each.close()
                 raise
         self._context.idle_timeouts.start()
+        self._context.logins.start()
 
     def finish(self) -> None:
         """Accept no connection and handle no request any more; handled requests are still answered."""
         self._context.idle_timeouts.stop()
+        self._context.logins.stop()
         for listener in self._listeners:
             listener.finish()
         for connection in self._in_order():

@@ -188,7 +188,7 @@ class Catalog:
         next_producer_id, broker_configs = self.next_producer_id, self.broker_configs
         # There may be 100,000 of them: they are copied where they change.
         acls = dict(self.acls) if any(each.acls or each.acls_gone for each in changes) else None
-        scram_users, login_secret = dict(self.scram_users), self.login_secret
+        scram_users, login_secret = self.scram_users, self.login_secret
         for change in changes:
             topics.update((entry.name, entry) for entry in change.topics)
             # The freed folders are those of earlier deletions, not of this change's.
@@ -198,13 +198,15 @@ class Catalog:
                 next_producer_id = change.next_producer_id
             if change.broker_configs is not None:
                 broker_configs = change.broker_configs
+            if change.scram_users or change.scram_gone:
+                # The object stays the same where the users do, which tells others that nothing has changed.
+                gone = set(change.scram_gone)
+                kept = {key: user for key, user in scram_users.items() if key not in gone}
+                scram_users = kept | {user.key: user for user in change.scram_users}
             if acls is not None:
                 for row in change.acls_gone:
                     acls.pop(row, None)
                 acls.update(dict.fromkeys(change.acls))
-            for key in change.scram_gone:
-                scram_users.pop(key, None)
-            scram_users.update((user.key, user) for user in change.scram_users)
             login_secret = change.login_secret or login_secret
         quota_changes = [each for change in changes for each in change.client_quotas]
         return Catalog(

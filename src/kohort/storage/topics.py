@@ -91,6 +91,8 @@ class TopicChanges:
     def __init__(self, fs: FileSystem, directory: str, settings: Mapping[str, object]) -> None:
         """Open the catalog; `settings` are the broker's defaults of topic configs."""
         self._fs: Final = fs
+        #: Each is called with the names and mechanisms of SCRAM users once they are removed.
+        self.on_users_gone: Final[list[Callable[[Sequence[tuple[str, str]]], None]]] = []
         self._settings = settings
         self.file: Final = catalog.CatalogFile(fs, directory)
         self.folders: Final = TopicFolders(fs, directory)
@@ -249,16 +251,14 @@ class TopicChanges:
         """Plan entries of the access control lists that are added, and others that are removed."""
         return TopicPlan(change=CatalogChange(acls=(*added,), acls_gone=(*removed,)), settle=lambda _: None)
 
-    def plan_scram_users(
-        self,
-        changed: Sequence[ScramUser],
-        gone: Sequence[tuple[str, str]] = (),
-        *,
-        settle: Callable[[], None] = lambda: None,
-    ) -> TopicPlan:
-        """Plan new keys of SCRAM users, and the removal of others; `settle` runs once that is in force."""
-        change = CatalogChange(scram_users=tuple(changed), scram_gone=tuple(gone))
-        return TopicPlan(change=change, settle=lambda _: settle())
+    def plan_scram_users(self, changed: Sequence[ScramUser], gone: Sequence[tuple[str, str]] = ()) -> TopicPlan:
+        """Plan new keys of SCRAM users, and the removal of others, by name and mechanism."""
+
+        def settle(_: TopicPlan) -> None:
+            for told in list(self.on_users_gone):
+                told(gone)
+
+        return TopicPlan(change=CatalogChange(scram_users=tuple(changed), scram_gone=tuple(gone)), settle=settle)
 
     def plan_login_secret(self) -> TopicPlan:
         """Plan the secret that answers to unknown users are made of."""

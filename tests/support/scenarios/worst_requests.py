@@ -29,6 +29,7 @@ _ENTRY = {
 _ENTRY_FILTER = {
     "resource_type_filter": _TOPIC, "principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1,
 }  # fmt: skip
+_NEW_USER = {"mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"x" * 32}
 
 
 class Worst(NamedTuple):
@@ -246,6 +247,8 @@ WORST: Final[dict[str, Worst]] = {
     "new topics to check": _named(ApiKey.CREATE_TOPICS, "topics", "name", row=_NEW_TOPIC, validate_only=True),
     "entries of access lists": _named(ApiKey.CREATE_ACLS, "creations", "resource_name", row=_ENTRY),
     "filters of access lists": _named(ApiKey.DELETE_ACLS, "filters", "resource_name_filter", row=_ENTRY_FILTER),
+    "users to describe": _named(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "users", "name"),
+    "users to make": _named(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "upsertions", "name", row=_NEW_USER),
     "topics to delete": _named(ApiKey.DELETE_TOPICS, "topics", "name", timeout_ms=60_000),
     "records to delete": _partitions(ApiKey.DELETE_RECORDS, row={"offset": 0}),
     "ends of epochs": _partitions(ApiKey.OFFSET_FOR_LEADER_EPOCH, name="topic", number="partition"),

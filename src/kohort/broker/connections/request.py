@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Final, Protocol
 
+from kohort.broker.access.logins import Login
 from kohort.broker.access.rights import Rights
 from kohort.broker.limits.memory import MOST_LONG, AnswerMemory, ParkedBytes
 from kohort.broker.options.listeners import ListenerSettings
@@ -128,7 +129,8 @@ class ReplyQueue:
         """
         assert limit > 0
         self._answers: Final = answers
-        self.limit: Final = limit
+        #: Changes while a login is checked.
+        self.limit = limit
         self._parked: Final = parked or ParkedBytes(_NO_LIMIT)
         self._kept_bytes = 0
         #: Of the slots that have a place in the order: bytes of answers that were known at once, and long ones.
@@ -240,6 +242,8 @@ class Peer(Protocol):
     principal: str
     #: What the principal may do.
     rights: Rights
+    #: Its login; `None` on a listener without logins.
+    login: Login | None
     #: (group id, member id) -> the interval that was told last by this connection, ms.
     told_intervals: dict[tuple[str, str], int]
     #: (group id, member id) -> when another request on this connection last ended a hold of the member, ms.
