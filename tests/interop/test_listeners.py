@@ -17,7 +17,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 import kohort
 from kohort.broker.embedded import Broker
-from kohort.errors import ConfigError
+from kohort.errors import ConfigError, KohortError
 from kohort.testing import Cluster
 from kohort.wire.messages.describe_cluster import DescribeClusterRequest
 from kohort.wire.messages.describe_quorum import DescribeQuorumRequest
@@ -149,6 +149,32 @@ def test_three_brokers_tell_the_addresses_of_the_listener_that_was_asked() -> No
         assert hosts_told(cluster.address(1)) == ["127.0.0.1"] * 3
         with pytest.raises(ConfigError, match="there is no listener MIDDLE: one of INSIDE, OUTSIDE is expected"):
             cluster.address(1, "MIDDLE")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"config": {**CONFIG, "listeners": "INSIDE://127.0.0.1:9092"}},
+            "has INSIDE://127.0.0.1:9092 for every broker",
+        ),
+        ({"config": CONFIG, "host": "127.0.0.1"}, "host and port cannot be given beside 2 listeners"),
+        ({"config": {"listeners": "A://127.0.0.1:0"}}, "listener.security.protocol.map does not say the protocol"),
+        (
+            {"config": {**CONFIG, "advertised.listeners": "INSIDE://h:1"}},
+            "advertised.listeners cannot be set for a Clus",
+        ),
+    ],
+)
+def test_listeners_that_a_cluster_cannot_have(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Cluster(2, **arguments)
+    assert message in str(raised.value)
+
+
+def test_cluster_that_strangers_reach_does_not_open() -> None:
+    with pytest.raises(KohortError, match=r"listener PLAINTEXT on 0\.0\.0\.0:0 can be reached from other machines"):
+        Cluster(2, host="0.0.0.0").open()
 
 
 def hosts_told(bootstrap: str) -> list[str]:

@@ -67,6 +67,20 @@ LIMITS: Final = (
         counted="max.connections",
     ),
     Limit(
+        "connections of one listener",
+        "none; `listener.name.<name>.max.connections`",
+        "the oldest of that listener that has asked nothing yet gives way; otherwise the new one is closed",
+        "test_admission.py::test_listener_has_its_own_number_within_that_of_all",
+        counted="max.connections",
+    ),
+    Limit(
+        "connections beside those of the listener in `inter.broker.listener.name`",
+        "as many as it leaves",
+        "a newcomer of that listener takes the place of the one that was idle for longest",
+        "test_admission.py::test_newcomer_of_the_protected_listener_takes_the_place_of_the_idlest_of_the_others",
+        counted="max.connections",
+    ),
+    Limit(
         "connections of one address",
         _option("max.connections.per.ip"),
         "the new connection is closed",

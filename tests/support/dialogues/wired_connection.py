@@ -13,7 +13,7 @@ from kohort.broker.dispatch import Routes
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
 from kohort.wire.codec import decode
-from kohort.wire.registry import ApiKey, ResponseHeader, response_class, response_header_version
+from kohort.wire.registry import AnyApiKey, ResponseHeader, response_class, response_header_version
 from kohort.wire.schema import Message
 from support.dialogues.broker_wire import encode_request
 
@@ -76,13 +76,13 @@ class WiredConnection:
             data = data[size:]
             self.connection.buffer_updated(size)
 
-    async def ask(self, key: ApiKey, version: int, message: Message) -> Any:
+    async def ask(self, key: AnyApiKey, version: int, message: Message) -> Any:
         """One request and its answer, however long that takes."""
         self.feed(encode_request(key, version, message))
         ((_, answer),) = await self.receive(key, version)
         return answer
 
-    async def receive(self, key: ApiKey, version: int) -> list[tuple[int, Any]]:
+    async def receive(self, key: AnyApiKey, version: int) -> list[tuple[int, Any]]:
         """`take_answers`, once there are some."""
         while not self._wire.written:
             self._wire.has_written.clear()
@@ -106,7 +106,7 @@ class WiredConnection:
         self._wire.written.clear()
         return written
 
-    def take_answers(self, key: ApiKey, version: int) -> list[tuple[int, Any]]:
+    def take_answers(self, key: AnyApiKey, version: int) -> list[tuple[int, Any]]:
         """The same as answers to requests of one kind: (correlation id, message)."""
         data = memoryview(self.take_written())
         answers = []

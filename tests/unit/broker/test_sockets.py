@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,15 @@ import pytest
 from kohort.broker.connections.sockets import BrokerStartError, listen_on_all, refuse_strangers
 from kohort.broker.embedded import Broker
 from kohort.broker.options.settings import BrokerSettings
-from support.dialogues.broker_wire import RawClient
+from kohort.wire.messages.api_versions import ApiVersionsRequest
+from kohort.wire.registry import ApiKey
+from support.dialogues.broker_wire import RawClient, encode_request
+from support.waiting import PATIENCE_SECONDS
 
+TWO = {
+    "listeners": "IN://127.0.0.1:0,OUT://127.0.0.1:0",
+    "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT",
+}
 LOGIN = {"sasl.enabled.mechanisms": "PLAIN"}
 
 
@@ -128,3 +136,67 @@ def test_password_of_a_broker_is_no_argument_of_its_process() -> None:
         assert b"swordfish" not in arguments + environment
         with RawClient(broker.port) as client:
             client.create_topic("t", partitions=-1)
+
+
+class TestLimits:
+    """Connections of a broker with two listeners, of which one is protected."""
+
+    @staticmethod
+    def at_work(broker: Broker, listener: str) -> RawClient:
+        """A client that has had an answer."""
+        client = RawClient(_address(broker.bootstrap_of(listener))[1])
+        client.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+        return client
+
+    @staticmethod
+    def is_refused(broker: Broker, listener: str, *, source: str = "127.0.0.1") -> bool:
+        """Whether a client that asks for the versions is closed instead of answered."""
+        address = _address(broker.bootstrap_of(listener))
+        with socket.create_connection(address, PATIENCE_SECONDS, source_address=(source, 0)) as client:
+            try:
+                client.sendall(encode_request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()))
+                return not client.recv(4)
+            except ConnectionError:
+                return True
+
+    def test_listener_with_a_number_of_its_own_leaves_the_others_their_room(self) -> None:
+        with Broker(config={**TWO, "listener.name.out.max.connections": 2}) as broker, ExitStack() as stack:
+            for _ in range(2):
+                stack.enter_context(self.at_work(broker, "OUT"))
+            assert self.is_refused(broker, "OUT")
+            for _ in range(3):
+                stack.enter_context(self.at_work(broker, "IN"))
+
+    def test_protected_listener_takes_a_place_of_another(self) -> None:
+        config = {**TWO, "max.connections": 3, "inter.broker.listener.name": "in"}
+        with Broker(config=config) as broker, ExitStack() as stack:
+            outside = [stack.enter_context(self.at_work(broker, "OUT")) for _ in range(3)]
+            assert self.is_refused(broker, "OUT")
+            inside = stack.enter_context(self.at_work(broker, "IN"))
+            assert outside[0].is_closed_by_broker()
+            assert self.is_refused(broker, "OUT")
+            for each in (inside, *outside[1:]):
+                each.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+
+    def test_address_has_a_number_of_its_own(self) -> None:
+        """By name or address; a listener may have others."""
+        config = {
+            **TWO,
+            "max.connections.per.ip": 1,
+            "max.connections.per.ip.overrides": "127.0.0.9:0,localhost:2",
+            "listener.name.in.max.connections.per.ip.overrides": "",
+        }
+        with Broker(config=config) as broker, ExitStack() as stack:
+            assert self.is_refused(broker, "OUT", source="127.0.0.9")
+            assert not self.is_refused(broker, "OUT", source="127.0.0.8")
+            for _ in range(2):
+                stack.enter_context(self.at_work(broker, "OUT"))
+            assert self.is_refused(broker, "OUT")
+            stack.enter_context(self.at_work(broker, "IN"))
+            assert self.is_refused(broker, "IN")
+            assert not self.is_refused(broker, "IN", source="127.0.0.9")
+
+    def test_host_without_an_address_is_found_at_the_start(self) -> None:
+        config = {"max.connections.per.ip.overrides": "..:5"}
+        with pytest.raises(BrokerStartError, match=r"max\.connections\.per\.ip\.overrides has '\.\.', a host without"):
+            Broker(config=config).start()

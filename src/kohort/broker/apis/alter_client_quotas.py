@@ -18,6 +18,7 @@ from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.client_quotas import CONNECTION_CREATION_RATE, LOCALHOST, LONGEST_NAME, Quota
 from kohort.broker.topics.topic_operations import Outcome, code_of
 from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.client_quotas import CLIENT_ID, ENTITY_TYPES, IP, USER, QuotaChange, entity_of
 from kohort.wire.messages import alter_client_quotas as wire
 from kohort.wire.messages.describe_client_quotas import EntityData
@@ -44,7 +45,14 @@ _Row = tuple[_Parts, Outcome]
 
 def handle(context: BrokerContext, request: Request, message: wire.AlterClientQuotasRequest) -> None:
     """Change each entity independently; a refused one does not hold up the others."""
-    changes, rows = _check(message.entries)
+    if request.rights.allows(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER):
+        changes, rows = _check(message.entries)
+    else:
+        why = Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+        changes, rows = (
+            [],
+            [({each.entity_type: each.entity_name for each in row.entity}, why) for row in message.entries],
+        )
 
     def answer(failure: Outcome) -> None:
         if isinstance(failure, StorageError):

@@ -11,6 +11,7 @@ from typing import Final
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.topics.topic_operations import Outcome, Wanted, code_of
 from kohort.errors import ErrorCode, Refused
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.security.sasl_server import LoginFailed, decoded_name
 from kohort.security.scram import LEAST_ITERATIONS, NUMBERS
 from kohort.security.scram_server import MOST_STORED_ITERATIONS, ScramCredential
@@ -35,6 +36,11 @@ def handle(context: BrokerContext, request: Request, message: wire.AlterUserScra
     refused: dict[str, Refused] = {}
     changes: dict[str, _Change] = {}
     asked: list[_Change] = [*message.deletions, *message.upsertions]
+    if not request.rights.allows(AclOperation.ALTER, ResourceType.CLUSTER):
+        denied = Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+        results = [_row(name, denied) for name in dict.fromkeys(change.name for change in asked)]
+        request.answer(wire.AlterUserScramCredentialsResponse(results=results))
+        return
 
     def plan() -> TopicPlan:
         known = context.store.changes.catalog.scram_users

@@ -12,6 +12,7 @@ from kohort.broker.apis.create_topics import change_each
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.topics.topic_operations import Outcome, Wanted, code_of
 from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.topics import Topic
 from kohort.wire.messages import create_partitions as wire
 
@@ -21,6 +22,7 @@ _Told = tuple[wire.CreatePartitionsTopic, Outcome]
 
 def handle(context: BrokerContext, request: Request, message: wire.CreatePartitionsRequest) -> None:
     """Grow each topic independently; a refused one does not hold up the others."""
+    rights, kind = request.rights, ResourceType.TOPIC
     change_each(
         context,
         request,
@@ -30,6 +32,7 @@ def handle(context: BrokerContext, request: Request, message: wire.CreatePartiti
         row_of=_row,
         validated=partial(_validated, context, request),
         response_of=lambda rows: wire.CreatePartitionsResponse(results=rows),
+        may_change=lambda name: rights.allows(AclOperation.ALTER, kind, name),
     )
 
 

@@ -13,6 +13,7 @@ from kohort.broker.context import BrokerContext, Request
 from kohort.broker.durability import relaxed_topics
 from kohort.errors import ErrorCode
 from kohort.records.kernel_form import tell_kernels
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import describe_broker as wire
 
 #: The limits that are counted when they are reached: by option, or by the client's behaviour.
@@ -49,6 +50,9 @@ def handle(
 ) -> wire.DescribeBrokerResponse:
     """Answer with the present facts."""
     del message
+    if not request.rights.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return wire.DescribeBrokerResponse(error_code=code, error_message="Cluster authorization failed.")
     facts = [wire.BrokerFact(name=name, value=str(value)) for name, value in _facts(context, request).items()]
     return wire.DescribeBrokerResponse(error_code=ErrorCode.NONE, facts=facts)
 

@@ -10,6 +10,7 @@ from typing import Final
 from kohort.broker.chunked_responses import answer_rows, rows_at_once
 from kohort.broker.context import BrokerContext, Request
 from kohort.errors import ErrorCode, Refused
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.client_quotas import CLIENT_ID, ENTITY_TYPES, IP, USER, QuotaEntity
 from kohort.wire.messages import describe_client_quotas as wire
 
@@ -24,6 +25,9 @@ def handle(
     context: BrokerContext, request: Request, message: wire.DescribeClientQuotasRequest
 ) -> wire.DescribeClientQuotasResponse | None:
     """Answer with the entities that the filter lets through, and their limits."""
+    if not request.rights.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
+        code, text = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
+        return wire.DescribeClientQuotasResponse(error_code=code, error_message=text, entries=None)
     try:
         exact, named = _parse(message.components)
     except Refused as why:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from kohort.broker.chunked_responses import answer_rows
 from kohort.broker.context import BrokerContext, Request
 from kohort.errors import ErrorCode
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.security.scram import NUMBERS
 from kohort.storage.catalog import ScramUser
 from kohort.wire.messages import describe_user_scram_credentials as wire
@@ -15,6 +16,10 @@ from kohort.wire.messages import describe_user_scram_credentials as wire
 
 def handle(context: BrokerContext, request: Request, message: wire.DescribeUserScramCredentialsRequest) -> None:
     """Answer for the named users, without names for all of them; a user that is named twice is refused."""
+    if not request.rights.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        code, text = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
+        request.answer(wire.DescribeUserScramCredentialsResponse(error_code=code, error_message=text))
+        return
     users: dict[str, list[ScramUser]] = {}
     for user in context.store.changes.catalog.scram_users.values():
         users.setdefault(user.name, []).append(user)

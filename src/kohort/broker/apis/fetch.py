@@ -45,16 +45,28 @@ def handle(context: BrokerContext, request: Request, message: wire.FetchRequest)
     except Refused as refused:
         return FetchResponse(error_code=refused.code)
     known = message.member
+    rights = request.rights
+    if known is not None and not rights.allows(AclOperation.READ, ResourceType.GROUP, known.group_id):
+        # News of a group are for those alone that may be its members; the records are another matter.
+        known = None
     if known is not None:
         check_rows(sum(len(topic.partitions) for topic in known.topic_partitions), MOST_PARTITIONS, "partitions")
         context.membership_updates.watch(request.connection, known)
-    elif message.session_epoch <= 0:
+    elif message.session_epoch <= 0 or message.member is not None:
         context.membership_updates.forget(request.connection)
     asked = all_asked(message) if session is None else session.asked()
-    context.membership_updates.fetched(request, message, asked, partial(_name, context), now_ms)
-    plan = FetchPlan(context.cluster, asked)
+    is_replica = rights.is_restricted and _is_of_replica(request, message)
+    plan = FetchPlan(context.cluster, asked, request.connection, session, is_replica=is_replica)
+    # A fetch that is denied shows nothing of its member's progress.
+    if not plan.has_denied:
+        context.membership_updates.fetched(request, message, asked, partial(_name, context), now_ms)
     Fetching(context, request, message, plan, session).start()
     return None
+
+
+def _is_of_replica(request: Request, message: wire.FetchRequest) -> bool:
+    # From version 15 on replicas name themselves in a tagged field (KIP-903).
+    return (message.replica_id if request.version < 15 else message.replica_state.replica_id) >= 0
 
 
 def _name(context: BrokerContext, topic_id: bytes) -> str:
