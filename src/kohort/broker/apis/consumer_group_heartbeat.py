@@ -80,6 +80,7 @@ def _command(
         cause=token,
         request=token,
         group_id=message.group_id,
+        principal=request.principal,
         member_id=member_id,
         member_epoch=message.member_epoch,
         client_id=request.client_id,

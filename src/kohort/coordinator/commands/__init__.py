@@ -35,10 +35,14 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCommand(Command):
-    """A request about one group, answered by a `Reply` that names `request`."""
+    """A request about one group, answered by a `Reply` that names `request`.
+
+    `principal`: the sender's, for the journal alone; empty: the client has none, or what it asks changes nothing.
+    """
 
     request: RequestToken
     group_id: str
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
