@@ -31,6 +31,7 @@ BENCHES = (
     "consume",
     "secured",
     "rights",
+    "quotas",
     "send",
     "eventloop",
     "neighbours",
