@@ -32,6 +32,7 @@ BENCHES = (
     "secured",
     "tls",
     "rights",
+    "quotas",
     "send",
     "eventloop",
     "neighbours",
