@@ -125,8 +125,13 @@ class Server:
             for each in bound:
                 closing.enter_context(each)
             context = self.open()
+            try:
+                # The certificates of those with TLS are loaded here.
+                self._listeners = Listeners(context)
+            except BaseException:
+                await self.stop()
+                raise
             closing.pop_all()
-        self._listeners = Listeners(context)
         try:
             await self._listeners.start(bound)
         except BaseException:
@@ -267,6 +272,9 @@ class Server:
         runtime.group_limit.most = settings.values["max.groups"]
         broker_configs = BrokerConfigs(settings, store.changes)
         cluster = Cluster(store, settings)
+        acls = AccessControlLists(settings, store.changes, loop)
+        runtime.hides_topics = acls.authorization.is_on
+        acls.authorization.examiners.append(runtime.sights_changed)
         self._start_journal(cluster, durability, journal)
         offsets_topic = cluster.topic(OFFSETS_TOPIC) or cluster.create_offsets_topic()
         written = self._journal_log
@@ -297,7 +305,7 @@ class Server:
             purgatory=purgatory,
             runtime=runtime,
             watch=self._watch,
-            acls=AccessControlLists(settings, store.changes, loop),
+            acls=acls,
         )
 
     def _most_connections(self) -> int:
