@@ -30,6 +30,7 @@ BENCHES = (
     "mixed",
     "consume",
     "secured",
+    "rights",
     "send",
     "eventloop",
     "neighbours",

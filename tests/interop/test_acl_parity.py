@@ -18,6 +18,7 @@ from kohort.wire.messages.describe_acls import DescribeAclsRequest
 from kohort.wire.registry import ApiKey
 from support.dialogues.broker_wire import RawClient
 from support.peers.apache_broker import ApacheKafka
+from support.peers.cli import run_kohort
 from support.peers.kafka_tools import run_kafka_tool
 from support.waiting import until
 
@@ -205,3 +206,18 @@ def test_kafka_acls_administers_our_broker(ours: Broker) -> None:
         tool("--remove", "--force", "--topic", "orders", "--group", "billing")
         assert [acl.name for acl in admin.describe_acls()] == ["audit-"]
         admin.delete_acls([kohort.AclFilter()])
+
+
+def test_kohort_acl_administers_our_broker(ours: Broker) -> None:
+    """Each verb of `kohort acl`."""
+    here = ("--bootstrap-server", ours.bootstrap_servers)
+    entry = ("--principal", "bob", "--operation", "read", "--topic", "orders", "--group", "billing")
+    assert run_kohort("acl", "add", *entry, *here).out.splitlines() == [
+        "added: allow User:bob to read topic orders",
+        "added: allow User:bob to read group billing",
+    ]
+    assert "billing" in run_kohort("acl", "list", "--principal", "bob", *here).out
+    assert "billing" not in run_kohort("acl", "list", "--topic", "orders", "--match", *here).out
+    assert run_kohort("acl", "remove", "--principal", "bob", "--execute", *here).code == 0
+    with kohort.Admin(bootstrap_servers=ours.bootstrap_servers) as admin:
+        assert admin.describe_acls() == []

@@ -16,8 +16,13 @@ from support.peers.kafka_tools import run_kafka_tool
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 
-#: Kafka's options that its page leaves out.
-KAFKAS_INTERNAL = {"group.consumer.assignor.offload.enable", "producer.id.expiration.check.interval.ms"}
+#: Kafka's options that its page leaves out: internal ones, and those of its authorizer.
+KAFKAS_INTERNAL = {
+    "allow.everyone.if.no.acl.found",
+    "group.consumer.assignor.offload.enable",
+    "producer.id.expiration.check.interval.ms",
+    "super.users",
+}
 #: Empty in a configuration, whatever the documents call it.
 NOTHING = ("", "null", '""')
 

@@ -16,7 +16,7 @@ from kohort import Admin, Broker
 from support.depth import IS_SOAK
 from support.peers.confluent_member import Member
 from support.peers.kafka_tools import run_kafka_tool
-from support.scenarios.static_groups import CONFIG, KINDS, LONG_MS, PARTITIONS, SESSION_MS, TOPIC, StaticGroup
+from support.scenarios.static_groups import CONFIG, KINDS, LONG_MS, PARTITIONS, TOPIC, StaticGroup
 from support.waiting import until
 
 pytestmark = pytest.mark.interop
@@ -25,6 +25,9 @@ pytestmark = pytest.mark.interop
 DAILY = ("librdkafka, consumer", "librdkafka, classic", "kafka-python", "aiokafka")
 
 PROTOCOLS = ("consumer", "classic")
+
+#: A fleet whose members nobody kills: longer than this process, which has all of them, may stand still.
+FLEET_SESSION_MS = 10_000
 
 
 def kinds(*daily: str) -> list[object]:
@@ -141,6 +144,7 @@ def test_a_fleet_is_restarted_one_after_the_other_and_nothing_moves(
     names = [f"m{number:02}" for number in range(20 if IS_SOAK else 3)]
     group = StaticGroup(broker, admin, stack, f"librdkafka, {protocol}")
     be_static(admin)
+    admin.alter_group_configs("g", {"consumer.session.timeout.ms": FLEET_SESSION_MS})
     admin.create_partitions(TOPIC, PARTITIONS * len(names))
     fleet = {name: start(broker, protocol, name) for name in names}
 
@@ -169,7 +173,7 @@ def test_a_fleet_is_restarted_one_after_the_other_and_nothing_moves(
 
 def start(broker: Broker, protocol: str, name: str) -> Member:
     """A member in this process."""
-    session = {"session.timeout.ms": SESSION_MS} if protocol == "classic" else {}
+    session = {"session.timeout.ms": FLEET_SESSION_MS} if protocol == "classic" else {}
     return Member(broker, protocol, **{"group.instance.id": name, **session}).subscribe(TOPIC)
 
 

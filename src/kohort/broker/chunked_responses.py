@@ -11,17 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+from kohort.broker.access.rights import Rights
 from kohort.broker.connections.request import Framing
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.groups.coordination import Coordination
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
-from kohort.coordinator.commands import Command, GroupCommand
+from kohort.broker.topics.configs import Resource
+from kohort.coordinator.commands import Command, GroupCommand, Refusal
+from kohort.errors import ErrorCode
+from kohort.security.access_control import CLUSTER_NAME, AclOperation, ResourceType
 from kohort.wire.codec import encode
 from kohort.wire.primitives import encode_uvarint
 from kohort.wire.schema import Message
 
 #: A described topic with all its configs takes 0.1 ms, a described group a quarter of that.
 ROWS_PER_TURN: Final = 50
+
+#: In place of the reply of a group on which the client may not do what it asks for.
+GROUP_DENIED: Final = Refusal(code=ErrorCode.GROUP_AUTHORIZATION_FAILED, message="Group authorization failed.")
 
 Asked = TypeVar("Asked")
 Reply = TypeVar("Reply")
@@ -51,11 +58,19 @@ def rows_asked_for(
     return rows_of
 
 
-def rows_of_coordinators(
-    runtime: Coordination, command_of: Callable[[Asked], GroupCommand], row_of: Callable[[Asked, Any], Row]
-) -> RowsOf[Asked, Row]:
-    """Return a source of rows for which the groups' coordinators are asked."""
-    return rows_asked_for(lambda each, take: runtime.ask(command_of(each), take), row_of)
+def denied_configs(rights: Rights, operation: AclOperation, kind: int, name: str) -> Refusal | None:
+    """Return the refusal of a resource with configs on which the client may not do this; `None`: it may."""
+    match kind:
+        case Resource.TOPIC:
+            resource, code = ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        case Resource.GROUP:
+            resource, code = ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED
+        # Brokers and their loggers; an unknown kind is refused without a right, too.
+        case _:
+            resource, code, name = ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, CLUSTER_NAME
+    if rights.allows(operation, resource, name):
+        return None
+    return Refusal(code=code, message=f"{resource.name.capitalize()} authorization failed.")
 
 
 def answer_groups(
@@ -66,17 +81,26 @@ def answer_groups(
     row_of: Callable[[str, Any], Row],
     *,
     response_of: Callable[[list[Row]], Message],
+    needs: AclOperation = AclOperation.DESCRIBE,
 ) -> None:
-    """Answer `request` with a row for each named group, of the reply of its coordinator to `command`."""
+    """Answer `request` with a row for each named group, of the reply of its coordinator to `command`.
+
+    A group on which the client may not do what it `needs` is refused here, and no coordinator is asked.
+    """
     # A group that is named twice is answered once: repeated large groups would be more than any client can take.
     once, runtime = list(dict.fromkeys(group_ids)), context.runtime
     check_rows(len(once), MOST_NAMED, "groups")
 
-    def command_of(group_id: str) -> GroupCommand:
-        token = runtime.next_token()
-        return command(cause=token, request=token, group_id=group_id)
+    rights = request.rights
 
-    answer_rows(context, request, once, rows_of_coordinators(runtime, command_of, row_of), response_of)
+    def ask(group_id: str, take: Callable[[Any], None]) -> None:
+        if not rights.allows(needs, ResourceType.GROUP, group_id):
+            take(GROUP_DENIED)
+            return
+        token = runtime.next_token()
+        runtime.ask(command(cause=token, request=token, group_id=group_id), take)
+
+    answer_rows(context, request, once, rows_asked_for(ask, row_of), response_of)
 
 
 def ask_shards(runtime: Coordination, command: Callable[..., Command], complete: Callable[[list[Any]], None]) -> None:

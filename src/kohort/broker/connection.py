@@ -19,11 +19,13 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final, cast
 
+from kohort.broker.access.logins import Login
 from kohort.broker.access.rights import EVERYTHING, Rights
 from kohort.broker.connections.buffers import WRITE_AT_BYTES, Output, ReceiveBuffer
 from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, CachedHeartbeat, HeldHeartbeats
+from kohort.broker.connections.measured_request import MeasuredRequest
 from kohort.broker.connections.memberconnections import MemberKey
-from kohort.broker.connections.request import ReplyQueue, Request
+from kohort.broker.connections.request import ReplyQueue, ReplySlot, Request
 from kohort.broker.connections.sockets import plain_host
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
@@ -65,9 +67,11 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = listener or context.settings.listeners[0]
         self.principal = ANONYMOUS
         self.rights: Rights = EVERYTHING
-        #: Called with each API key before its request is read; raises `RemoteProtocolError` for one that is not
-        #: allowed now. `None`: every one is.
-        self.gate: Callable[[int], None] | None = None
+        #: Called with each frame before it is read; returns whether it has taken the frame, and raises
+        #: `RemoteProtocolError` for one that is not allowed now. `None`: every one is.
+        self.gate: Callable[[memoryview], bool] | None = None
+        #: Its login, on a listener that asks for one.
+        self.login: Login | None = None
         self._routes: Final = routes
         #: Rises with each connection that is accepted.
         self.number = context.next_connection_number()
@@ -89,7 +93,8 @@ class Connection(asyncio.BufferedProtocol):
         self._replies: Final = ReplyQueue(
             context.settings.values["queued.max.requests"], context.parked, context.answer_memory
         )
-        self._limit: Final[int] = context.settings.values["socket.request.max.bytes"]
+        #: Bytes of the shortest and the longest frame that is read now.
+        self._least, self._limit = MIN_FRAME_BYTES, context.settings.values["socket.request.max.bytes"]
         self._output: Final = Output()
         self._is_handling, self._is_reading = False, True
         #: Whether its transport may buffer less, because answers hold much memory.
@@ -98,6 +103,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_write_paused = False
         #: Set while the budget has refused a longer buffer.
         self._waits_for_memory = False
+        #: Set while nothing is read of the client, because it is beyond a quota.
+        self._muted: asyncio.TimerHandle | None = None
         #: A further turn is scheduled on the loop.
         self._has_turn = False
         #: Whether the broker stops; requests that were handled before are still answered.
@@ -128,12 +135,15 @@ class Connection(asyncio.BufferedProtocol):
         self.rights = context.authorization.rights_of(self.principal, self.peer_host)
         context.connections.add(self)
         context.idle_timeouts.expect_first_byte(self)
+        self.login = context.logins.begin(self)
         log.debug("event=connection_opened peer=%s:%d listener=%s", self.peer_host, self.peer_port, self.listener.name)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection and its open requests (asyncio)."""
         del exc
         self._transport = None
+        if self.login is not None:
+            self.login.closed()
         self._context.forget(self)
         self._context.member_connections.closed(self)
         self._context.connection_quotas.leave(self)
@@ -142,6 +152,8 @@ class Connection(asyncio.BufferedProtocol):
         self._output.clear()
         self._context.membership_updates.forget(self)
         self._cached = None
+        if self._muted is not None:
+            self._muted.cancel()
         self.input.close()
         log.debug("event=connection_ended peer=%s:%d principal=%s", self.peer_host, self.peer_port, self.principal)
 
@@ -185,6 +197,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._is_write_paused
 
     @property
+    def is_muted(self) -> bool:
+        """Whether the client waits because it is beyond a quota."""
+        return self._muted is not None
+
+    @property
     def is_open(self) -> bool:
         """Whether the client is connected."""
         return self._transport is not None
@@ -211,6 +228,21 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_handling:
             self._schedule_turn()
             self._holds.release_overtaken()
+
+    def mute(self, wait_ms: int) -> None:
+        """Read and handle nothing of the client for that time (KIP-219); answers leave."""
+        loop, muted = self._context.loop, self._muted
+        until = loop.time() + wait_ms / 1000
+        if self._transport is None or (muted is not None and muted.when() >= until):
+            return
+        if muted is not None:
+            muted.cancel()
+        self._muted = loop.call_at(until, self._unmute)
+        self._set_reading(False)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._schedule_turn()
 
     def finish(self) -> None:
         """Handle no further request; requests that were handled before are still answered."""
@@ -247,6 +279,37 @@ class Connection(asyncio.BufferedProtocol):
         log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
         self.abort()
 
+    # ---- its login's side
+
+    def guard(self, gate: Callable[[memoryview], bool] | None, *, least: int | None, most: int | None) -> None:
+        """Have frames of `least` to `most` bytes pass `gate` first; `None`: as for every connection."""
+        longest = self._context.settings.values["socket.request.max.bytes"]
+        self.gate = gate
+        self._least = MIN_FRAME_BYTES if least is None else least
+        self._limit = longest if most is None else min(most, longest)
+        # A request that comes again byte for byte would pass no gate.
+        self._cached = None
+
+    def hold(self) -> None:
+        """Read nothing further as long as a request is unanswered, until `release`."""
+        self._replies.limit = 1
+
+    def release(self) -> None:
+        """Read further requests again."""
+        self._replies.limit = self._context.settings.values["queued.max.requests"]
+        self._schedule_turn()
+
+    def open_token(self) -> Callable[[bytes], None]:
+        """Open the place of an answer without a header; return the function that fills it."""
+        slot = ReplySlot()
+        self._replies.add(slot)
+
+        def fill(token: bytes) -> None:
+            slot.fill([len(token).to_bytes(4, "big") + token])
+            self.on_reply()
+
+        return fill
+
     # ---- handling
 
     def _schedule_turn(self) -> None:
@@ -265,6 +328,10 @@ class Connection(asyncio.BufferedProtocol):
     def _pump(self) -> None:
         """Handle buffered requests as far as the limits allow, then write the ready answers."""
         if self._is_handling:
+            return
+        if self._muted is not None:
+            # What was received before waits as well, or the client would gain by sending ahead.
+            self._write_ready()
             return
         self._is_handling = True
         self._context.watch.enter()
@@ -287,12 +354,13 @@ class Connection(asyncio.BufferedProtocol):
             self._context.watch.leave()
         self._holds.release_overtaken()
         self._write_ready()
-        self._set_reading(not is_blocked)
+        self._set_reading(not is_blocked and self._muted is None)
         if is_blocked and self._may_handle():
             self._schedule_turn()
 
     def _may_handle(self) -> bool:
-        return not (self._is_write_paused or self._waits_for_memory or self._replies.is_full or self._is_finishing)
+        is_waiting = self._is_write_paused or self._waits_for_memory or self._muted is not None
+        return not (is_waiting or self._replies.is_full or self._is_finishing)
 
     def _handle_buffered(self) -> bool:
         """Handle whole frames from the front of the buffer.
@@ -306,8 +374,8 @@ class Connection(asyncio.BufferedProtocol):
         while have - position >= 4:
             size = _SIZE.unpack_from(view, position)[0]
             # The length is checked before any memory is asked for.
-            if not MIN_FRAME_BYTES <= size <= self._limit:
-                error = impossible_length(view[position : position + 4], least=MIN_FRAME_BYTES, most=self._limit)
+            if not self._least <= size <= self._limit:
+                error = impossible_length(view[position : position + 4], least=self._least, most=self._limit)
                 # A browser or curl that was pointed at the broker gets a sentence, if these are its first bytes.
                 is_http = isinstance(error, ForeignProtocolError) and error.protocol == "HTTP"
                 if is_http and self.progress == 1 and not position:
@@ -333,7 +401,8 @@ class Connection(asyncio.BufferedProtocol):
             if self._transport is None:
                 return True
         received.discard(position)
-        if position and self._is_new:
+        # Who has not logged in gives way to newcomers, as silent connections do.
+        if position and self._is_new and (self.login is None or self.login.has_succeeded):
             self._is_new = False
             self._context.connection_quotas.prove(self)
         if received.have and not self.is_watched:
@@ -347,6 +416,9 @@ class Connection(asyncio.BufferedProtocol):
         """Carry out the received bytes if they are exactly `cached`; `False` if they have to be parsed."""
         received = self.input
         if received.have != cached.size or self._is_write_paused or self._is_finishing:
+            return False
+        if self._context.client_quotas.is_timed:
+            # Its time has to be measured.
             return False
         done = cached.carry_out(self, received.view, self._replies)
         if done is None:
@@ -367,6 +439,8 @@ class Connection(asyncio.BufferedProtocol):
         Returns:
             The size that the request counts as in this turn, beside its own bytes.
         """
+        if self.gate is not None and self.gate(frame):
+            return LONG_COUNTS
         api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
         body = MIN_FRAME_BYTES
         client_id = ""
@@ -376,18 +450,25 @@ class Connection(asyncio.BufferedProtocol):
                 raise RemoteProtocolError("a request header that ends inside its client id")
             client_id = str(frame[MIN_FRAME_BYTES:body], "utf-8")
         context, routes = self._context, self._routes
-        if self.gate is not None:
-            self.gate(api_key)
         route = routes.get((api_key << 16) | (version & 0xFFFF))
         if route is None:
             route = routes.resolve(api_key, version)
         if route.has_flexible_header:
             body = routes.skip_header_tags(frame, body)
+        measured = None
+        # A client that has not logged in yet has no quota: its user is not known.
+        if context.client_quotas.is_on and (self.login is None or self.login.has_succeeded):
+            quotas, size = context.client_quotas, len(frame)
+            measured = MeasuredRequest(
+                self, route, correlation_id, client_id, quotas=quotas, now_ms=context.monotonic_ms, size=size
+            )
+        request = measured or Request(self, route, correlation_id, client_id)
         message = route.decode(frame, body)[0]
-        request = Request(self, route, correlation_id, client_id)
         context.watch.during = route.name
         answer = route.handle(context, request, message)
-        if request.repeatable is not None and len(frame) <= LONGEST_REPEAT_BYTES:
+        if measured is not None:
+            answer = measured.handled(answer)
+        if request.repeatable is not None and len(frame) <= LONGEST_REPEAT_BYTES and self.gate is None:
             self._cached = CachedHeartbeat(frame, request, request.repeatable)
         if answer is None:
             if route.keeps_request:
@@ -401,6 +482,9 @@ class Connection(asyncio.BufferedProtocol):
             self._replies.add(request)
         else:
             route.append_frame(self._output.small, correlation_id, answer)
+        if measured is not None and self._muted is not None:
+            # Nothing behind it is handled before its wait is over.
+            return BYTES_PER_TURN
         return LONG_COUNTS if route.is_long else SHORT_COUNTS
 
     def _write_ready(self) -> None:
@@ -430,7 +514,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._is_reading = wanted
         # A pause at the limit of open requests is counted for `kohort broker status`.
-        self._context.reached["queued.max.requests"] += not wanted and self._replies.is_full
+        is_at_limit = not wanted and self._replies.is_full and self._replies.limit > 1
+        self._context.reached["queued.max.requests"] += is_at_limit
         if wanted:
             self._transport.resume_reading()
         else:

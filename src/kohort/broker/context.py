@@ -12,8 +12,9 @@ from typing import Final
 
 from kohort.base.clock import WallClock
 from kohort.broker.access.authorization import Authorization
+from kohort.broker.access.logins import Logins
 from kohort.broker.batch_validation import BatchValidation
-from kohort.broker.connections.admission import quotas_of
+from kohort.broker.connections.admission import quotas_of, rates_of
 from kohort.broker.connections.idle_timeouts import IdleTimeouts, WatchedConnection
 from kohort.broker.connections.memberconnections import MemberConnections
 from kohort.broker.connections.request import Request
@@ -24,6 +25,7 @@ from kohort.broker.groups.coordination import Coordination
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
 from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.groups.waiting_rights import RightsExamination
+from kohort.broker.limits.client_quotas import ClientQuotas, QuotaLimits
 from kohort.broker.limits.memory import AnswerMemory, ByteBudget, ParkedBytes
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.producer_ids import MOST_PRODUCERS, ProducerExpiry, ProducerIds
@@ -71,12 +73,12 @@ class BrokerContext:
         self.watch: Final = watch or LoopWatch(clock)
         self.loop: Final = loop
         self.store: Final = store
-        self.cluster: Final = cluster
-        self.broker_configs: Final = broker_configs
+        self.cluster, self.broker_configs = cluster, broker_configs
         self.leadership: Final = leadership
         self.durability: Final = durability
         self.purgatory: Final = purgatory
         self.runtime: Final = runtime
+        self.logins: Final = Logins(loop, settings.listeners, clock, changes=store.changes, rights=self.authorization)
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.cooperative_work: Final = CooperativeWork(loop)
         self.fair_queue: Final = FairQueue(loop)
@@ -91,17 +93,28 @@ class BrokerContext:
         self.new_topics: Final = TopicRate(clock, settings.values["auto.create.topics.per.minute"])
         self.producer_ids: Final = ProducerIds(lambda then, done: cluster.work.ask([cluster.producer_ids(then, done)]))
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
-        self.parked: Final = ParkedBytes(settings.values["queued.max.request.bytes"])
+        self.parked: Final = ParkedBytes(self.byte_budget.limit_bytes)
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
         self.delayed_heartbeats = DelayedHeartbeats(settings.values, clock)
         self.membership_updates = MembershipUpdates(runtime, purgatory.tell_member)
         self._last_connection_number, self.connections = 0, set[WatchedConnection]()
         idle_ms = settings.values["connections.max.idle.ms"]
         self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
-        self.connection_quotas: Final = quotas_of(settings, loop.time, most_connections, self.idle_timeouts)
+        self._limit_clients(cluster.quota_limits, most_connections)
         self.authorization.examiners.append(RightsExamination(loop, self.connections).begin)
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
+
+    def _limit_clients(self, limits: QuotaLimits, most_connections: int) -> None:
+        """Count connections by the broker's options, and measure clients by the cluster's quotas."""
+        settings = self.settings
+        self.connection_quotas = quotas_of(settings, self.loop.time, most_connections, self.idle_timeouts)
+        self.client_quotas = ClientQuotas(limits, settings.values)
+        self.connection_rates = rates_of(settings, limits)
+
+    def monotonic_ms(self) -> int:
+        """Return the time of a clock that never goes back, ms."""
+        return int(self.loop.time() * 1000)
 
     def next_connection_number(self) -> int:
         """Return a number above those of all earlier connections."""

@@ -13,9 +13,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike, environ, pathsep, read
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from kohort.base.options import Password, as_text
 from kohort.broker.limits.connection_quotas import raise_limit
+from kohort.broker.options.first_users import FirstUser, check_first_users
 from kohort.broker.options.listeners import address
 from kohort.broker.options.settings import BrokerSettings
 from kohort.errors import ConfigError, KohortError, StateError, StorageError
@@ -339,6 +340,7 @@ def serve_in_foreground(
     host: str | None = None,
     port: int | None = None,
     config: Mapping[str, object] | None = None,
+    first_users: Iterable[FirstUser] = (),
     on_ready: Callable[[Addresses], None],
     stop_on_eof: bool = False,
 ) -> int:
@@ -351,6 +353,7 @@ def serve_in_foreground(
         The exit code: 0 after a clean stop, 74 if the disk failed, 70 after a bug; both are logged.
     """
     settings = BrokerSettings.of(config, host=host, port=port, data_dir=data_dir)
+    settings = replace(settings, first_users=check_first_users(first_users))
     from kohort.broker.server import serve
 
     write_log_to_stderr()

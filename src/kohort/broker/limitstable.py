@@ -13,7 +13,7 @@ from kohort.broker import batch_validation, connection, listener, scheduling
 from kohort.broker.connections import idle_timeouts, request
 from kohort.broker.connections.buffers import BASE_BYTES
 from kohort.broker.fetch import fetchsessions, purgatory
-from kohort.broker.limits import connection_quotas, memory, requests
+from kohort.broker.limits import client_quotas, connection_quotas, connection_rates, memory, requests
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.coordinator.consumer.client_assignors import assignor_metadata as assignor_bounds
 from kohort.storage.partitions import validation
@@ -67,12 +67,41 @@ LIMITS: Final = (
         counted="max.connections",
     ),
     Limit(
+        "connections of one listener",
+        "none; `listener.name.<name>.max.connections`",
+        "the oldest of that listener that has asked nothing yet gives way; otherwise the new one is closed",
+        "test_admission.py::test_listener_has_its_own_number_within_that_of_all",
+        counted="max.connections",
+    ),
+    Limit(
+        "connections beside those of the listener in `inter.broker.listener.name`",
+        "as many as it leaves",
+        "a newcomer of that listener takes the place of the one that was idle for longest",
+        "test_admission.py::test_newcomer_of_the_protected_listener_takes_the_place_of_the_idlest_of_the_others",
+        counted="max.connections",
+    ),
+    Limit(
         "connections of one address",
         _option("max.connections.per.ip"),
         "the new connection is closed",
         "test_admission.py::test_one_address_has_a_limit_of_its_own",
         option="max.connections.per.ip",
         counted="max.connections.per.ip",
+    ),
+    Limit(
+        "connections a second of the broker, and of a listener",
+        _option("max.connection.creation.rate"),
+        "the connection is let in later, after one window at most, and those behind it with it",
+        "test_listener.py::TestRate::test_connections_of_a_listener_come_in_later",
+        option="max.connection.creation.rate",
+        counted="max.connection.creation.rate",
+    ),
+    Limit(
+        "connections a second of an address that has a quota of them",
+        f"none; {connection_rates.MOST_ADDRESSES:,} addresses are remembered",
+        "the connection is closed, after one window at most",
+        "test_listener.py::TestRate::test_connections_of_an_address_are_closed_after_a_wait",
+        counted="connection_creation_rate",
     ),
     Limit(
         "descriptors of connections and of files of the log",
@@ -271,6 +300,19 @@ LIMITS: Final = (
         "nothing more is read of it until it has answers",
         "test_parkedbytes.py::test_a_connection_holds_a_part_of_it",
         counted="queued.max.requests",
+    ),
+    Limit(
+        "bytes, time and changes of topics of a client that has a quota of them",
+        f"none; {client_quotas.MOST_CLIENTS:,} clients are remembered, for an hour",
+        "its answer says how long the client waits, and nothing is read of it for that time",
+        "test_throttling.py::TestProduce::test_the_answer_leaves_at_once_and_the_connection_rests",
+        counted="quotas",
+    ),
+    Limit(
+        "users, client ids and addresses with quotas; characters of such a name",
+        f"{client_quotas.MOST_ENTITIES:,}; {client_quotas.LONGEST_NAME:,}",
+        "a further one is refused with POLICY_VIOLATION, a longer name with INVALID_REQUEST",
+        "test_client_quotas_api.py::test_the_entities_of_a_cluster_are_bounded",
     ),
     Limit(
         "fetch sessions (KIP-227)",

@@ -23,6 +23,7 @@ from weakref import WeakSet
 
 from kohort.broker.connection import Connection
 from kohort.broker.connections.idle_timeouts import WatchedConnection
+from kohort.broker.connections.sockets import plain_host
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.options.listeners import ListenerSettings
@@ -34,6 +35,8 @@ _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EN
 PAUSE_SECONDS: Final = 1.0
 #: Connections that are accepted in one turn of the loop; with one a turn, a crowd would wait for as many turns.
 ACCEPTED_AT_ONCE: Final = 64
+#: Connections above the rate of their address that a listener keeps open for a while; beyond, the first is closed.
+MOST_REFUSED: Final = 100
 #: How long a stop waits for clients to take their last answers.
 CLOSE_TIMEOUT_SECONDS: Final = 2.0
 
@@ -53,6 +56,10 @@ class Listener:
         self._server: asyncio.Server | None = None
         #: The timer that accepts connections again, while none are accepted.
         self._again: asyncio.TimerHandle | None = None
+        #: The connection that is let in then, if it was above the rate of the listener.
+        self._late: socket.socket | None = None
+        #: Connections above the rate of their address, until they are closed; the one that was accepted first first.
+        self._refused: Final[dict[socket.socket, asyncio.TimerHandle]] = {}
         #: Connections on their way from the socket to their transport.
         self._entering: Final[set[asyncio.Task[object]]] = set()
         self._accepted: Final = accepted
@@ -83,6 +90,11 @@ class Listener:
         """Accept no connection any more."""
         if self._again is not None:
             self._again.cancel()
+        if self._late is not None:
+            self._late.close()
+            self._late = None
+        for refused in list(self._refused):
+            self._close_refused(refused)
         if self._listening is not None:
             self._context.loop.remove_reader(self._listening)
             self._listening.close()
@@ -98,7 +110,7 @@ class Listener:
 
     def _accept(self) -> None:
         """Accept waiting clients, as many as one turn and the limits allow."""
-        loop, listening = self._context.loop, self._listening
+        listening, rates = self._listening, self._context.connection_rates
         assert listening is not None
         # Connections that are closed for new ones, and those without a transport yet, still have their descriptors.
         # With more of them at once the process would have none left for its files.
@@ -106,7 +118,7 @@ class Listener:
         room = self._context.connection_quotas.limit - len(self._accepted)
         for _ in range(max(1, min(ACCEPTED_AT_ONCE, room))):
             try:
-                accepted, _address = listening.accept()
+                accepted, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as why:
@@ -114,10 +126,35 @@ class Listener:
                     raise
                 self._context.reached["descriptors"] += 1
                 log.warning("event=accept_failed reason=%r pause_ms=%d", str(why), PAUSE_SECONDS * 1000)
-                loop.remove_reader(listening)
-                self._again = loop.call_later(PAUSE_SECONDS, self._accept_again)
+                self._pause(PAUSE_SECONDS)
                 return
+            if rates.is_on:
+                admission = rates.admit(self._settings.name, plain_host(str(address[0])), self._context.monotonic_ms())
+                if admission.is_refused:
+                    self._close_later(accepted, admission.wait_ms / 1000)
+                    continue
+                if admission.wait_ms:
+                    self._late = accepted
+                    self._pause(admission.wait_ms / 1000)
+                    return
             self._let_in(accepted)
+
+    def _pause(self, seconds: float) -> None:
+        """Accept no connection for that time."""
+        assert self._listening is not None
+        self._context.loop.remove_reader(self._listening)
+        self._again = self._context.loop.call_later(seconds, self._accept_again)
+
+    def _close_later(self, accepted: socket.socket, seconds: float) -> None:
+        """Close a connection above the rate of its address: a client that tries again at once is no faster for it."""
+        self._accepted.add(accepted)
+        while len(self._refused) >= MOST_REFUSED:
+            self._close_refused(next(iter(self._refused)))
+        self._refused[accepted] = self._context.loop.call_later(seconds, self._close_refused, accepted)
+
+    def _close_refused(self, accepted: socket.socket) -> None:
+        self._refused.pop(accepted).cancel()
+        accepted.close()
 
     def _let_in(self, accepted: socket.socket) -> None:
         loop = self._context.loop
@@ -132,6 +169,9 @@ class Listener:
 
     def _accept_again(self) -> None:
         self._again = None
+        late, self._late = self._late, None
+        if late is not None:
+            self._let_in(late)
         if self._listening is not None:
             self._context.loop.add_reader(self._listening, self._accept)
 
@@ -170,10 +210,12 @@ class Listeners:
                     each.close()
                 raise
         self._context.idle_timeouts.start()
+        self._context.logins.start()
 
     def finish(self) -> None:
         """Accept no connection and handle no request any more; handled requests are still answered."""
         self._context.idle_timeouts.stop()
+        self._context.logins.stop()
         for listener in self._listeners:
             listener.finish()
         for connection in self._in_order():

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from kohort.base.clock import SystemClock, WallClock
+from kohort.broker.access.logins import prepare_users
 from kohort.broker.connections.sockets import BrokerStartError, is_loopback, lacks, listen_on_all
 from kohort.broker.context import BrokerContext
 from kohort.broker.durability import DiskFull, Durability, tell_relaxed
@@ -280,6 +281,7 @@ class Server:
         cluster.on_change = runtime.topics_changed
         runtime.measure = cluster.measure
         cluster.on_deleted = durability.forget
+        prepare_users(store.changes, settings.listeners, settings.first_users)
         cluster.work.begin(loop, is_beside=not store.fs.volatile, on_failure=self._fail)
         return BrokerContext(
             settings=settings,

@@ -68,6 +68,7 @@ EXAMPLES: Final = {
     "kohort user": "kohort user list",
     "kohort user list": "kohort user list",
     "kohort user set-password": "kohort user set-password alice --password-file alice.secret",
+    "kohort user add": "kohort user add alice --file users --password-file alice.secret",
     "kohort user remove": "kohort user remove alice --execute",
     "kohort quota": "kohort quota list",
     "kohort quota list": "kohort quota list --user alice",
@@ -197,7 +198,7 @@ _VERBS: Final[dict[str, dict[str, str]]] = {
     },
     "user": {
         **_all("ls describe show", "kohort user list"),
-        **_all("create new add update passwd alter", "kohort user set-password USER"),
+        **_all("create new update passwd alter", "kohort user set-password USER"),
         **_all("delete rm", "kohort user remove USER"),
     },
     "quota": {

@@ -24,6 +24,8 @@ MOST_ITERATIONS: Final = 1_000_000
 _LONGEST_BYTES: Final = 8_192
 #: Mechanism -> the name of its hash.
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+#: Mechanism -> its number in Kafka's requests about users (KIP-554).
+NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 #: No channel binding, and no authorization identity: `n,,`.
 _HEADER: Final = b"n,,"
 

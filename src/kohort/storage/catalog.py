@@ -1,4 +1,4 @@
-"""The catalog: topics, the broker's dynamic configs, access control lists, users' SCRAM keys, the next producer id.
+"""The catalog: topics, broker configs, access control lists, SCRAM keys, clients' quotas, the next producer id.
 
 Laws: a catalog is a value, and so is a change of it; the catalog that follows from both is the same now and when the
 changes are read again. A topic exists from the moment the file has the change that names it and is gone from the
@@ -22,6 +22,7 @@ from kohort.base.jsontext import parse_json
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import TopicId, format_topic_id, parse_topic_id
 from kohort.records.checksum import crc32c
+from kohort.storage.client_quotas import QuotaChange, Quotas, changed_quotas
 from kohort.storage.files.fs import DiskFailedError, FileSystem, LogFile, read_bounded, remove_file, replace_file
 
 #: Producer ids that one change of the catalog gives out, as in Kafka.
@@ -42,6 +43,8 @@ SPARE_BYTES: Final = 64 << 10
 _TOPICS_EACH: Final = 50
 #: Entries of the access control lists in one record, for the same reason.
 _ACLS_EACH: Final = 1_000
+#: Entities with quotas in one record of a rewritten file.
+_QUOTAS_EACH: Final = 500
 _RECORD: Final = re.compile(rb"@([0-9a-f]{8}) ([0-9a-f]{8}) ")
 #: The errors of reading a file that is damaged, or of other software.
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, Refused)
@@ -107,6 +110,8 @@ class CatalogChange:
     scram_gone: tuple[tuple[str, str], ...] = ()
     #: See `Catalog.login_secret`; empty where it stays.
     login_secret: bytes = field(default=b"", repr=False)
+    #: Limits of clients that are new, changed or removed.
+    client_quotas: tuple[QuotaChange, ...] = ()
 
     def document(self) -> dict[str, object]:
         """Return the change as JSON, without the fields that do not change."""
@@ -116,6 +121,7 @@ class CatalogChange:
             "deleting": [_write_entry(entry) for entry in self.deleting],
             "acls": self.acls,
             "acls_gone": self.acls_gone,
+            "client_quotas": [change.document() for change in self.client_quotas],
         }
         found = {name: value for name, value in found.items() if value}
         if self.is_freed:
@@ -152,6 +158,7 @@ class CatalogChange:
             scram_users=tuple(_read_user(user) for user in _list(document, "scram_users")),
             scram_gone=tuple((str(name), str(mechanism)) for name, mechanism in _list(document, "scram_gone")),
             login_secret=b64decode(str(document.get("login_secret", "")), validate=True),
+            client_quotas=tuple(QuotaChange.of(change) for change in _list(document, "client_quotas")),
         )
 
 
@@ -172,6 +179,8 @@ class Catalog:
     scram_users: Mapping[tuple[str, str], ScramUser] = field(default_factory=dict)
     #: Bytes from which the answers to unknown users are made; empty until they are needed.
     login_secret: bytes = field(default=b"", repr=False)
+    #: Limits of clients, by entity.
+    client_quotas: Quotas = field(default_factory=dict)
 
     def changed(self, *changes: CatalogChange) -> Catalog:
         """Return the catalog after `changes`; `KeyError` if a missing topic is deleted."""
@@ -179,7 +188,7 @@ class Catalog:
         next_producer_id, broker_configs = self.next_producer_id, self.broker_configs
         # There may be 100,000 of them: they are copied where they change.
         acls = dict(self.acls) if any(each.acls or each.acls_gone for each in changes) else None
-        scram_users, login_secret = dict(self.scram_users), self.login_secret
+        scram_users, login_secret = self.scram_users, self.login_secret
         for change in changes:
             topics.update((entry.name, entry) for entry in change.topics)
             # The freed folders are those of earlier deletions, not of this change's.
@@ -189,14 +198,17 @@ class Catalog:
                 next_producer_id = change.next_producer_id
             if change.broker_configs is not None:
                 broker_configs = change.broker_configs
+            if change.scram_users or change.scram_gone:
+                # The object stays the same where the users do, which tells others that nothing has changed.
+                gone = set(change.scram_gone)
+                kept = {key: user for key, user in scram_users.items() if key not in gone}
+                scram_users = kept | {user.key: user for user in change.scram_users}
             if acls is not None:
                 for row in change.acls_gone:
                     acls.pop(row, None)
                 acls.update(dict.fromkeys(change.acls))
-            for key in change.scram_gone:
-                scram_users.pop(key, None)
-            scram_users.update((user.key, user) for user in change.scram_users)
             login_secret = change.login_secret or login_secret
+        quota_changes = [each for change in changes for each in change.client_quotas]
         return Catalog(
             topics=topics,
             deleting=deleting,
@@ -205,6 +217,7 @@ class Catalog:
             acls=self.acls if acls is None else acls,
             scram_users=scram_users,
             login_secret=login_secret,
+            client_quotas=changed_quotas(self.client_quotas, quota_changes) if quota_changes else self.client_quotas,
         )
 
     def as_changes(self, *, topics_each: int) -> Iterable[CatalogChange]:
@@ -224,6 +237,9 @@ class Catalog:
         rows = list(self.acls)
         for first in range(0, len(rows), _ACLS_EACH):
             yield CatalogChange(acls=tuple(rows[first : first + _ACLS_EACH]))
+        quotas = [QuotaChange(entity=entity, limits=limits) for entity, limits in self.client_quotas.items()]
+        for first in range(0, len(quotas), _QUOTAS_EACH):
+            yield CatalogChange(client_quotas=tuple(quotas[first : first + _QUOTAS_EACH]))
 
 
 def join(changes: Sequence[CatalogChange]) -> CatalogChange:
@@ -243,6 +259,7 @@ def join(changes: Sequence[CatalogChange]) -> CatalogChange:
         scram_users=tuple(user for each in changes for user in each.scram_users),
         scram_gone=tuple(key for each in changes for key in each.scram_gone),
         login_secret=next((each.login_secret for each in reversed(changes) if each.login_secret), b""),
+        client_quotas=tuple(each for change in changes for each in change.client_quotas),
     )
 
 

@@ -22,6 +22,7 @@ from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicId
 from kohort.storage import catalog
 from kohort.storage.catalog import AclRow, Catalog, CatalogChange, ScramUser, TopicEntry
+from kohort.storage.client_quotas import QuotaChange, differences
 from kohort.storage.data_directory import EPOCHS_NAME, PARTITION_METADATA_NAME, write_partition_metadata
 from kohort.storage.files.fs import DiskFailedError, FileSystem
 from kohort.storage.log_state import SNAPSHOT_SUFFIX, STATE_NAME
@@ -90,6 +91,8 @@ class TopicChanges:
     def __init__(self, fs: FileSystem, directory: str, settings: Mapping[str, object]) -> None:
         """Open the catalog; `settings` are the broker's defaults of topic configs."""
         self._fs: Final = fs
+        #: Each is called with the names and mechanisms of SCRAM users once they are removed.
+        self.on_users_gone: Final[list[Callable[[Sequence[tuple[str, str]]], None]]] = []
         self._settings = settings
         self.file: Final = catalog.CatalogFile(fs, directory)
         self.folders: Final = TopicFolders(fs, directory)
@@ -248,21 +251,24 @@ class TopicChanges:
         """Plan entries of the access control lists that are added, and others that are removed."""
         return TopicPlan(change=CatalogChange(acls=(*added,), acls_gone=(*removed,)), settle=lambda _: None)
 
-    def plan_scram_users(
-        self,
-        changed: Sequence[ScramUser],
-        gone: Sequence[tuple[str, str]] = (),
-        *,
-        settle: Callable[[], None] = lambda: None,
-    ) -> TopicPlan:
-        """Plan new keys of SCRAM users, and the removal of others; `settle` runs once that is in force."""
-        change = CatalogChange(scram_users=tuple(changed), scram_gone=tuple(gone))
-        return TopicPlan(change=change, settle=lambda _: settle())
+    def plan_scram_users(self, changed: Sequence[ScramUser], gone: Sequence[tuple[str, str]] = ()) -> TopicPlan:
+        """Plan new keys of SCRAM users, and the removal of others, by name and mechanism."""
+
+        def settle(_: TopicPlan) -> None:
+            for told in list(self.on_users_gone):
+                told(gone)
+
+        return TopicPlan(change=CatalogChange(scram_users=tuple(changed), scram_gone=tuple(gone)), settle=settle)
 
     def plan_login_secret(self) -> TopicPlan:
         """Plan the secret that answers to unknown users are made of."""
         secret = self._fs.random_bytes(_SECRET_BYTES)
         return TopicPlan(change=CatalogChange(login_secret=secret), settle=lambda _: None)
+
+    def plan_client_quotas(self, changes: Iterable[QuotaChange], then: Callable[[], None]) -> TopicPlan:
+        """Plan changes of clients' limits; `then` runs when they are in force."""
+        made = differences(self.catalog.client_quotas, changes)
+        return TopicPlan(change=CatalogChange(client_quotas=made), settle=lambda _: then())
 
     # ---- writing and settling
 

@@ -13,6 +13,7 @@ from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicCon
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.registry import (
+    AnyApiKey,
     ApiKey,
     RequestHeader,
     ResponseHeader,
@@ -28,7 +29,7 @@ _SIZE = Struct(">i")
 
 
 def encode_request(
-    key: ApiKey, version: int, message: Any, *, correlation_id: int = 1, client_id: str = "raw"
+    key: AnyApiKey, version: int, message: Any, *, correlation_id: int = 1, client_id: str = "raw"
 ) -> bytes:
     """A whole frame."""
     header = RequestHeader(
@@ -153,7 +154,7 @@ def fetch_request(
     )
 
 
-def make(key: ApiKey, **values: Any) -> Any:
+def make(key: AnyApiKey, /, **values: Any) -> Any:
     """A request, of dictionaries and lists."""
     return _made(request_class(key), values)
 
@@ -162,7 +163,7 @@ def _made(cls: type[Any], values: dict[str, Any]) -> Any:
     known = {field.name: field for field in fields_of(cls)}
     filled = {}
     for name, value in values.items():
-        element = getattr(known[name].kind, "element", None)
+        element: Any = getattr(known[name].kind, "element", None)
         is_rows = isinstance(value, list) and value and isinstance(value[0], dict)
         filled[name] = [_made(element, each) for each in value] if is_rows else value
     return cls(**filled)

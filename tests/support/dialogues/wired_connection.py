@@ -13,7 +13,7 @@ from kohort.broker.dispatch import Routes
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
 from kohort.wire.codec import decode
-from kohort.wire.registry import ApiKey, ResponseHeader, response_class, response_header_version
+from kohort.wire.registry import AnyApiKey, ResponseHeader, response_class, response_header_version
 from kohort.wire.schema import Message
 from support.dialogues.broker_wire import encode_request
 
@@ -25,6 +25,7 @@ class Wire(asyncio.Transport):
         super().__init__({"peername": ("127.0.0.1", 50_000), "sockname": ("127.0.0.1", 9092)})
         self.written = bytearray()
         self.has_written = asyncio.Event()
+        self.has_closed = asyncio.Event()
         self.is_closed = False
         #: What its client has not taken of what was written.
         self.untaken_bytes = 0
@@ -50,9 +51,10 @@ class Wire(asyncio.Transport):
 
     def close(self) -> None:
         self.is_closed = True
+        self.has_closed.set()
 
     def abort(self) -> None:
-        self.is_closed = True
+        self.close()
 
 
 class WiredConnection:
@@ -74,18 +76,29 @@ class WiredConnection:
             data = data[size:]
             self.connection.buffer_updated(size)
 
-    async def ask(self, key: ApiKey, version: int, message: Message) -> Any:
+    async def ask(self, key: AnyApiKey, version: int, message: Message) -> Any:
         """One request and its answer, however long that takes."""
         self.feed(encode_request(key, version, message))
         ((_, answer),) = await self.receive(key, version)
         return answer
 
-    async def receive(self, key: ApiKey, version: int) -> list[tuple[int, Any]]:
+    async def receive(self, key: AnyApiKey, version: int) -> list[tuple[int, Any]]:
         """`take_answers`, once there are some."""
         while not self._wire.written:
             self._wire.has_written.clear()
             await self._wire.has_written.wait()
         return self.take_answers(key, version)
+
+    async def writes(self) -> bytes:
+        """What the broker writes next."""
+        while not self._wire.written:
+            self._wire.has_written.clear()
+            await self._wire.has_written.wait()
+        return self.take_written()
+
+    async def ends(self) -> None:
+        """The broker closes it."""
+        await self._wire.has_closed.wait()
 
     def take_written(self) -> bytes:
         """What has been written since the last call."""
@@ -93,7 +106,7 @@ class WiredConnection:
         self._wire.written.clear()
         return written
 
-    def take_answers(self, key: ApiKey, version: int) -> list[tuple[int, Any]]:
+    def take_answers(self, key: AnyApiKey, version: int) -> list[tuple[int, Any]]:
         """The same as answers to requests of one kind: (correlation id, message)."""
         data = memoryview(self.take_written())
         answers = []

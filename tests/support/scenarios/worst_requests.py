@@ -29,6 +29,7 @@ _ENTRY = {
 _ENTRY_FILTER = {
     "resource_type_filter": _TOPIC, "principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1,
 }  # fmt: skip
+_NEW_USER = {"mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"x" * 32}
 
 
 class Worst(NamedTuple):
@@ -55,6 +56,24 @@ def _row_class(key: AnyApiKey, *path: str) -> Callable[..., Any]:
         found = kind.element
     cls: Callable[..., Any] = found
     return cls
+
+
+def _quotas_to_set(count: int) -> Any:
+    """One limit of each user."""
+    entry = _row_class(ApiKey.ALTER_CLIENT_QUOTAS, "entries")
+    part = _row_class(ApiKey.ALTER_CLIENT_QUOTAS, "entries", "entity")
+    op = _row_class(ApiKey.ALTER_CLIENT_QUOTAS, "entries", "ops")
+    entries = [
+        entry(entity=[part(entity_type="user", entity_name=name)], ops=[op(key="producer_byte_rate", value=5.0)])
+        for name in _names(count)
+    ]
+    return request_class(ApiKey.ALTER_CLIENT_QUOTAS)(entries=entries)
+
+
+def _quotas_to_look_up(count: int) -> Any:
+    part = _row_class(ApiKey.DESCRIBE_CLIENT_QUOTAS, "components")
+    parts = [part(entity_type=f"t{number}", match_type=2) for number in range(count)]
+    return request_class(ApiKey.DESCRIBE_CLIENT_QUOTAS)(components=parts)
 
 
 def _names(count: int) -> list[str]:
@@ -228,6 +247,8 @@ WORST: Final[dict[str, Worst]] = {
     "new topics to check": _named(ApiKey.CREATE_TOPICS, "topics", "name", row=_NEW_TOPIC, validate_only=True),
     "entries of access lists": _named(ApiKey.CREATE_ACLS, "creations", "resource_name", row=_ENTRY),
     "filters of access lists": _named(ApiKey.DELETE_ACLS, "filters", "resource_name_filter", row=_ENTRY_FILTER),
+    "users to describe": _named(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "users", "name"),
+    "users to make": _named(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "upsertions", "name", row=_NEW_USER),
     "topics to delete": _named(ApiKey.DELETE_TOPICS, "topics", "name", timeout_ms=60_000),
     "records to delete": _partitions(ApiKey.DELETE_RECORDS, row={"offset": 0}),
     "ends of epochs": _partitions(ApiKey.OFFSET_FOR_LEADER_EPOCH, name="topic", number="partition"),
@@ -241,6 +262,8 @@ WORST: Final[dict[str, Worst]] = {
     "configs to change": _named(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, "resources", "resource_name", row={"resource_type": _GROUP}
     ),
+    "quotas to set": _worst(ApiKey.ALTER_CLIENT_QUOTAS, _quotas_to_set, _rows_of(ApiKey.ALTER_CLIENT_QUOTAS) // 3),
+    "quotas to look up": _worst(ApiKey.DESCRIBE_CLIENT_QUOTAS, _quotas_to_look_up, MOST_ROWS),
     "partitions on the disk": _numbers(ApiKey.DESCRIBE_LOG_DIRS, "topics", "topic", "partitions", _VALUES),
     "topics to grow": _named(
         ApiKey.CREATE_PARTITIONS, "topics", "name", row={"count": 3, "assignments": None}, timeout_ms=60_000

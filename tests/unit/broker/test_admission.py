@@ -122,3 +122,90 @@ def test_refusals_are_logged_once_a_second_with_their_number(caplog: pytest.LogC
         "event=connection_refused peer=a:7 reason='max.connections' times=1",
         "event=connection_refused peer=a:7 reason='max.connections' times=500",
     ]
+
+
+# -- several listeners
+
+
+def doors(**limits: Limits) -> ConnectionQuotas:
+    """Of the whole broker: ten connections, four of one address."""
+    return ConnectionQuotas(
+        lambda: 0.0,
+        Limits(most=10, per_host=4, by_host={"vip": 6}),
+        by_listener=limits,
+        protected="IN",
+        idle_since=lambda guest: guest.peer_port,
+    )
+
+
+def crowd(door: ConnectionQuotas, listener: str, hosts: str) -> list[Guest]:
+    """Guests at work, one of each host."""
+    guests = [Guest(host, number, listener=listener) for number, host in enumerate(hosts)]
+    for each in guests:
+        assert door.enter(each)
+        door.prove(each)
+    return guests
+
+
+def test_listener_has_its_own_number_within_that_of_all() -> None:
+    door = doors(OUT=Limits(most=3, per_host=100))
+    crowd(door, "OUT", "aaa")
+    assert not door.enter(Guest("a", listener="OUT"))
+    crowd(door, "MIDDLE", "bcdefbc")
+    assert len(door) == 10
+    assert not door.enter(Guest("b", listener="MIDDLE"))
+    assert door.reached == {"max.connections": 2}
+
+
+def test_silent_one_gives_way_to_a_newcomer_of_its_own_listener_alone() -> None:
+    door = doors(OUT=Limits(most=2, per_host=100))
+    elsewhere, silent = Guest("a", listener="MIDDLE"), Guest("a", listener="OUT")
+    crowd(door, "OUT", "b")
+    assert door.enter(elsewhere) and door.enter(silent)
+    assert door.enter(Guest("b", listener="OUT"))
+    assert (elsewhere.is_aborted, silent.is_aborted) == (False, True)
+
+
+def test_addresses_are_counted_together_unless_a_listener_has_limits_of_its_own() -> None:
+    door = doors(OUT=Limits(most=100, per_host=1))
+    crowd(door, "MIDDLE", "aa")
+    crowd(door, "IN", "aa")
+    assert not door.enter(Guest("a", listener="MIDDLE"))
+    (guest,) = crowd(door, "OUT", "a")
+    assert not door.enter(Guest("a", listener="OUT"))
+    door.leave(guest)
+    assert door.enter(Guest("a", listener="OUT"))
+    assert door.reached == {"max.connections.per.ip": 2}
+
+
+def test_single_address_has_another_limit() -> None:
+    door = doors()
+    guests = [Guest("vip", listener="MIDDLE") for _ in range(7)]
+    assert [door.enter(each) for each in guests] == [True] * 6 + [False]
+
+
+def test_newcomer_of_the_protected_listener_takes_the_place_of_the_idlest_of_the_others() -> None:
+    door = doors()
+    inside = crowd(door, "IN", "xyz")
+    others = crowd(door, "MIDDLE", "abcdefa")
+    assert not door.enter(Guest("a", listener="MIDDLE"))
+    assert door.enter(Guest("new", listener="IN"))
+    assert [each.is_aborted for each in others] == [True, *[False] * 6]
+    assert not any(each.is_aborted for each in inside)
+    assert len(door) == 10
+
+
+def test_protected_listener_alone_has_no_place_to_take() -> None:
+    door = doors()
+    crowd(door, "IN", "abcdefghij")
+    assert not door.enter(Guest("a", listener="IN"))
+
+
+def test_counts_are_as_before_once_all_have_left() -> None:
+    door = doors(OUT=Limits(most=3, per_host=2))
+    guests = [*crowd(door, "OUT", "ab"), *crowd(door, "IN", "ab")]
+    for each in (*guests, *guests):
+        door.leave(each)
+    assert len(door) == 0
+    crowd(door, "OUT", "aab")
+    crowd(door, "IN", "aaaab")

@@ -271,11 +271,13 @@ def test_one_of_many_threads_starts_it() -> None:
 
 
 def test_a_child_that_is_forked_keeps_nothing_of_a_broker(tmp_path: Path) -> None:
-    """It is served while it runs; then clients hear the end of their connections, and port and directory are free."""
+    """It is served while it runs; then clients hear the end of their connections, and ports and directory are free."""
     code = (
         "import os, socket, sys\n"
         "from kohort.broker.embedded import Broker\n"
-        "broker = Broker(data_dir=sys.argv[1]).start()\n"
+        "protocols = {'listener.security.protocol.map': 'A:PLAINTEXT,B:PLAINTEXT'}\n"
+        "ports = {'listeners': 'A://127.0.0.1:0,B://127.0.0.2:0', **protocols}\n"
+        "broker = Broker(data_dir=sys.argv[1], config=ports).start()\n"
         "client = socket.create_connection((broker.host, broker.port), 10)\n"
         "versions = b'\\0\\0\\0\\x0a\\0\\x12\\0\\0\\0\\0\\0\\1\\xff\\xff'\n"
         "client.sendall(versions)\n"
@@ -292,7 +294,8 @@ def test_a_child_that_is_forked_keeps_nothing_of_a_broker(tmp_path: Path) -> Non
         "assert client.recv(4096)\n"
         "broker.stop()\n"
         "assert client.recv(1) == b''\n"
-        "Broker(data_dir=sys.argv[1], port=broker.port).start().stop()\n"
+        "ports['listeners'] = ','.join(f'{name}://{broker.bootstrap_of(name)}' for name in 'AB')\n"
+        "Broker(data_dir=sys.argv[1], config=ports).start().stop()\n"
         "print('free')\n"
     )
     program = subprocess.run(

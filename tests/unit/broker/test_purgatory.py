@@ -300,3 +300,22 @@ def test_fetch_of_a_member_that_is_gone_is_not_told() -> None:
         assert fetch.answers == 0
 
     run(dialogue)
+
+
+def test_fetch_leaves_the_logs_that_it_has_waited_for() -> None:
+    """Also those that it has found to be deleted, or denied, when it was asked to look."""
+
+    class Forgetful(Waiting):
+        def look(self, rows: Iterable[int]) -> bool:
+            self.logs = (None, *self.logs[1:])
+            return super().look(rows)
+
+    async def dialogue(purgatory: Purgatory) -> None:
+        logs = [new_log(), new_log()]
+        fetch = Forgetful(*logs)
+        purgatory.park(fetch, max_wait_ms=FOREVER_MS)
+        purgatory.notify(logs[0])
+        await a_turn()
+        assert (fetch.answers, len(purgatory), len(purgatory._by_log)) == (1, 0, 0)
+
+    run(dialogue)

@@ -53,7 +53,7 @@ class Topics:
         return self.cluster.creation(name, lambda: (partitions, {}), self.note(name))
 
     def deletion(self, name: str) -> Wanted:
-        return self.cluster.deletion(self.cluster.topics[name], self.note(f"-{name}"))
+        return self.cluster.deletion(self.cluster.topics[name], lambda: None, self.note(f"-{name}"))
 
     def growth(self, name: str, total: int) -> Wanted:
         return self.cluster.growth(name, total, lambda _: None, self.note(f"+{name}"))

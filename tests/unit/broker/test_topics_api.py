@@ -462,13 +462,27 @@ def test_only_the_configs_asked_for_are_told(client: RawClient) -> None:
     assert set(describe(client, TOPIC, "t", "retention.ms", "no.such")[1]) == {"retention.ms"}
 
 
+def test_password_of_the_broker_is_shown_to_nobody() -> None:
+    """Kafka answers null and marks it as sensitive, whether it is set or not."""
+    with Broker(config={"ssl.key.password": "swordfish"}) as broker, RawClient(broker.port) as client:
+        _, configs = describe(client, BROKER, "1", synonyms=True)
+        for name in ("ssl.key.password", "ssl.keystore.password"):
+            row = configs[name]
+            assert (row.value, row.is_sensitive, row.config_type) == (None, True, 9)  # type: ignore[attr-defined]
+            assert [each.value for each in row.synonyms] == [None]  # type: ignore[attr-defined]
+        assert not configs["ssl.keystore.location"].is_sensitive  # type: ignore[attr-defined]
+        assert "swordfish" not in repr(configs)
+        error, words = alter(client, "1", ("ssl.key.password", 0, "sardine"), kind=BROKER)
+        assert error != 0 and "sardine" not in words
+
+
 def test_configs_of_the_broker_and_of_groups_can_be_seen(client: RawClient) -> None:
     code, configs = describe(client, BROKER, "1")
     assert (code, configs["num.partitions"].value, configs["node.id"].read_only) == (0, "1", True)  # type: ignore[attr-defined]
     assert describe(client, BROKER, "7")[0] == ErrorCode.INVALID_REQUEST
     code, configs = describe(client, GROUP, "g")
     assert (code, configs["consumer.session.timeout.ms"].value) == (0, "45000")  # type: ignore[attr-defined]
-    assert describe(client, 8, "1")[0] == ErrorCode.INVALID_REQUEST
+    assert describe(client, 16, "1")[0] == ErrorCode.INVALID_REQUEST
     assert describe(client, TOPIC, "unknown")[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -98,3 +98,58 @@ def test_what_clients_are_told_is_said_where_it_is_another_address() -> None:
     assert "  clients are told to connect to outside:443 (advertised.listeners)" in lines
     assert lines[-1] == "ready 127.0.0.1:9"
     assert "advertised" not in "".join(announced(HERE))
+
+
+def test_listeners_of_the_command_line_win_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://:9092\n")
+    words = ["--config-file", str(file), "--listen", "PLAINTEXT=127.0.0.1:1", "--listen", "SSL=[::1]:2"]
+    assert gather_config(options(*words)) == {"listeners": "PLAINTEXT://127.0.0.1:1,SSL://[::1]:2"}
+    assert gather_config(options("--allow-anonymous")) == {"allow.anonymous.beyond.loopback": True}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--listen", "127.0.0.1:9092"], "--listen '127.0.0.1:9092' is no listener: NAME=HOST:PORT is expected"),
+        (["--listen", "PLAINTEXT://127.0.0.1:9092"], "is no listener: NAME=HOST:PORT is expected"),
+        (["--listen", "=127.0.0.1:9092"], "is no listener"),
+        (["--listen", "A=127.0.0.1:1,B=127.0.0.1:2"], "is no listener"),
+        (["--listen", "A=127.0.0.1:1"], "listeners has A, of which listener.security.protocol.map does not say"),
+        (["--listen", "SSL=127.0.0.1:1", "--port", "9"], "--listen has a host and a port: leave out --host and --port"),
+        (
+            ["--listen", "SSL=127.0.0.1:1", "--host", "::1"],
+            "--listen has a host and a port: leave out --host and --port",
+        ),
+        (["--host", "0.0.0.0", "--port", "0"], "listen on 127.0.0.1, or let everyone in with --allow-anonymous"),
+    ],
+)
+def test_wrong_listener_is_one_sentence(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", *words]) in (1, 2)
+    complaint = capsys.readouterr().err
+    assert message in complaint
+    assert complaint.count("\n") == 1
+
+
+def test_password_among_the_arguments_is_warned_of_and_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--config", "listener.name.a.plain.sasl.jaas.config=swordfish", "--config", "node.id=7"]
+    gather_config(options(*words))
+    complaint = capsys.readouterr().err
+    assert "listener.name.a.plain.sasl.jaas.config: arguments are seen by every user" in complaint
+    assert "swordfish" not in complaint and "node.id" not in complaint
+    gather_config(options("--config", "node.id=7"))
+    assert capsys.readouterr().err == ""
+
+
+def test_each_listener_is_announced() -> None:
+    config: dict[str, object] = {
+        "listeners": "SASL_SSL://0.0.0.0:0,PLAINTEXT://127.0.0.1:0",
+        "advertised.listeners": "SASL_SSL://outside:443",
+        "sasl.enabled.mechanisms": "PLAIN",
+    }
+    lines = announced({"SASL_SSL": ("0.0.0.0", 7), "PLAINTEXT": ("127.0.0.1", 8)}, config)
+    assert "  listener SASL_SSL (SASL_SSL) on 0.0.0.0:7" in lines
+    assert "  listener PLAINTEXT (PLAINTEXT) on 127.0.0.1:8" in lines
+    assert "  clients of SASL_SSL are told to connect to outside:443 (advertised.listeners)" in lines
+    assert lines[-1] == "ready 0.0.0.0:7 PLAINTEXT=127.0.0.1:8"
+    assert sum("SASL_SSL" in line for line in lines if "127.0.0.1:7" in line) == 2, "clients need the protocol"

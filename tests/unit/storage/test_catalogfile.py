@@ -25,6 +25,7 @@ from kohort.storage.catalog import (
     load_catalog,
     read_records,
 )
+from kohort.storage.client_quotas import QuotaChange, entity_of
 from kohort.storage.files.fs import DiskFileSystem
 from kohort.testing.disks import Crashed, MemoryFileSystem
 
@@ -44,6 +45,10 @@ def user(name: str, mechanism: str = "SCRAM-SHA-256") -> ScramUser:
     )
 
 
+def quota(parts: dict[str, str | None], **limits: float | None) -> QuotaChange:
+    return QuotaChange(entity=entity_of(parts), limits=limits)
+
+
 CHANGES = (
     CatalogChange(topics=(entry(1), entry(2, retention="5"))),
     CatalogChange(next_producer_id=1000),
@@ -55,6 +60,15 @@ CHANGES = (
     CatalogChange(
         acls=((4, 3, "kafka-cluster", "User:c", "*", 7, 3),), acls_gone=((2, 3, "*", "User:alice", "*", 3, 3),)
     ),
+    CatalogChange(
+        client_quotas=(
+            quota(
+                {"user": "b,\u00e9\n@00000004", "client-id": None}, request_percentage=0.1, producer_byte_rate=2.0**63
+            ),
+            quota({"ip": None}, connection_creation_rate=5.0),
+        )
+    ),
+    CatalogChange(client_quotas=(quota({"ip": None}, connection_creation_rate=None), quota({"user": "a"}, x=5e-324))),
 )
 
 

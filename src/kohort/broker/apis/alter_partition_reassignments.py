@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kohort.broker.context import BrokerContext, Request
 from kohort.errors import ErrorCode, Refused
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import alter_partition_reassignments as wire
 
 
@@ -16,7 +17,8 @@ def handle(
     context: BrokerContext, request: Request, message: wire.AlterPartitionReassignmentsRequest
 ) -> wire.AlterPartitionReassignmentsResponse:
     """Answer for each partition independently."""
-    del request
+    if not request.rights.allows(AclOperation.ALTER, ResourceType.CLUSTER):
+        return _denied(message)
     return wire.AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=message.allow_replication_factor_change,
         error_code=ErrorCode.NONE,
@@ -28,6 +30,24 @@ def handle(
             for topic in message.topics
         ],
     )
+
+
+def _denied(message: wire.AlterPartitionReassignmentsRequest) -> wire.AlterPartitionReassignmentsResponse:
+    """Refuse the request, and each of its partitions as well, as Apache Kafka does."""
+    code, text = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
+    rows = [
+        wire.ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                wire.ReassignablePartitionResponse(
+                    partition_index=each.partition_index, error_code=code, error_message=text
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in message.topics
+    ]
+    return wire.AlterPartitionReassignmentsResponse(error_code=code, error_message=text, responses=rows)
 
 
 def _answer(context: BrokerContext, name: str, asked: wire.ReassignablePartition) -> wire.ReassignablePartitionResponse:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.base.values import from_row
-from kohort.broker.authorized_operations import GROUP_OPERATIONS
+from kohort.broker.access.rights import Rights
 from kohort.broker.chunked_responses import answer_groups
 from kohort.broker.context import BrokerContext, Request
 from kohort.coordinator.commands import Partitions, Refusal, admin
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import consumer_group_describe as wire
 from kohort.wire.private import SOFTWARE_NAME
 
@@ -23,14 +24,17 @@ MOST_METADATA_BYTES: Final = 1024 * 1024
 
 def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroupDescribeRequest) -> None:
     """Ask the coordinator of each group."""
+    rights = request.rights
     has_metadata = request.connection.software == SOFTWARE_NAME
 
     def row_of(group_id: str, reply: admin.DescribeConsumerGroupReply | Refusal) -> wire.DescribedGroup:
+        if not isinstance(reply, Refusal) and rights.is_restricted and not _may_see(rights, reply):
+            return _hidden(group_id)
         row = group_row(group_id, reply)
         if has_metadata and not isinstance(reply, Refusal):
             _add_metadata(row.members, reply.members)
-        if message.include_authorized_operations:
-            row.authorized_operations = GROUP_OPERATIONS
+        if message.include_authorized_operations and row.error_code == ErrorCode.NONE:
+            row.authorized_operations = rights.operations(ResourceType.GROUP, group_id)
         return row
 
     def response_of(rows: list[wire.DescribedGroup]) -> wire.ConsumerGroupDescribeResponse:
@@ -38,6 +42,25 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
 
     answer_groups(
         context, request, message.group_ids, command=admin.DescribeConsumerGroup, row_of=row_of, response_of=response_of
+    )
+
+
+def _may_see(rights: Rights, reply: admin.DescribeConsumerGroupReply) -> bool:
+    """Whether the client may describe every topic of the group's assignments, present and coming."""
+    named = {
+        reply.topic_names.get(topic_id, "")
+        for member in reply.members
+        for topic_id in (*member.assignment, *member.target_assignment)
+    }
+    return all(rights.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in named if name)
+
+
+def _hidden(group_id: str) -> wire.DescribedGroup:
+    """Refuse the whole group, as Apache Kafka does: members without some partitions would be misleading."""
+    return wire.DescribedGroup(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        error_message="The group has described topic(s) that the client is not authorized to describe.",
+        group_id=group_id,
     )
 
 

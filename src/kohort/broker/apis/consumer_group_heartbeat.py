@@ -9,14 +9,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from kohort.broker.access.rights import Rights
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.groups.coordination import new_member_id
-from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat
+from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat, Terms
 from kohort.broker.groups.waiting_rights import watch_group_right
 from kohort.coordinator import commands
 from kohort.coordinator.commands import Partitions, Refusal
 from kohort.errors import ErrorCode
-from kohort.ids import TopicId
+from kohort.ids import RequestToken, TopicId
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.codec import encode
 from kohort.wire.messages import consumer_group_heartbeat as wire
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -28,20 +30,48 @@ _DENIED: Final = ConsumerGroupHeartbeatResponse(
 
 def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroupHeartbeatRequest) -> bytes | None:
     """Ask the group's coordinator; return the answer if it is known at once and nothing is new."""
+    rights = request.rights
+    if rights.is_restricted and (denied := _denied(rights, message)) is not None:
+        return encode(denied, request.version)
     runtime, connections = context.runtime, context.member_connections
     # Only these two can do harm when they come late: they acknowledge a revocation, or leave.
     if message.topic_partitions is not None or message.member_epoch < 0:
         connections.check(request.connection, message.group_id, message.member_id)
-    token = runtime.next_token()
-    names, owned = message.subscribed_topic_names, message.topic_partitions
-    member_id = message.member_id
+    owned, member_id = message.topic_partitions, message.member_id
     if request.version == 0 and not member_id and message.member_epoch == 0:
         # KIP-848: in version 0 the coordinator makes the id; from version 1 on the client does (KIP-1082).
         member_id = new_member_id(request.client_id)
     member = (message.group_id, member_id)
     session_ms = runtime.session_timeout_ms(message.group_id)
     terms = context.delayed_heartbeats.terms(request, member, is_join=message.member_epoch == 0, session_ms=session_ms)
-    command = commands.ConsumerGroupHeartbeat(
+    command = _command(request, message, member_id, runtime.next_token(), terms)
+    # A heartbeat that names no partitions may be repeated byte for byte; see `connections.heartbeats`.
+    if owned is None and message.member_epoch > 0:
+        repeatable = _RepeatableHeartbeat(context, request, command, is_numbered=message.wants_numbers)
+        request.repeatable = repeatable
+        if command.hold_ms < 0 and (answer := repeatable.renew()) is not None:
+            return answer
+        context.delayed_heartbeats.attach(request, repeatable)
+        _watch_right(context, request, command)
+        runtime.answer(request, command, repeatable.translate)
+    else:
+        context.delayed_heartbeats.attach(
+            request, DelayedHeartbeat(context.delayed_heartbeats, runtime, request.connection, command)
+        )
+        _watch_right(context, request, command)
+        translate = partial(_translate, context, message.group_id, is_numbered=message.wants_numbers)
+        runtime.answer(request, command, translate)
+    if command.hold_ms > 0 and request.is_open:
+        # The heartbeat is accepted and held: its member is known before the answer leaves.
+        connections.heartbeat(request.connection, message.group_id, member_id)
+    return None
+
+
+def _command(
+    request: Request, message: wire.ConsumerGroupHeartbeatRequest, member_id: str, token: RequestToken, terms: Terms
+) -> commands.ConsumerGroupHeartbeat:
+    names, owned = message.subscribed_topic_names, message.topic_partitions
+    return commands.ConsumerGroupHeartbeat(
         cause=token,
         request=token,
         group_id=message.group_id,
@@ -66,26 +96,22 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
         metadata=None if message.metadata is None else bytes(message.metadata),
         watched_version=message.watched_version,
     )
-    # A heartbeat that names no partitions may be repeated byte for byte; see `connections.heartbeats`.
-    if owned is None and message.member_epoch > 0:
-        repeatable = _RepeatableHeartbeat(context, request, command, is_numbered=message.wants_numbers)
-        request.repeatable = repeatable
-        if command.hold_ms < 0 and (answer := repeatable.renew()) is not None:
-            return answer
-        context.delayed_heartbeats.attach(request, repeatable)
-        _watch_right(context, request, command)
-        runtime.answer(request, command, repeatable.translate)
-    else:
-        context.delayed_heartbeats.attach(
-            request, DelayedHeartbeat(context.delayed_heartbeats, runtime, request.connection, command)
-        )
-        _watch_right(context, request, command)
-        translate = partial(_translate, context, message.group_id, is_numbered=message.wants_numbers)
-        runtime.answer(request, command, translate)
-    if command.hold_ms > 0 and request.is_open:
-        # The heartbeat is accepted and held: its member is known before the answer leaves.
-        connections.heartbeat(request.connection, message.group_id, member_id)
-    return None
+
+
+def _denied(rights: Rights, message: wire.ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
+    """Return the refusal of a member without the right to its group, or to a topic that it names; `None`: it has all.
+
+    KAFKA-18813: the response would tell which of the named topics exist.
+    """
+    code, text = ErrorCode.NONE, ""
+    if not rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
+        code, text = ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."
+    elif not all(
+        rights.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        for name in dict.fromkeys(message.subscribed_topic_names or ())
+    ):
+        code, text = ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."
+    return None if code is ErrorCode.NONE else ConsumerGroupHeartbeatResponse(error_code=code, error_message=text)
 
 
 def _watch_right(context: BrokerContext, request: Request, command: commands.ConsumerGroupHeartbeat) -> None:

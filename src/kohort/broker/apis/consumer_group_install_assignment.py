@@ -5,13 +5,18 @@ Served to kohort's clients.
 
 from __future__ import annotations
 
+from kohort.broker.chunked_responses import GROUP_DENIED
 from kohort.broker.context import BrokerContext, Request
 from kohort.coordinator import commands
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import consumer_group_install_assignment as wire
 
 
 def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroupInstallAssignmentRequest) -> None:
     """Ask the group's coordinator."""
+    if not request.rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
+        request.answer(_translate(request, GROUP_DENIED))
+        return
     token = context.runtime.next_token()
     command = commands.InstallAssignment(
         cause=token,

@@ -8,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kohort.assign.interface import Assignable
+from kohort.broker.chunked_responses import GROUP_DENIED
 from kohort.broker.context import BrokerContext, Request
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import consumer_group_prepare_assignment as wire
 
 
 def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroupPrepareAssignmentRequest) -> None:
     """Ask the group's coordinator."""
+    if not request.rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
+        request.answer(_translate(request, GROUP_DENIED))
+        return
     token = context.runtime.next_token()
     command = commands.PrepareAssignment(
         cause=token,
@@ -30,10 +35,15 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
 def _translate(
     request: Request, body: commands.PrepareAssignmentReply | commands.Refusal
 ) -> wire.ConsumerGroupPrepareAssignmentResponse:
-    del request
     if isinstance(body, commands.Refusal):
         return wire.ConsumerGroupPrepareAssignmentResponse(error_code=body.code, error_message=body.message)
-    group = body.assignable
+    group, rights = body.assignable, request.rights
+    # The input names every topic of the group, also those of members with more rights.
+    if not all(rights.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in group.topic_names):
+        return wire.ConsumerGroupPrepareAssignmentResponse(
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message="the group has topics that this member is not authorized to describe",
+        )
     places, subscriptions = _subscriptions(group)
     return wire.ConsumerGroupPrepareAssignmentResponse(
         error_code=ErrorCode.NONE,

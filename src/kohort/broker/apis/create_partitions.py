@@ -12,6 +12,7 @@ from kohort.broker.apis.create_topics import change_each
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.topics.topic_operations import Outcome, Wanted, code_of
 from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.topics import Topic
 from kohort.wire.messages import create_partitions as wire
 
@@ -21,21 +22,27 @@ _Told = tuple[wire.CreatePartitionsTopic, Outcome]
 
 def handle(context: BrokerContext, request: Request, message: wire.CreatePartitionsRequest) -> None:
     """Grow each topic independently; a refused one does not hold up the others."""
+    rights, kind = request.rights, ResourceType.TOPIC
     change_each(
         context,
         request,
         message.topics,
-        change=partial(_growth, context),
+        change=partial(_growth, context, request),
         timeout_ms=None if message.validate_only else message.timeout_ms,
         row_of=_row,
-        validated=partial(_validated, context),
+        validated=partial(_validated, context, request),
         response_of=lambda rows: wire.CreatePartitionsResponse(results=rows),
+        may_change=lambda name: rights.allows(AclOperation.ALTER, kind, name),
     )
 
 
-def _growth(context: BrokerContext, asked: wire.CreatePartitionsTopic, tell: Callable[[_Told], None]) -> Wanted:
+def _growth(
+    context: BrokerContext, request: Request, asked: wire.CreatePartitionsTopic, tell: Callable[[_Told], None]
+) -> Wanted:
     def check(topic: Topic) -> None:
-        _check_assignments(asked, asked.count - len(topic.partitions), context.leadership.replicas)
+        added = asked.count - len(topic.partitions)
+        _check_assignments(asked, added, context.leadership.replicas)
+        request.take_mutations(added)
 
     def done(why: Outcome) -> None:
         if isinstance(why, StorageError):
@@ -45,11 +52,15 @@ def _growth(context: BrokerContext, asked: wire.CreatePartitionsTopic, tell: Cal
     return context.cluster.growth(asked.name, asked.count, check, done)
 
 
-def _validated(context: BrokerContext, asked: wire.CreatePartitionsTopic) -> wire.CreatePartitionsTopicResult:
+def _validated(
+    context: BrokerContext, request: Request, asked: wire.CreatePartitionsTopic
+) -> wire.CreatePartitionsTopicResult:
     """Return the result that the growth would have now."""
     try:
         topic = context.cluster.check_growth(asked.name, asked.count)
-        _check_assignments(asked, asked.count - len(topic.partitions), context.leadership.replicas)
+        added = asked.count - len(topic.partitions)
+        _check_assignments(asked, added, context.leadership.replicas)
+        request.take_mutations(added)
     except Refused as why:
         return _row((asked, why))
     return _row((asked, None))

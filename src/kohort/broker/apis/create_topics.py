@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from kohort.broker.access.rights import Rights
 from kohort.broker.chunked_responses import Gather, Row, answer_rows, rows_at_once
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.topics.configs import DEFAULT_SOURCE, TOPIC_SOURCE, check_topic_configs, log_idle, topic_defaults
 from kohort.broker.topics.topic_operations import Outcome, Wanted, ask_within, code_of
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.topics import Topic
 from kohort.wire.messages import create_topics as wire
 from kohort.wire.messages.create_partitions import CreatePartitionsTopic
@@ -30,15 +32,19 @@ _Told = tuple[wire.CreatableTopic, Topic | Refused | ConfigError | StorageError 
 
 def handle(context: BrokerContext, request: Request, message: wire.CreateTopicsRequest) -> None:
     """Create each topic independently; a refused one does not hold up the others."""
+    rights, kind = request.rights, ResourceType.TOPIC
+    # The right to create anything is asked first, as by Apache Kafka.
+    is_free = rights.allows(AclOperation.CREATE, ResourceType.CLUSTER)
     change_each(
         context,
         request,
         message.topics,
-        change=partial(_creation, context),
+        change=partial(_creation, context, request),
         timeout_ms=None if message.validate_only else message.timeout_ms,
-        row_of=partial(_row, context),
-        validated=partial(_validated, context),
+        row_of=partial(_row, context, rights),
+        validated=partial(_validated, context, request),
         response_of=lambda rows: wire.CreateTopicsResponse(topics=rows),
+        may_change=lambda name: is_free or rights.allows(AclOperation.CREATE, kind, name),
     )
 
 
@@ -52,6 +58,7 @@ def change_each(
     row_of: Callable[[tuple[AskedTopic, Any]], Row],
     validated: Callable[[AskedTopic], Row],
     response_of: Callable[[list[Row]], Message],
+    may_change: Callable[[str], bool],
 ) -> None:
     """Answer with a row for each topic after its change, or with the row of the validation alone.
 
@@ -60,15 +67,21 @@ def change_each(
         timeout_ms: of the changes; `None` only validates them.
         row_of: the row of a topic and its outcome.
         validated: the row that a topic would get now.
+        may_change: whether the client may change the topic of that name.
     """
     counts = Counter(topic.name for topic in topics)
     once = list({topic.name: topic for topic in topics}.values())
 
-    def named_twice(asked: AskedTopic) -> tuple[AskedTopic, Refused]:
-        return asked, Refused(ErrorCode.INVALID_REQUEST, f"topic {asked.name} is named twice in the request")
+    def refusal(asked: AskedTopic) -> Refused | None:
+        if counts[asked.name] > 1:
+            return Refused(ErrorCode.INVALID_REQUEST, f"topic {asked.name} is named twice in the request")
+        if not may_change(asked.name):
+            return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+        return None
 
     def validate(asked: AskedTopic) -> Row:
-        return validated(asked) if counts[asked.name] == 1 else row_of(named_twice(asked))
+        refused = refusal(asked)
+        return validated(asked) if refused is None else row_of((asked, refused))
 
     if timeout_ms is None or not once:
         answer_rows(context, request, once, rows_at_once(validate), response_of)
@@ -81,18 +94,22 @@ def change_each(
     whole = Gather[tuple[AskedTopic, Any]](len(once), answer)
     wanted = []
     for index, asked in enumerate(once):
-        tell = whole.slot(index)
-        if counts[asked.name] > 1:
-            tell(named_twice(asked))
+        tell, refused = whole.slot(index), refusal(asked)
+        if refused is not None:
+            tell((asked, refused))
         else:
             wanted.append(change(asked, tell))
     work, on_refusal = context.cluster.work, context.disk_full.refused
     ask_within(context.loop, work, wanted, timeout_ms=timeout_ms, on_refusal=on_refusal)
 
 
-def _creation(context: BrokerContext, asked: wire.CreatableTopic, tell: Callable[[_Told], None]) -> Wanted:
+def _creation(
+    context: BrokerContext, request: Request, asked: wire.CreatableTopic, tell: Callable[[_Told], None]
+) -> Wanted:
     def check() -> tuple[int, dict[str, str]]:
-        return _asked_partitions(context, asked), _asked_configs(asked)
+        count, configs = _asked_partitions(context, asked), _asked_configs(asked)
+        request.take_mutations(count if count > 0 else context.settings.values["num.partitions"])
+        return count, configs
 
     def done(why: Outcome) -> None:
         if isinstance(why, StorageError):
@@ -107,22 +124,41 @@ def _creation(context: BrokerContext, asked: wire.CreatableTopic, tell: Callable
     return context.cluster.creation(asked.name, check, done)
 
 
-def _row(context: BrokerContext, each: _Told) -> wire.CreatableTopicResult:
+def _row(context: BrokerContext, rights: Rights, each: _Told) -> wire.CreatableTopicResult:
     asked, told = each
     if told is None or isinstance(told, Topic):
+        if not rights.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, asked.name):
+            return _describe_created(asked, told)
         return _describe(context, asked, told, _asked_configs(asked))
     return wire.CreatableTopicResult(name=asked.name, error_code=code_of(told), error_message=str(told), configs=None)
 
 
-def _validated(context: BrokerContext, asked: wire.CreatableTopic) -> wire.CreatableTopicResult:
+def _validated(context: BrokerContext, request: Request, asked: wire.CreatableTopic) -> wire.CreatableTopicResult:
     """Return the result that a creation would have now."""
+    rights = request.rights
     try:
         count = context.cluster.check_new_topic(asked.name, _asked_partitions(context, asked))
-        row = _describe(context, asked, None, _asked_configs(asked))
+        _asked_configs(asked)
+        # As in Kafka, to ask costs as much of the quota as to do it.
+        request.take_mutations(count)
     except (Refused, ConfigError) as why:
-        return _row(context, (asked, why))
-    row.num_partitions = count
+        return _row(context, rights, (asked, why))
+    row = _row(context, rights, (asked, None))
+    if row.topic_config_error_code == ErrorCode.NONE:
+        row.num_partitions = count
     return row
+
+
+def _describe_created(asked: wire.CreatableTopic, topic: Topic | None) -> wire.CreatableTopicResult:
+    """Say that the topic was created, and not how, to a client that may not describe its configs."""
+    return wire.CreatableTopicResult(
+        name=asked.name,
+        topic_id=ZERO_TOPIC_ID if topic is None else topic.topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        configs=[],
+    )
 
 
 def _asked_partitions(context: BrokerContext, asked: wire.CreatableTopic) -> int:

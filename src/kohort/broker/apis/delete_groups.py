@@ -6,6 +6,7 @@ from kohort.broker.chunked_responses import answer_groups
 from kohort.broker.context import BrokerContext, Request
 from kohort.coordinator.commands import Done, Refusal, admin
 from kohort.errors import ErrorCode
+from kohort.security.access_control import AclOperation
 from kohort.wire.messages import delete_groups as wire
 
 
@@ -19,4 +20,7 @@ def handle(context: BrokerContext, request: Request, message: wire.DeleteGroupsR
     def response_of(rows: list[wire.DeletableGroupResult]) -> wire.DeleteGroupsResponse:
         return wire.DeleteGroupsResponse(results=rows)
 
-    answer_groups(context, request, message.groups_names, admin.DeleteGroup, row_of, response_of=response_of)
+    answer_groups(
+        context, request, message.groups_names, admin.DeleteGroup, row_of,
+        response_of=response_of, needs=AclOperation.DELETE,
+    )  # fmt: skip

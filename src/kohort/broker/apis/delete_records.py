@@ -11,6 +11,7 @@ from functools import partial
 from kohort.broker.context import BrokerContext, Request
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery import delete_before, keep_log_start
 from kohort.wire.messages import delete_records as wire
@@ -28,6 +29,10 @@ def handle(
     for asked in message.topics:
         # A partition that is named twice counts once.
         wanted = {partition.partition_index: partition.offset for partition in asked.partitions}
+        if not request.rights.allows(AclOperation.DELETE, ResourceType.TOPIC, asked.name):
+            denied = [_refuse(number, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for number in wanted]
+            rows.append(wire.DeleteRecordsTopicResult(name=asked.name, partitions=denied))
+            continue
         answers = [_answer(context, asked.name, number, offset, changed) for number, offset in wanted.items()]
         rows.append(wire.DeleteRecordsTopicResult(name=asked.name, partitions=answers))
     response = wire.DeleteRecordsResponse(topics=rows)

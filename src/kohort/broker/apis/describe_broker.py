@@ -13,12 +13,15 @@ from kohort.broker.context import BrokerContext, Request
 from kohort.broker.durability import relaxed_topics
 from kohort.errors import ErrorCode
 from kohort.records.kernel_form import tell_kernels
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import describe_broker as wire
 
 #: The limits that are counted when they are reached: by option, or by the client's behaviour.
 COUNTED: Final = (
     "max.connections",
     "max.connections.per.ip",
+    "max.connection.creation.rate",
+    "connection_creation_rate",
     "descriptors",
     "silence",
     "slowness",
@@ -34,9 +37,12 @@ COUNTED: Final = (
     "max.partitions",
     "auto.create.topics.per.minute",
     "max.groups",
+    "quotas",
 )
 #: Ranges of damaged offsets that are told one by one.
 RANGES_NAMED: Final = 10
+#: Throttled clients that are told one by one, those first that had to wait longest.
+CLIENTS_NAMED: Final = 10
 
 
 def handle(
@@ -44,6 +50,9 @@ def handle(
 ) -> wire.DescribeBrokerResponse:
     """Answer with the present facts."""
     del message
+    if not request.rights.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return wire.DescribeBrokerResponse(error_code=code, error_message="Cluster authorization failed.")
     facts = [wire.BrokerFact(name=name, value=str(value)) for name, value in _facts(context, request).items()]
     return wire.DescribeBrokerResponse(error_code=ErrorCode.NONE, facts=facts)
 
@@ -85,12 +94,27 @@ def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
             "recovery.cuts": len(recovery.cuts),
         }
         facts |= _losses(context)
-    return facts | _limits_reached(context)
+    return facts | _quotas(context) | _limits_reached(context)
+
+
+def _quotas(context: BrokerContext) -> dict[str, object]:
+    """Describe the quotas, and the clients that had to wait for them."""
+    quotas = context.client_quotas
+    return {
+        "quotas": quotas.limits.entity_count,
+        "quotas.clients.remembered": len(quotas),
+        "quotas.throttled.connections": sum(connection.is_muted for connection in context.connections),
+        "quotas.throttled.requests": quotas.throttled.total(),
+        "quotas.throttled.ms": quotas.throttled_ms,
+        "quotas.throttled.most": " ".join(quotas.most_throttled(CLIENTS_NAMED)),
+    }
 
 
 def _limits_reached(context: BrokerContext) -> dict[str, object]:
     """Count how often each limit of `limitstable` was reached since the start."""
     met = context.connection_quotas.reached + context.idle_timeouts.reached + context.cluster.reached + context.reached
+    met += context.connection_rates.reached
+    met["quotas"] = context.client_quotas.throttled.total()
     met["queued.max.request.bytes"] = context.byte_budget.waited
     met["parked"] = context.parked.refused
     met["fetches"] = context.purgatory.gave_way

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.broker.authorized_operations import CLUSTER_OPERATIONS
+from kohort.broker.apis.metadata import cluster_operations
 from kohort.broker.context import BrokerContext, Request
 from kohort.errors import ErrorCode
 from kohort.wire.messages import describe_cluster as wire
@@ -38,5 +38,5 @@ def handle(
         brokers=[wire.DescribeClusterBroker(broker_id=node.node_id, host=node.host, port=node.port) for node in nodes],
     )
     if message.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(request)
     return response

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from kohort.base.options import Option, as_text
-from kohort.broker.chunked_responses import answer_rows, rows_asked_for
+from kohort.broker.chunked_responses import answer_rows, denied_configs, rows_asked_for
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.log_levels import check_node, levels
 from kohort.broker.options.settings import BROKER_OPTIONS, TOPIC_DEFAULTS
@@ -19,6 +19,7 @@ from kohort.broker.topics.configs import Resource
 from kohort.coordinator.commands import Refusal, admin
 from kohort.coordinator.configs import GROUP_CONFIGS
 from kohort.errors import ErrorCode, Refused
+from kohort.security.access_control import AclOperation
 from kohort.storage.topicconfig import TOPIC_OPTIONS
 from kohort.wire.messages import describe_configs as wire
 
@@ -36,6 +37,10 @@ def handle(context: BrokerContext, request: Request, message: wire.DescribeConfi
     resources = list(_each_once(message.resources))
 
     def ask(asked: wire.DescribeConfigsResource, take: Callable[[_Found], None]) -> None:
+        denied = denied_configs(request.rights, AclOperation.DESCRIBE_CONFIGS, asked.resource_type, asked.resource_name)
+        if denied is not None:
+            take(denied)
+            return
         if asked.resource_type != Resource.GROUP:
             take(_rows(context, asked))
             return

@@ -7,11 +7,11 @@ earlier versions show a group in state Dead (KIP-1043).
 from __future__ import annotations
 
 from kohort.base.values import from_row
-from kohort.broker.authorized_operations import GROUP_OPERATIONS
 from kohort.broker.chunked_responses import answer_groups
 from kohort.broker.context import BrokerContext, Request
 from kohort.coordinator.commands import Refusal, admin
 from kohort.errors import ErrorCode
+from kohort.security.access_control import ResourceType
 from kohort.wire.messages import describe_groups as wire
 
 
@@ -20,8 +20,8 @@ def handle(context: BrokerContext, request: Request, message: wire.DescribeGroup
 
     def row_of(group_id: str, reply: admin.DescribeClassicGroupReply | Refusal) -> wire.DescribedGroup:
         row = group_row(group_id, reply, request.version)
-        if message.include_authorized_operations:
-            row.authorized_operations = GROUP_OPERATIONS
+        if message.include_authorized_operations and row.error_code == ErrorCode.NONE:
+            row.authorized_operations = request.rights.operations(ResourceType.GROUP, group_id)
         return row
 
     def response_of(rows: list[wire.DescribedGroup]) -> wire.DescribeGroupsResponse:

@@ -13,6 +13,7 @@ from typing import Final
 from kohort.broker.chunked_responses import EncodedRows
 from kohort.broker.context import BrokerContext, Request
 from kohort.errors import ErrorCode
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.topics import Topic
 from kohort.wire.messages import describe_log_dirs as wire
 
@@ -22,6 +23,10 @@ ROWS_AT_ONCE: Final = 2_000
 
 def handle(context: BrokerContext, request: Request, message: wire.DescribeLogDirsRequest) -> None:
     """Answer with the present sizes; a partition that is named twice is described once."""
+    if not request.rights.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        # Before version 3 there is no field for the error: the answer is empty, as Apache Kafka's.
+        request.answer(wire.DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return
     topics = context.cluster.topics
     if message.topics is None:
         wanted: dict[str, set[int] | None] = dict.fromkeys(topics)

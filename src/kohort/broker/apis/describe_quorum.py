@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kohort.broker.context import BrokerContext, Request
 from kohort.errors import ErrorCode
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import describe_quorum as wire
 
 #: The only topic with a quorum (KIP-595).
@@ -18,6 +19,9 @@ def handle(
     context: BrokerContext, request: Request, message: wire.DescribeQuorumRequest
 ) -> wire.DescribeQuorumResponse:
     """Answer with this broker as the only voter and the leader."""
+    if not request.rights.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return wire.DescribeQuorumResponse(error_code=code, error_message="Cluster authorization failed.")
     name = request.connection.listener.name
     return wire.DescribeQuorumResponse(
         error_code=ErrorCode.NONE,

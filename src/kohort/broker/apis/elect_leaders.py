@@ -6,20 +6,24 @@ Source: Apache Kafka's answer where the preferred replica leads already: ELECTIO
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_LED, check_rows
 from kohort.errors import ErrorCode
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import elect_leaders as wire
 
 
 def handle(context: BrokerContext, request: Request, message: wire.ElectLeadersRequest) -> wire.ElectLeadersResponse:
     """Answer ELECTION_NOT_NEEDED for each named partition; if all are asked for, name none."""
-    del request
     rows = message.topic_partitions or ()
     check_rows(sum(len(row.partitions) for row in rows), MOST_LED, "partitions")
     asked: dict[str, dict[int, None]] = {}
     for row in rows:
         asked.setdefault(row.topic, {}).update(dict.fromkeys(row.partitions))
+    if not request.rights.allows(AclOperation.ALTER, ResourceType.CLUSTER):
+        return _denied(asked)
     return wire.ElectLeadersResponse(
         error_code=ErrorCode.NONE,
         replica_election_results=[
@@ -29,6 +33,21 @@ def handle(context: BrokerContext, request: Request, message: wire.ElectLeadersR
             for name, numbers in asked.items()
         ],
     )
+
+
+def _denied(asked: Mapping[str, Iterable[int]]) -> wire.ElectLeadersResponse:
+    """Refuse the request, and each of its partitions as well, as Apache Kafka does."""
+    code, text = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
+    rows = [
+        wire.ReplicaElectionResult(
+            topic=name,
+            partition_result=[
+                wire.PartitionResult(partition_id=number, error_code=code, error_message=text) for number in numbers
+            ],
+        )
+        for name, numbers in asked.items()
+    ]
+    return wire.ElectLeadersResponse(error_code=code, replica_election_results=rows)
 
 
 def _answer(context: BrokerContext, name: str, number: int) -> wire.PartitionResult:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from kohort.broker.connections.measured_request import ROW_BYTES, MeasuredRequest
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession, all_asked
 from kohort.broker.fetch.purgatory import DelayedFetch
@@ -44,16 +45,28 @@ def handle(context: BrokerContext, request: Request, message: wire.FetchRequest)
     except Refused as refused:
         return FetchResponse(error_code=refused.code)
     known = message.member
+    rights = request.rights
+    if known is not None and not rights.allows(AclOperation.READ, ResourceType.GROUP, known.group_id):
+        # News of a group are for those alone that may be its members; the records are another matter.
+        known = None
     if known is not None:
         check_rows(sum(len(topic.partitions) for topic in known.topic_partitions), MOST_PARTITIONS, "partitions")
         context.membership_updates.watch(request.connection, known)
-    elif message.session_epoch <= 0:
+    elif message.session_epoch <= 0 or message.member is not None:
         context.membership_updates.forget(request.connection)
     asked = all_asked(message) if session is None else session.asked()
-    context.membership_updates.fetched(request, message, asked, partial(_name, context), now_ms)
-    plan = FetchPlan(context.cluster, asked)
+    is_replica = rights.is_restricted and _is_of_replica(request, message)
+    plan = FetchPlan(context.cluster, asked, request.connection, session, is_replica=is_replica)
+    # A fetch that is denied shows nothing of its member's progress.
+    if not plan.has_denied:
+        context.membership_updates.fetched(request, message, asked, partial(_name, context), now_ms)
     Fetching(context, request, message, plan, session).start()
     return None
+
+
+def _is_of_replica(request: Request, message: wire.FetchRequest) -> bool:
+    # From version 15 on replicas name themselves in a tagged field (KIP-903).
+    return (message.replica_id if request.version < 15 else message.replica_state.replica_id) >= 0
 
 
 def _name(context: BrokerContext, topic_id: bytes) -> str:
@@ -108,8 +121,8 @@ class Fetching:
         self._request: Final = request
         self._session: Final = session
         self._plan: Final = plan
-        self._max_bytes: Final = min(message.max_bytes, context.settings.values["fetch.max.bytes"])
-        self._min_bytes: Final = message.min_bytes
+        self._max_bytes = min(message.max_bytes, context.settings.values["fetch.max.bytes"])
+        self._min_bytes = message.min_bytes
         self._max_wait_ms: Final = message.max_wait_ms
         self._aborted: Final[list[wire.AbortedTransaction] | None] = (
             [] if message.isolation_level == READ_COMMITTED else None
@@ -129,6 +142,8 @@ class Fetching:
         #: Whether to answer now: there is an error, a truncated log, or its time is over.
         self._wants_answer = message.max_wait_ms <= 0
         self._is_over = False
+        if request.is_measured:
+            self._limit_by_quota()
 
     @property
     def logs(self) -> Sequence[PartitionLog | None]:
@@ -251,7 +266,7 @@ class Fetching:
         if self._wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
             self._is_over = True
             self._request.on_abandon = None
-            response = self._response()
+            response = self._withheld() or self._response()
             if member is not None:
                 response.membership_update = listening.tell(member)
             self._request.answer(response)
@@ -405,6 +420,28 @@ class Fetching:
                 yield
         if not self._is_over:
             self._after_reading()
+
+    # ---- the quota
+
+    def _limit_by_quota(self) -> None:
+        """Ask for no more bytes than the client's quota allows at once: more would be withheld for certain."""
+        request = self._request
+        assert isinstance(request, MeasuredRequest)
+        most = request.most_fetched()
+        if most is not None:
+            self._max_bytes = min(self._max_bytes, most)
+            self._min_bytes = min(self._min_bytes, self._max_bytes)
+
+    def _withheld(self) -> FetchResponse | None:
+        """Return an empty answer if the client is beyond a quota: it asks for the same records again."""
+        request, session = self._request, self._session
+        if not isinstance(request, MeasuredRequest):
+            return None
+        if not request.withholds(self._size + ROW_BYTES * sum(row is not None for row in self._rows)):
+            return None
+        self._rows = []
+        # A session that would begin with this answer does not: its client names all partitions again, as in Kafka.
+        return FetchResponse(session_id=0 if session is None or session.is_new else session.id)
 
     # ---- the answer
 

@@ -15,6 +15,7 @@ from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.broker.topics.leadership import NO_NODE
 from kohort.errors import ErrorCode
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import find_coordinator as wire
 
 #: Kafka's kinds of keys; 2 is a share group.
@@ -43,6 +44,8 @@ def _find(context: BrokerContext, request: Request, key_type: int, key: str) -> 
         )
     if key_type != GROUP:
         return _refuse(key, ErrorCode.INVALID_REQUEST, f"this broker has no coordinators of kind {key_type}")
+    if not request.rights.allows(AclOperation.DESCRIBE, ResourceType.GROUP, key):
+        return _refuse(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
     node_id = context.leadership.coordinator_of(key) if context.runtime.serves(key) else NO_NODE
     for node in context.leadership.nodes(request.connection):
         if node.node_id == node_id:

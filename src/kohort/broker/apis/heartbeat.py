@@ -14,6 +14,7 @@ from kohort.broker.groups.waiting_rights import watch_group_right
 from kohort.coordinator import commands
 from kohort.coordinator.commands import Done, Refusal
 from kohort.errors import ErrorCode
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 #: The answers to a member that is there.
@@ -21,8 +22,11 @@ _ALIVE: Final = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 _DENIED: Final = HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
-def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) -> HeartbeatResponse | None:
     """Ask the group's coordinator."""
+    rights = request.rights
+    if rights.is_restricted and not rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
+        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     runtime, connections = context.runtime, context.member_connections
     token = runtime.next_token()
     command = commands.Heartbeat(
@@ -54,3 +58,4 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
     if command.hold_ms > 0 and request.is_open:
         # The heartbeat is accepted and held: its member is known before the answer leaves.
         connections.heartbeat(request.connection, message.group_id, message.member_id)
+    return None

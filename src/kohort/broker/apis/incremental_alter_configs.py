@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from kohort.base.options import Option, OptionSet, parse_list
-from kohort.broker.chunked_responses import answer_rows, rows_asked_for
+from kohort.broker.chunked_responses import answer_rows, denied_configs, rows_asked_for
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.log_levels import check_levels, check_node, set_levels
 from kohort.broker.options.settings import BROKER_OPTIONS
@@ -17,6 +17,7 @@ from kohort.broker.topics.topic_operations import Outcome, code_of
 from kohort.coordinator.commands import Done, Refusal, admin
 from kohort.coordinator.configs import LONGEST_TEXT
 from kohort.errors import ConfigError, ErrorCode, Refused
+from kohort.security.access_control import AclOperation
 from kohort.storage.topicconfig import TOPIC_OPTIONS
 from kohort.storage.topics import Topic
 from kohort.wire.messages import incremental_alter_configs as wire
@@ -158,6 +159,12 @@ def alter_each(
         try:
             if named[asked.resource_type, asked.resource_name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "the resource is named twice in the request")
+            denied = denied_configs(
+                request.rights, AclOperation.ALTER_CONFIGS, asked.resource_type, asked.resource_name
+            )
+            if denied is not None:
+                answer(denied)
+                return
             if len({config.name for config in asked.configs}) != len(asked.configs):
                 raise Refused(ErrorCode.INVALID_REQUEST, "a config is named twice in the request")
             alter(asked, answer)

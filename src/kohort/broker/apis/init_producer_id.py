@@ -10,6 +10,7 @@ from __future__ import annotations
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.topics.topic_operations import Outcome
 from kohort.errors import ErrorCode, StorageError
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import init_producer_id as wire
 
 
@@ -22,6 +23,14 @@ def handle(
         return wire.InitProducerIdResponse(
             error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1
         )
+
+    rights = request.rights
+    if rights.is_restricted and not (
+        rights.allows(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+        # KIP-679: the right to write any topic is enough.
+        or rights.allows_any(AclOperation.WRITE, ResourceType.TOPIC)
+    ):
+        return wire.InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, producer_epoch=-1)
 
     def answer(producer_id: int, why: Outcome) -> None:
         if isinstance(why, StorageError):

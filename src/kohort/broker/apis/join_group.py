@@ -14,14 +14,14 @@ from kohort.broker.groups.coordination import new_member_id
 from kohort.broker.groups.waiting_rights import watch_group_right
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import join_group as wire
 
 
 def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequest) -> wire.JoinGroupResponse | None:
     """Ask the group's coordinator, which may park the request."""
-    if context.parked.refuses():
-        # Clients ask this coordinator again a moment later.
-        return _refusal(request, message, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    if (refused := _refuse_unasked(context, request, message)) is not None:
+        return refused
     runtime, connections = context.runtime, context.member_connections
     token = runtime.next_token()
     version = request.version
@@ -58,6 +58,21 @@ def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequ
     )
     runtime.answer(request, command, partial(_translate, context, message))
     return None
+
+
+def _refuse_unasked(
+    context: BrokerContext, request: Request, message: wire.JoinGroupRequest
+) -> wire.JoinGroupResponse | None:
+    """Return the refusal of a request that the coordinator is not asked about; `None`: it is."""
+    rights, code, member_id = request.rights, ErrorCode.NONE, message.member_id
+    if rights.is_restricted and not rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
+        code, member_id = ErrorCode.GROUP_AUTHORIZATION_FAILED, ""
+    elif context.parked.refuses():
+        # Clients ask this coordinator again a moment later.
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if code is ErrorCode.NONE:
+        return None
+    return wire.JoinGroupResponse(error_code=code, protocol_name=_name(None, request), member_id=member_id)
 
 
 def _translate(

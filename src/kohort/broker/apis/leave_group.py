@@ -13,11 +13,14 @@ from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import leave_group as wire
 
 
-def handle(context: BrokerContext, request: Request, message: wire.LeaveGroupRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: wire.LeaveGroupRequest) -> wire.LeaveGroupResponse | None:
     """Ask the group's coordinator."""
+    if not request.rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
+        return wire.LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     runtime = context.runtime
     token = runtime.next_token()
     members: tuple[commands.LeavingMember, ...]
@@ -36,6 +39,7 @@ def handle(context: BrokerContext, request: Request, message: wire.LeaveGroupReq
         cause=token, request=token, group_id=message.group_id, members=members, client_id=request.client_id
     )
     runtime.answer(request, command, partial(_translate, context.member_connections, message.group_id))
+    return None
 
 
 def _translate(

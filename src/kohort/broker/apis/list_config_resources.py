@@ -13,6 +13,7 @@ from kohort.broker.context import BrokerContext, Request
 from kohort.broker.topics.configs import Resource
 from kohort.coordinator.commands import admin
 from kohort.errors import ErrorCode
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import list_config_resources as wire
 
 #: Kafka's kind that this broker knows and has none of: subscriptions to client metrics.
@@ -23,6 +24,8 @@ def handle(
     context: BrokerContext, request: Request, message: wire.ListConfigResourcesRequest
 ) -> wire.ListConfigResourcesResponse | None:
     """List the resources of the requested kinds; ask every shard for groups."""
+    if not request.rights.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
+        return wire.ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.version == 0:
         return wire.ListConfigResourcesResponse()
     kinds = set(message.resource_types) or set(Resource)

@@ -12,6 +12,7 @@ from kohort.broker.chunked_responses import ask_shards
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.coordinator.commands import admin
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import list_groups as wire
 
 
@@ -20,9 +21,15 @@ def handle(context: BrokerContext, request: Request, message: wire.ListGroupsReq
     states, types = tuple(message.states_filter), tuple(message.types_filter)
     check_rows(len(states) + len(types), MOST_NAMED, "filters")
 
+    rights, kind = request.rights, ResourceType.GROUP
+    # As Apache Kafka: with the right to describe the cluster every group is listed, else those that may be described.
+    is_free = rights.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+
     def complete(replies: list[admin.ListGroupsReply]) -> None:
         if request.is_open:
             groups = sorted((group for reply in replies for group in reply.groups), key=lambda group: group.group_id)
+            if not is_free:
+                groups = [group for group in groups if rights.allows(AclOperation.DESCRIBE, kind, group.group_id)]
             rows = [from_row(wire.ListedGroup, group, group_state=group.state) for group in groups]
             request.answer(wire.ListGroupsResponse(groups=rows))
 

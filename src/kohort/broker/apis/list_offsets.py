@@ -12,7 +12,7 @@ header: reading from its first record on misses nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, TypeVar
 
@@ -20,6 +20,7 @@ from kohort.broker.context import BrokerContext, Request
 from kohort.broker.scheduling import warm
 from kohort.errors import ErrorCode, StorageError
 from kohort.ids import ZERO_TOPIC_ID
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.files.descriptors import NotResidentError
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.segments.segment import TimePlace, place_of_latest, place_of_time
@@ -58,7 +59,12 @@ def handle(
         wanted.setdefault(asked.name, {}).update((row.partition_index, row) for row in asked.partitions)
     topics: list[wire.ListOffsetsTopicResponse] = []
     by_time: list[_Lookup] = []
+    rights, denied = request.rights, []
     for name, rows in wanted.items():
+        if rights.is_restricted and not rights.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            # They come last in Apache Kafka's answer, too.
+            denied.append(_deny(name, rows))
+            continue
         topic, _ = context.cluster.find(name, ZERO_TOPIC_ID)
         answers = []
         for number, row in rows.items():
@@ -75,11 +81,17 @@ def handle(
                 if not lookup.is_done_at_once():
                     by_time.append(lookup)
         topics.append(wire.ListOffsetsTopicResponse(name=name, partitions=answers))
-    response = wire.ListOffsetsResponse(topics=topics)
+    response = wire.ListOffsetsResponse(topics=[*topics, *denied])
     if not by_time:
         return response
     _Search(context, request, response, by_time).start()
     return None
+
+
+def _deny(name: str, numbers: Iterable[int]) -> wire.ListOffsetsTopicResponse:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    rows = [wire.ListOffsetsPartitionResponse(partition_index=number, error_code=code) for number in numbers]
+    return wire.ListOffsetsTopicResponse(name=name, partitions=rows)
 
 
 def _refusal(

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from kohort.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kohort.broker.chunked_responses import EncodedRows, Gather
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.topics.leadership import NO_NODE, Leadership
 from kohort.broker.topics.topic_operations import Outcome, Wanted, code_of
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.catalog import check_topic_name
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topics import Topic
@@ -34,6 +34,9 @@ def handle(context: BrokerContext, request: Request, message: wire.MetadataReque
     """Describe the cluster; create missing topics where client and broker allow it."""
     failures: dict[str, ErrorCode] = {}
     missing = _missing(context, message)
+    if missing and request.rights.is_restricted:
+        missing, denied = _split_creatable(request, missing)
+        failures.update(dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     # More topics than a minute allows are not tried; an invalid name is still reported as invalid.
     most = context.settings.values["auto.create.topics.per.minute"]
     failures.update(dict.fromkeys(missing[most:], ErrorCode.POLICY_VIOLATION))
@@ -48,7 +51,7 @@ def handle(context: BrokerContext, request: Request, message: wire.MetadataReque
     whole = Gather(len(missing), answer)
     wanted = []
     for index, name in enumerate(missing):
-        wanted.append(_creation(context, name, failures, whole.slot(index)))
+        wanted.append(_creation(context, request, name, failures, whole.slot(index)))
     # The answer waits until the topics exist: Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION at once, and its
     # clients ask again a tenth of a second later.
     context.cluster.work.ask(wanted)
@@ -65,8 +68,23 @@ def _missing(context: BrokerContext, message: wire.MetadataRequest) -> list[str]
     return [name for name in dict.fromkeys(asked) if name is not None and name not in known]
 
 
+def _split_creatable(request: Request, missing: list[str]) -> tuple[list[str], list[str]]:
+    """Split missing topics into those that the client may create, and those that it may only describe."""
+    rights, topic = request.rights, ResourceType.TOPIC
+    # What may not be described is not looked for: `_answer` refuses it, whether it is there or not.
+    missing = [name for name in missing if rights.allows(AclOperation.DESCRIBE, topic, name)]
+    if not missing or rights.allows(AclOperation.CREATE, ResourceType.CLUSTER):
+        return missing, []
+    allowed = [name for name in missing if rights.allows(AclOperation.CREATE, topic, name)]
+    return allowed, [name for name in missing if name not in set(allowed)]
+
+
 def _creation(
-    context: BrokerContext, name: str, failures: dict[str, ErrorCode], answer: Callable[[bool], None]
+    context: BrokerContext,
+    request: Request,
+    name: str,
+    failures: dict[str, ErrorCode],
+    answer: Callable[[bool], None],
 ) -> Wanted:
     def done(why: Outcome) -> None:
         if isinstance(why, StorageError):
@@ -78,6 +96,7 @@ def _creation(
 
     def check() -> tuple[int, dict[str, str]]:
         context.new_topics.take()
+        request.take_mutations(context.settings.values["num.partitions"])
         return -1, {}
 
     return context.cluster.creation(name, check, done)
@@ -91,7 +110,11 @@ def _steps(
     answers: Iterable[wire.MetadataResponseTopic]
     # Version 0 has no null list: there an empty one asks for every topic.
     if asked is None or (request.version == 0 and not asked):
-        answers = (_describe(context, topic) for topic in list(context.cluster.topics.values()))
+        rights, topics = request.rights, list(context.cluster.topics.values())
+        if rights.is_restricted:
+            # Of all topics, those that may not be described are left out.
+            topics = [each for each in topics if rights.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, each.name)]
+        answers = (_describe(context, topic) for topic in topics)
     else:
         # A topic that is named several times is described once, as by Apache Kafka.
         once = {(topic.topic_id, topic.name): topic for topic in asked}
@@ -138,19 +161,26 @@ def _respond(
     context: BrokerContext, request: Request, message: wire.MetadataRequest, topics: list[wire.MetadataResponseTopic]
 ) -> wire.MetadataResponse:
     if message.include_topic_authorized_operations:
+        operations, kind = request.rights.operations, ResourceType.TOPIC
         for row in topics:
-            if row.error_code == ErrorCode.NONE:
-                row.topic_authorized_operations = TOPIC_OPERATIONS
+            if row.error_code == ErrorCode.NONE and row.name is not None:
+                row.topic_authorized_operations = operations(kind, row.name)
     nodes = context.leadership.nodes(request.connection)
     return wire.MetadataResponse(
         brokers=[wire.MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port) for node in nodes],
         cluster_id=context.cluster.cluster_id,
         controller_id=nodes[0].node_id,
         topics=topics,
-        cluster_authorized_operations=CLUSTER_OPERATIONS
+        cluster_authorized_operations=cluster_operations(request)
         if message.include_cluster_authorized_operations
         else wire.OPERATIONS_NOT_REQUESTED,
     )
+
+
+def cluster_operations(request: Request) -> int:
+    """Return the client's authorized operations on the cluster; none where it may not describe it."""
+    rights, cluster = request.rights, ResourceType.CLUSTER
+    return rights.operations(cluster) if rights.allows(AclOperation.DESCRIBE, cluster) else 0
 
 
 def _answer(
@@ -158,15 +188,23 @@ def _answer(
 ) -> wire.MetadataResponseTopic:
     if asked.topic_id != ZERO_TOPIC_ID or asked.name is None:
         return _answer_by_id(context, request, asked)
+    if request.rights.is_restricted and not _may_describe(request, asked.name):
+        return _refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=asked.name)
     topic = context.cluster.topic(asked.name)
     if topic is not None:
         return _describe(context, topic)
     code = failures.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return _refuse(code, name=asked.name)
     try:
         check_topic_name(asked.name)
     except Refused as refused:
         code = refused.code
     return _refuse(code, name=asked.name)
+
+
+def _may_describe(request: Request, name: str) -> bool:
+    return request.rights.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def _answer_by_id(
@@ -178,7 +216,12 @@ def _answer_by_id(
     if topic is None:
         # The former name keeps Java's consumer from failing on a null one; see the head of this module.
         name = None if asked.name is None else context.cluster.former_name(asked.topic_id)
+        if name is not None and not _may_describe(request, name):
+            name = None
         return _refuse(ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=asked.topic_id)
+    if request.rights.is_restricted and not _may_describe(request, topic.name):
+        # Ids are no secret, names are: Java's consumer gets none and says so, as from Apache Kafka.
+        return _refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=asked.topic_id)
     return _describe(context, topic)
 
 

@@ -6,12 +6,16 @@ KIP-848 groups commit with their member epoch. Version 10: topics by id.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from kohort.broker.access.rights import Rights
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_PARTITIONS, check_rows
 from kohort.coordinator import commands
 from kohort.coordinator.commands import Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, TopicId
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import offset_commit as wire
 from kohort.wire.messages.offset_commit import OffsetCommitResponsePartition
 
@@ -19,14 +23,17 @@ from kohort.wire.messages.offset_commit import OffsetCommitResponsePartition
 def handle(
     context: BrokerContext, request: Request, message: wire.OffsetCommitRequest
 ) -> wire.OffsetCommitResponse | None:
-    """Ask the group's coordinator to commit; refuse topics without name and id here."""
+    """Ask the group's coordinator to commit; refuse topics without name and id, or without the right, here."""
+    rights = request.rights
+    if rights.is_restricted and not rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
+        return _answer(message, [ErrorCode.GROUP_AUTHORIZATION_FAILED] * len(message.topics), [])
     if message.member_id:
         context.member_connections.check(request.connection, message.group_id, message.member_id)
     check_rows(sum(len(topic.partitions) for topic in message.topics), MOST_PARTITIONS, "partitions")
     if message.member is not None:
         known = message.member.topic_partitions
         check_rows(sum(len(topic.partitions) for topic in known), MOST_PARTITIONS, "partitions that are known")
-    names = [_name(context, topic, request.version) for topic in message.topics]
+    names = [_name(context, rights, topic, request.version) for topic in message.topics]
     offsets = tuple(
         commands.OffsetToCommit(
             topic=name,
@@ -37,7 +44,7 @@ def handle(
             metadata=partition.committed_metadata or "",
         )
         for topic, name in zip(message.topics, names, strict=True)
-        if name is not None
+        if not isinstance(name, ErrorCode)
         for partition in topic.partitions
     )
     if not offsets:
@@ -71,20 +78,25 @@ def handle(
     return None
 
 
-def _name(context: BrokerContext, topic: wire.OffsetCommitRequestTopic, version: int) -> str | None:
-    """Return the topic's name, empty for an unknown id, `None` for no id."""
+def _name(
+    context: BrokerContext, rights: Rights, topic: wire.OffsetCommitRequestTopic, version: int
+) -> str | ErrorCode:
+    """Return the topic's name, empty for an unknown id, or the error of one that cannot be committed."""
     # The coordinator checks the name.
-    if version < 10:
-        return topic.name
-    # From version 10 on a topic has an id only: without one the partition is refused.
-    if topic.topic_id == ZERO_TOPIC_ID:
-        return None
-    found = context.cluster.topic_by_id(topic.topic_id)
-    return found.name if found is not None else ""
+    name = topic.name
+    if version >= 10:
+        # From version 10 on a topic has an id only: without one the partition is refused.
+        if topic.topic_id == ZERO_TOPIC_ID:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        found = context.cluster.topic_by_id(topic.topic_id)
+        name = found.name if found is not None else ""
+    if rights.is_restricted and name and not rights.allows(AclOperation.READ, ResourceType.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return name
 
 
 def _answer(
-    message: wire.OffsetCommitRequest, names: list[str | None], errors: list[ErrorCode]
+    message: wire.OffsetCommitRequest, names: Sequence[str | ErrorCode], errors: list[ErrorCode]
 ) -> wire.OffsetCommitResponse:
     """Build the answer: one code per partition; `errors` are those of named topics, in order."""
     codes = iter(errors)
@@ -96,7 +108,7 @@ def _answer(
                 partitions=[
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index,
-                        error_code=ErrorCode.UNKNOWN_TOPIC_ID if name is None else next(codes),
+                        error_code=name if isinstance(name, ErrorCode) else next(codes),
                     )
                     for partition in topic.partitions
                 ],

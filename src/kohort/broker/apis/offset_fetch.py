@@ -7,15 +7,18 @@ send member id and epoch. Version 10: topics by id.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
-from kohort.broker.chunked_responses import answer_rows, rows_of_coordinators
+from kohort.broker.access.rights import Rights
+from kohort.broker.chunked_responses import GROUP_DENIED, answer_rows, rows_asked_for
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_NAMED, MOST_PARTITIONS, check_rows
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import offset_fetch as wire
 
 
@@ -28,8 +31,15 @@ def handle(context: BrokerContext, request: Request, message: wire.OffsetFetchRe
     check_rows(len(groups), MOST_NAMED, "groups")
     topics = [topic for group in groups for topic in group.topics or ()]
     check_rows(sum(len(topic.partition_indexes) for topic in topics), MOST_PARTITIONS, "partitions")
-    command_of = partial(_command, context, message, request.version)
-    rows_of = rows_of_coordinators(context.runtime, command_of, partial(_group, context, request.version))
+    rights = request.rights
+
+    def ask(group: wire.OffsetFetchRequestGroup, take: Callable[[Any], None]) -> None:
+        if rights.allows(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id):
+            context.runtime.ask(_command(context, request, message, group), take)
+        else:
+            take(GROUP_DENIED)
+
+    rows_of = rows_asked_for(ask, partial(_group, context, request))
     answer_rows(context, request, groups, rows_of, lambda rows: wire.OffsetFetchResponse(groups=rows))
 
 
@@ -48,10 +58,14 @@ def _each_once(groups: list[wire.OffsetFetchRequestGroup]) -> Iterator[wire.Offs
 def _ask_one(context: BrokerContext, request: Request, message: wire.OffsetFetchRequest) -> None:
     topics = message.topics
     check_rows(sum(len(topic.partition_indexes) for topic in topics or ()), MOST_PARTITIONS, "partitions")
+    rights = request.rights
+    asked = topics or ()
+    if rights.is_restricted:
+        asked = [topic for topic in asked if _may_describe(rights, topic.name)]
     partitions = (
         None
         if topics is None
-        else tuple(dict.fromkeys((topic.name, number) for topic in topics for number in topic.partition_indexes))
+        else tuple(dict.fromkeys((topic.name, number) for topic in asked for number in topic.partition_indexes))
     )
     token = context.runtime.next_token()
     command = commands.FetchOffsets(
@@ -64,31 +78,45 @@ def _ask_one(context: BrokerContext, request: Request, message: wire.OffsetFetch
 
     def translate(request: Request, body: commands.FetchOffsetsReply | commands.Refusal) -> wire.OffsetFetchResponse:
         if not isinstance(body, commands.Refusal):
-            return wire.OffsetFetchResponse(topics=list(_topics(body)))
+            denied = [topic for topic in topics or () if not _may_describe(rights, topic.name)]
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return wire.OffsetFetchResponse(topics=[*_topics(rights, body), *(_refuse(each, code) for each in denied)])
         # Version 1 has no error for the whole answer: each partition repeats it.
         if request.version >= 2:
             return wire.OffsetFetchResponse(error_code=body.code)
-        rows = [
-            wire.OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    wire.OffsetFetchResponsePartition(
-                        partition_index=number, committed_offset=-1, metadata="", error_code=body.code
-                    )
-                    for number in topic.partition_indexes
-                ],
-            )
-            for topic in topics or ()
-        ]
-        return wire.OffsetFetchResponse(topics=rows)
+        return wire.OffsetFetchResponse(topics=[_refuse(topic, body.code) for topic in topics or ()])
 
-    context.runtime.answer(request, command, translate)
+    if rights.allows(AclOperation.DESCRIBE, ResourceType.GROUP, message.group_id):
+        context.runtime.answer(request, command, translate)
+    else:
+        request.answer(translate(request, GROUP_DENIED))
 
 
-def _topics(body: commands.FetchOffsetsReply) -> Iterator[wire.OffsetFetchResponseTopic]:
+def _may_describe(rights: Rights, name: str) -> bool:
+    return rights.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _refuse(topic: wire.OffsetFetchRequestTopic, code: ErrorCode) -> wire.OffsetFetchResponseTopic:
+    return wire.OffsetFetchResponseTopic(
+        name=topic.name,
+        partitions=[
+            wire.OffsetFetchResponsePartition(partition_index=number, committed_offset=-1, metadata="", error_code=code)
+            for number in topic.partition_indexes
+        ],
+    )
+
+
+def _visible(rights: Rights, body: commands.FetchOffsetsReply) -> Iterable[commands.CommittedOffset]:
+    """Return the offsets of topics that may be described; the others are left out of an answer with all offsets."""
+    return (
+        [each for each in body.offsets if _may_describe(rights, each.topic)] if rights.is_restricted else body.offsets
+    )
+
+
+def _topics(rights: Rights, body: commands.FetchOffsetsReply) -> Iterator[wire.OffsetFetchResponseTopic]:
     """Yield the offsets by topic, in the order of the topics in the reply."""
     rows: dict[str, list[wire.OffsetFetchResponsePartition]] = {}
-    for found in body.offsets:
+    for found in _visible(rights, body):
         rows.setdefault(found.topic, []).append(
             wire.OffsetFetchResponsePartition(
                 partition_index=found.partition,
@@ -103,8 +131,9 @@ def _topics(body: commands.FetchOffsetsReply) -> Iterator[wire.OffsetFetchRespon
 
 
 def _command(
-    context: BrokerContext, message: wire.OffsetFetchRequest, version: int, group: wire.OffsetFetchRequestGroup
+    context: BrokerContext, request: Request, message: wire.OffsetFetchRequest, group: wire.OffsetFetchRequestGroup
 ) -> commands.FetchOffsets:
+    rights, version = request.rights, request.version
     partitions: tuple[tuple[str, int], ...] | None = None
     if group.topics is not None:
         partitions = tuple(
@@ -112,6 +141,7 @@ def _command(
                 (name, number)
                 for topic in group.topics
                 if (name := _name(context, topic.name, topic.topic_id, version)) is not None
+                and (not rights.is_restricted or _may_describe(rights, name))
                 for number in topic.partition_indexes
             )
         )
@@ -137,14 +167,15 @@ def _name(context: BrokerContext, name: str, topic_id: bytes, version: int) -> s
 
 def _group(
     context: BrokerContext,
-    version: int,
+    request: Request,
     asked: wire.OffsetFetchRequestGroup,
     reply: commands.FetchOffsetsReply | commands.Refusal,
 ) -> wire.OffsetFetchResponseGroup:
+    rights, version = request.rights, request.version
     if isinstance(reply, commands.Refusal):
         return wire.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=reply.code)
     rows: dict[tuple[str, bytes], list[wire.OffsetFetchResponsePartitions]] = {}
-    for found in reply.offsets:
+    for found in _visible(rights, reply):
         if version >= 10 and found.topic_id == ZERO_TOPIC_ID:
             # A topic that is gone has no id to be named by.
             continue
@@ -163,7 +194,28 @@ def _group(
     ]
     if version >= 10:
         topics += _unknown_topics(context, asked)
+    if rights.is_restricted:
+        topics += _denied_topics(context, request, asked)
     return wire.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def _denied_topics(
+    context: BrokerContext, request: Request, asked: wire.OffsetFetchRequestGroup
+) -> Iterator[wire.OffsetFetchResponseTopics]:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    for topic in asked.topics or ():
+        name = _name(context, topic.name, topic.topic_id, request.version)
+        if name is not None and not _may_describe(request.rights, name):
+            yield wire.OffsetFetchResponseTopics(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    wire.OffsetFetchResponsePartitions(
+                        partition_index=number, committed_offset=-1, metadata="", error_code=code
+                    )
+                    for number in topic.partition_indexes
+                ],
+            )
 
 
 def _unknown_topics(

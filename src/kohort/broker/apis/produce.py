@@ -14,6 +14,7 @@ from typing import Final
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.durability import is_durable
 from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.files.fs import Buffer
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.validation import CheckedBatch, RecordsRefused, is_zstd
@@ -22,6 +23,8 @@ from kohort.wire.messages.produce import PartitionProduceResponse, ProduceRespon
 
 #: KIP-110: consumers older than this version of Produce would not expect it.
 _ZSTD_SINCE: Final = 7
+#: The error of a topic that may not be written.
+_DENIED: Final = Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
 
 
 def handle(context: BrokerContext, request: Request, message: wire.ProduceRequest) -> ProduceResponse | None:
@@ -32,11 +35,23 @@ def handle(context: BrokerContext, request: Request, message: wire.ProduceReques
 class _Production:
     """One Produce request, until all of its batches are appended or refused."""
 
-    __slots__ = ("_acks", "_context", "_is_begun", "_now_ms", "_open", "_refused", "_request", "_response", "_written")
+    __slots__ = (
+        "_acks",
+        "_context",
+        "_is_begun",
+        "_now_ms",
+        "_open",
+        "_refused",
+        "_request",
+        "_response",
+        "_rights",
+        "_written",
+    )
 
     def __init__(self, context: BrokerContext, request: Request, message: wire.ProduceRequest) -> None:
         self._context: Final = context
         self._request: Final = request
+        self._rights: Final = request.rights
         self._acks: Final = message.acks
         self._now_ms: Final = context.clock.now_ms()
         self._refused: Final = _refuse_whole(message)
@@ -75,7 +90,10 @@ class _Production:
         context, refused = self._context, self._refused
         topic, missing = context.cluster.find(data.name, data.topic_id)
         partitions = topic.partitions if topic is not None else ()
-        if topic is not None and topic.is_internal and refused is None:
+        if self._rights.is_restricted and not self._may_write(data.name if topic is None else topic.name):
+            # As Apache Kafka: whether the topic is there, and whether its acks are possible, is not told.
+            refused = _DENIED
+        elif topic is not None and topic.is_internal and refused is None:
             refused = Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name} is written by the broker only")
         answers = []
         for partition_data in data.partition_data:
@@ -91,6 +109,10 @@ class _Production:
                 if answer.error_code == ErrorCode.NONE:
                     self._store(log, partition_data, answer)
         return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
+
+    def _may_write(self, name: str) -> bool:
+        # An unknown id has no name to ask for, and is answered as unknown.
+        return not name or self._rights.allows(AclOperation.WRITE, ResourceType.TOPIC, name)
 
     def _store(self, log: PartitionLog, data: wire.PartitionProduceData, answer: PartitionProduceResponse) -> None:
         records = data.records

@@ -12,6 +12,7 @@ from kohort.broker.groups.waiting_rights import watch_group_right
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.coordinator import commands
 from kohort.errors import ErrorCode
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import sync_group as wire
 
 _DENIED: Final = wire.SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -22,6 +23,9 @@ def handle(context: BrokerContext, request: Request, message: wire.SyncGroupRequ
     # From version 5 on both sides compare the protocol's type and name.
     if request.version >= 5 and (message.protocol_type is None or message.protocol_name is None):
         return wire.SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    rights = request.rights
+    if rights.is_restricted and not rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
+        return wire.SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     check_rows(len(message.assignments), MOST_NAMED, "members")
     if not message.assignments and context.parked.refuses():
         # As Apache Kafka's coordinator while it loads: clients join again.

@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from kohort.broker.connections.idle_timeouts import IdleTimeouts
 from kohort.broker.connections.sockets import BrokerStartError, plain_host
+from kohort.broker.limits.client_quotas import QuotaLimits
 from kohort.broker.limits.connection_quotas import ConnectionQuotas, Limits
+from kohort.broker.limits.connection_rates import ConnectionRates
 from kohort.broker.options.security_options import numbers_by_host
 from kohort.broker.options.settings import BrokerSettings
 
@@ -37,6 +39,11 @@ def quotas_of(
         protected=settings.protected_listener,
         idle_since=idle_timeouts.idle_since,
     )
+
+
+def rates_of(settings: BrokerSettings, quotas: QuotaLimits) -> ConnectionRates:
+    """Return the rates of a broker's new connections; `quotas` has those of addresses."""
+    return ConnectionRates(quotas, settings.values, {each.name: each.values for each in settings.listeners})
 
 
 def _limits(values: Mapping[str, Any]) -> Limits:

@@ -73,6 +73,10 @@ class WatchedConnection(Peer, Protocol):
         """Whether the client does not read its answers."""
 
     @property
+    def is_muted(self) -> bool:
+        """Whether the client waits because it is beyond a quota."""
+
+    @property
     def is_open(self) -> bool:
         """Whether the client is connected."""
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Final, Protocol
 
+from kohort.broker.access.logins import Login
 from kohort.broker.access.rights import Rights
 from kohort.broker.limits.memory import MOST_LONG, AnswerMemory, ParkedBytes
 from kohort.broker.options.listeners import ListenerSettings
+from kohort.wire.registry import AnyApiKey
 from kohort.wire.schema import Message
 
 # The order of answers on one socket: requests are read ahead, and answers leave in request order.
@@ -127,7 +129,8 @@ class ReplyQueue:
         """
         assert limit > 0
         self._answers: Final = answers
-        self.limit: Final = limit
+        #: Changes while a login is checked.
+        self.limit = limit
         self._parked: Final = parked or ParkedBytes(_NO_LIMIT)
         self._kept_bytes = 0
         #: Of the slots that have a place in the order: bytes of answers that were known at once, and long ones.
@@ -239,6 +242,8 @@ class Peer(Protocol):
     principal: str
     #: What the principal may do.
     rights: Rights
+    #: Its login; `None` on a listener without logins.
+    login: Login | None
     #: (group id, member id) -> the interval that was told last by this connection, ms.
     told_intervals: dict[tuple[str, str], int]
     #: (group id, member id) -> when another request on this connection last ended a hold of the member, ms.
@@ -249,6 +254,9 @@ class Peer(Protocol):
 
     def close(self) -> None:
         """Write the ready answers, then close."""
+
+    def mute(self, wait_ms: int) -> None:
+        """Read and handle nothing of the client for that time (KIP-219)."""
 
 
 class HeldHeartbeat(Protocol):
@@ -301,6 +309,10 @@ class Framing(Protocol):
     """The API and version of a request, as far as its answer needs them; see `dispatch.Route`."""
 
     @property
+    def api_key(self) -> AnyApiKey:
+        """The API."""
+
+    @property
     def version(self) -> int:
         """The version of the API that the client speaks."""
 
@@ -329,6 +341,9 @@ class Request(ReplySlot):
         "repeatable",
         "route",
     )
+
+    #: Whether its client has quotas; see `measured_request`.
+    is_measured = False
 
     def __init__(self, connection: Peer, route: Framing, correlation_id: int, client_id: str) -> None:
         super().__init__()
@@ -386,6 +401,9 @@ class Request(ReplySlot):
         """Complete a request without an answer (Produce with acks=0)."""
         self.fill([])
         self.connection.on_reply()
+
+    def take_mutations(self, count: int) -> None:
+        """Count partitions that it creates or deletes (KIP-599); without a quota there is nothing to count."""
 
     def abandon(self) -> None:
         """Drop the request; its connection is closed."""

@@ -18,9 +18,11 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Final
 
+from kohort.broker.access.rights import Rights
 from kohort.broker.connections.request import Peer
 from kohort.broker.topics.metadata import Cluster
 from kohort.errors import ErrorCode, Refused
+from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topics import Topic
 from kohort.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -149,7 +151,7 @@ class SessionTopic:
 class FetchSession:
     """The fetch session of one connection."""
 
-    __slots__ = ("_by_id", "_topics", "epoch", "id", "size", "used_ms")
+    __slots__ = ("_by_id", "_topics", "allowed_by", "epoch", "id", "size", "used_ms")
 
     def __init__(self, session_id: int, *, by_id: bool, now_ms: int) -> None:
         self.id: Final = session_id
@@ -162,6 +164,13 @@ class FetchSession:
         self.size = 0
         #: When it was used last.
         self.used_ms = now_ms
+        #: The rights, and their edition, by which every topic may be read; `None`: they have to be asked.
+        self.allowed_by: tuple[Rights, int] | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether its first request is the latest."""
+        return self.epoch == 1
 
     def asked(self) -> list[AskedOf]:
         """Return all requested partitions."""
@@ -173,6 +182,7 @@ class FetchSession:
             key = (topic.topic, topic.topic_id)
             if key not in self._topics:
                 self._topics[key] = SessionTopic()
+                self.allowed_by = None
             self._topics[key].update(asked_of(topic))
         for gone in message.forgotten_topics_data:
             key = (gone.topic, gone.topic_id)
@@ -322,7 +332,8 @@ def _used_ms(entry: tuple[Peer, FetchSession]) -> int:
 # The rows of a fetch, in compact arrays instead of its message while the fetch waits.
 #
 # Laws: a partition that is named twice counts once, as it was named last. Topics are looked up again before each
-# reading: one that was deleted meanwhile is answered as one that there is not.
+# reading: one that was deleted meanwhile is answered as one that there is not, and one that may not be read any more as
+# one that never could. A denied topic is not looked for: nothing is told of whether there is one.
 # Source: Apache Kafka's fetch purgatory, which keeps offsets and sizes.
 
 #: A topic by name and id, one of which is empty.
@@ -388,8 +399,13 @@ class FetchPlan:
     """The rows of one fetch, each a partition."""
 
     __slots__ = (
+        "_allowed_by",
         "_cluster",
+        "_connection",
+        "_denied",
+        "_is_replica",
         "_latest",
+        "_session",
         "last_epochs",
         "leader_epochs",
         "limits",
@@ -399,8 +415,25 @@ class FetchPlan:
         "topics",
     )
 
-    def __init__(self, cluster: Cluster, asked: Sequence[AskedOf]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        asked: Sequence[AskedOf],
+        connection: Peer,
+        session: FetchSession | None = None,
+        *,
+        is_replica: bool = False,
+    ) -> None:
+        """Look the rows up for `connection`; `session`: the one whose partitions `asked` are."""
         self._cluster = cluster
+        self._connection = connection
+        self._session = session
+        #: Whether the client calls itself a replica, which needs another right than a consumer (CVE-2018-1288).
+        self._is_replica = is_replica
+        #: The rights, and their edition, by which `_denied` was found.
+        self._allowed_by: tuple[Rights, int] | None = None
+        #: The topics that may not be read.
+        self._denied: frozenset[TopicKey] = frozenset()
         #: The topic that was looked for last.
         self._latest: TopicRows | None = None
         self.topics: list[TopicRows] = []
@@ -438,11 +471,19 @@ class FetchPlan:
         self.numbers, self.offsets, self.limits = numbers, offsets, limits
         self.leader_epochs, self.last_epochs = leader_epochs, last_epochs
 
+    @property
+    def has_denied(self) -> bool:
+        """Whether a topic may not be read."""
+        return bool(self._denied)
+
     def resolve(self) -> bool:
         """Look the topics up again; return whether they are the same as before."""
         is_same = True
+        if self._connection.rights.is_restricted:
+            self._ask_rights(self._connection.rights)
+        find = self._find_allowed if self._denied else self._cluster.find
         for rows in self.topics:
-            topic, missing = self._cluster.find(*rows.key)
+            topic, missing = find(*rows.key)
             if topic is rows.topic and topic is not None:
                 continue
             is_same = is_same and rows.topic is None and rows.missing is missing
@@ -452,6 +493,40 @@ class FetchPlan:
                 number = self.numbers[at]
                 self.logs[at] = partitions[number] if 0 <= number < len(partitions) else None
         return is_same
+
+    def _ask_rights(self, rights: Rights) -> None:
+        """Find the topics that may not be read; nothing is asked while the rights are those of before."""
+        by = rights, rights.edition
+        session = None if self._is_replica else self._session
+        if by == self._allowed_by:
+            return
+        self._allowed_by = by
+        # A session of thousands of topics is decided once, not with each of its fetches.
+        if session is not None and by == session.allowed_by:
+            self._denied = frozenset()
+            return
+        if self._is_replica:
+            is_allowed = rights.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+            self._denied = frozenset() if is_allowed else frozenset(rows.key for rows in self.topics)
+            return
+        denied = set()
+        for rows in self.topics:
+            name = self._name_of(rows.key)
+            if name and not rights.allows(AclOperation.READ, ResourceType.TOPIC, name):
+                denied.add(rows.key)
+        self._denied = frozenset(denied)
+        if session is not None and not denied:
+            session.allowed_by = by
+
+    def _name_of(self, key: TopicKey) -> str:
+        name, topic_id = key
+        topic = None if name else self._cluster.topic_by_id(topic_id)
+        return name if topic is None else topic.name
+
+    def _find_allowed(self, name: str, topic_id: bytes) -> tuple[Topic | None, ErrorCode]:
+        if (name, topic_id) in self._denied:
+            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return self._cluster.find(name, topic_id)
 
     def topic_of(self, at: int) -> TopicRows:
         """Return the topic of a row."""

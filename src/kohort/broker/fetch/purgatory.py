@@ -50,11 +50,13 @@ class Waiting(Protocol):
 class DelayedFetch:
     """One parked fetch."""
 
-    __slots__ = ("_purgatory", "member", "timer", "waiting")
+    __slots__ = ("_purgatory", "logs", "member", "timer", "waiting")
 
     def __init__(self, purgatory: Purgatory, waiting: Waiting, member: MemberKey | None) -> None:
         self._purgatory = purgatory
         self.waiting: Final = waiting
+        #: The logs that it waits for; those of `waiting` may be gone, or denied, when it leaves them.
+        self.logs: Final = tuple(waiting.logs)
         #: The member that is told news by this fetch, if any.
         self.member: Final = member
         #: Runs when its time is over.
@@ -100,12 +102,12 @@ class Purgatory:
         fetch = DelayedFetch(self, waiting, member)
         if member is not None:
             self._by_member.setdefault(member, {})[fetch] = None
-        for row, log in enumerate(waiting.logs):
+        for row, log in enumerate(fetch.logs):
             if log is not None:
                 self._by_log.setdefault(log, {})[fetch] = row
         fetch.timer = self._loop.call_later(min(max_wait_ms, LONGEST_WAIT_MS) / 1000, self._expire, fetch)
         self._parked[fetch] = None
-        self._rows += len(waiting.logs)
+        self._rows += len(fetch.logs)
         # The longest waiting fetch is answered early, so that the memory of all is bounded.
         while self._rows > MOST_ROWS and len(self._parked) > 1:
             oldest = next(iter(self._parked))
@@ -145,11 +147,11 @@ class Purgatory:
             del of_member[fetch]
             if not of_member:
                 del self._by_member[fetch.member]
-        self._rows -= len(fetch.waiting.logs)
+        self._rows -= len(fetch.logs)
         if fetch in self._woken:
             # Its place stays, so that one turn of the loop is scheduled as long as there are any.
             self._woken[fetch] = {}
-        for log in fetch.waiting.logs:
+        for log in fetch.logs:
             fetches = None if log is None else self._by_log.get(log)
             if fetches is not None and log is not None:
                 fetches.pop(fetch, None)

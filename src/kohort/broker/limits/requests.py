@@ -31,6 +31,8 @@ MOST_BYTES_OF: Final[dict[AnyApiKey, int]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: 1024 * 1024,
     ApiKey.DELETE_GROUPS: 1024 * 1024,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 2 * 1024 * 1024,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 1024 * 1024,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 1024 * 1024,
     PrivateApiKey.SUBMIT_MOVES: 2 * 1024 * 1024,
 }
 #: Rows of all arrays of one request together, by default: partitions of a commit, members of a group.
@@ -52,8 +54,12 @@ MOST_ROWS_OF: Final[dict[AnyApiKey, int]] = {
     ApiKey.DESCRIBE_CONFIGS: 10_000,
     ApiKey.ALTER_CONFIGS: 10_000,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 10_000,
+    # Apache Kafka changes no more limits at once.
+    ApiKey.ALTER_CLIENT_QUOTAS: 10_000,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 10_000,
     ApiKey.DESCRIBE_QUORUM: 2_000,
+    # Two hashes are made for each.
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 1_000,
 }
 #: APIs with records or with assignments of a whole group.
 _LONG_REQUESTS: Final = frozenset({ApiKey.PRODUCE, ApiKey.SYNC_GROUP})

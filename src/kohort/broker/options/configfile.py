@@ -1,11 +1,13 @@
 """Broker options from a file: Kafka's server.properties, or TOML.
 
 Laws: nothing is interpreted here beyond the file's own syntax; names and values are checked by `fileoptions`.
-Source: java.util.Properties (comments, separators, continued lines); TOML 1.0 with dotted or nested keys.
+Source: java.util.Properties (comments, separators, continued lines, escapes in values); TOML 1.0 with dotted or
+nested keys.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +15,9 @@ from typing import Final
 
 from kohort.errors import ConfigError
 
+#: An escape in a value: a key in one line has its line ends so.
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 #: A configuration longer than this is a mistake, not a configuration.
 FILE_LIMIT_BYTES: Final = 1 << 20
 
@@ -76,7 +81,8 @@ def _parse_properties(text: str, path: str) -> ConfigFile:
         pending = ""
         if not line or line[0] in "#!":
             continue
-        if line.endswith("\\"):
+        # Of two the first escapes the second.
+        if (len(line) - len(line.rstrip("\\"))) % 2:
             pending = line[:-1]
             continue
         name, separator, value = _split_property(line)
@@ -93,4 +99,10 @@ def _split_property(line: str) -> tuple[str, str, str]:
     if not positions:
         return line, "", ""
     cut = min(positions)
-    return line[:cut].strip(), line[cut], line[cut + 1 :].strip()
+    return line[:cut].strip(), line[cut], _ESCAPE.sub(_unescaped, line[cut + 1 :].strip())
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """Return the character that an escape of Java's properties stands for; of an unknown one, the second character."""
+    code = found[1]
+    return chr(int(code[1:], 16)) if len(code) == 5 else _CONTROLS.get(code, code)

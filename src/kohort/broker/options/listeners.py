@@ -224,6 +224,9 @@ def _check_names(overrides: Iterable[str], found: list[ListenerSettings]) -> Non
     known = {each.name.lower(): each.name for each in found}
     for name in overrides:
         if name not in known:
+            listener, _, rest = name.partition(".")
+            if listener in known:
+                raise ConfigError(f"listener.name.{name}.* is given, and {rest} is no mechanism of logins here")
             raise ConfigError(f"listener.name.{name}.* is given, and listeners has {', '.join(known.values())} only")
 
 

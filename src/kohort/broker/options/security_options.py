@@ -188,7 +188,7 @@ LOGINS: Final = [
     count(
         "sasl.failures.per.second.per.ip",
         5,
-        "Logins of one address that may fail in a second; further ones are refused unread (not in Kafka).",
+        "Logins of one address that may fail in a second; further ones wait (not in Kafka).",
         low=1,
     ),
     count(
@@ -232,11 +232,15 @@ RIGHTS: Final = [
         doc="Whether rights are looked at: with the name of one of Kafka's authorizers they are, with an empty one "
         "not; by default they are as soon as a listener has SASL or ssl.client.auth=required (Kafka: not).",
     ),
-    text("super.users", "", "Users that may do everything, as User:NAME with semicolons."),
+    text(
+        "super.users",
+        "",
+        "Users that may do everything, as User:NAME with semicolons (an option of Kafka's authorizer).",
+    ),
     flag(
         "allow.everyone.if.no.acl.found",
         False,
-        "Whether everyone may do everything with what no ACL is about.",
+        "Whether everyone may do everything with what no ACL is about (an option of Kafka's authorizer).",
     ),
 ]
 #: Options of quotas; the quotas themselves are set while the broker runs (kafka-configs, kohort).

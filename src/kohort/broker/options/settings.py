@@ -14,6 +14,7 @@ from typing import Any, Final
 from kohort.assign.assignors import BUILT_IN
 from kohort.base import options
 from kohort.base.options import Option, OptionSet, Unserved
+from kohort.broker.options.first_users import FirstUser
 from kohort.broker.options.kinds import INT32_MAX, INT64_MAX, KIBI, MEBI, count, flag, text
 from kohort.broker.options.listener_options import take_overrides
 from kohort.broker.options.listeners import ListenerSettings, listeners_of
@@ -574,6 +575,8 @@ class BrokerSettings:
     groups: GroupSettings
     # Passwords hide themselves, but so many values are of no use in a text.
     values: dict[str, Any] = field(repr=False)
+    #: SCRAM users that are made at the start.
+    first_users: tuple[FirstUser, ...] = ()
 
     @property
     def host(self) -> str:

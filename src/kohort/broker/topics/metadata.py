@@ -9,10 +9,11 @@ Source: Apache Kafka's Metadata, CreateTopics, CreatePartitions and DeleteTopics
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import uuid4
 
+from kohort.broker.limits.client_quotas import QuotaLimits, check_quota_count
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.configs import check_topic_configs
 from kohort.broker.topics.topic_operations import Outcome, TopicOperations, Wanted, check_count
@@ -21,6 +22,7 @@ from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicId
 from kohort.storage.catalog import collision_key
+from kohort.storage.client_quotas import QuotaChange, Quotas, changed_quotas
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
 from kohort.storage.topicconfig import INT_MAX, LONG_MAX
@@ -55,6 +57,8 @@ class Cluster:
         self._planned = (0, 0)
         #: The option that left no room for a topic or its partitions -> how often since the start.
         self.reached: Final[Counter[str]] = Counter()
+        #: What clients may send, fetch and ask.
+        self.quota_limits: Final = QuotaLimits(store.changes.catalog.client_quotas)
         self.work: Final = TopicOperations(store.changes, on_settled=self._tell_changes)
         #: Called with each new image, and with the logs that are gone.
         self.on_change: Callable[[TopicImage], None] = lambda _: None
@@ -122,13 +126,14 @@ class Cluster:
 
         return Wanted(concern=collision_key(name), plan=plan, done=done)
 
-    def deletion(self, topic: Topic, done: Callable[[Outcome], None]) -> Wanted:
-        """Build the deletion of exactly this topic, not of a later one with its name."""
+    def deletion(self, topic: Topic, check: Callable[[], None], done: Callable[[Outcome], None]) -> Wanted:
+        """Build the deletion of exactly this topic, not of a later one with its name; `check` may refuse it."""
 
         def plan() -> TopicPlan:
             # The name may belong to a later topic by now.
             if self._deletable(topic.name) is not topic:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist.")
+            check()
             return self._and_then(self._store.changes.plan_deletion(topic.name), lambda: self._forget(topic))
 
         return Wanted(concern=collision_key(topic.name), plan=plan, done=done)
@@ -146,6 +151,20 @@ class Cluster:
     def producer_ids(self, then: Callable[[range], None], done: Callable[[Outcome], None]) -> Wanted:
         """Build the reservation of a block of unused producer ids."""
         return Wanted(concern="", plan=lambda: self._store.changes.plan_producer_ids(then), done=done)
+
+    def quota_change(self, changes: Sequence[QuotaChange], done: Callable[[Outcome], None]) -> Wanted:
+        """Build a change of clients' quotas."""
+
+        def plan() -> TopicPlan:
+            check_quota_count(changed_quotas(self.client_quotas, changes))
+            return self._store.changes.plan_client_quotas(changes, lambda: self.quota_limits.apply(self.client_quotas))
+
+        return Wanted(concern="/quotas", plan=plan, done=done)
+
+    @property
+    def client_quotas(self) -> Quotas:
+        """The limits of clients, by entity."""
+        return self._store.changes.catalog.client_quotas
 
     def check_new_topic(self, name: str, partition_count: int) -> int:
         """Return a new topic's number of partitions (-1: default); `Refused` if it cannot be created."""

@@ -11,6 +11,7 @@ from kohort.cli.output import complain
 from kohort.errors import ConfigError
 
 if TYPE_CHECKING:
+    from kohort.broker.options.first_users import FirstUser
     from kohort.broker.options.listeners import ListenerSettings
 
 #: Where a data directory may come from if the command line names none.
@@ -42,6 +43,14 @@ def add_parser(subparsers: Any) -> None:
     place.add_argument("--in-memory", action="store_true", help="keep nothing (the default without a directory)")
     up.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a broker config; repeatable")
     up.add_argument("--config-file", metavar="FILE", help="server.properties or TOML with broker configs")
+    up.add_argument(
+        "--scram-user",
+        action="append",
+        default=[],
+        metavar="NAME[:MECHANISM]=@FILE",
+        help="make this user unless it is there, with the first line of the file as its password, or =ENV:VARIABLE; "
+        "repeatable (default: SCRAM-SHA-512)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,8 +74,33 @@ def run(options: argparse.Namespace) -> int:
             print(line, flush=True)
 
     return serve_in_foreground(
-        data_dir=options.data_dir, host=options.host, port=options.port, config=config, on_ready=announce
+        data_dir=options.data_dir,
+        host=options.host,
+        port=options.port,
+        config=config,
+        first_users=[first_user(text) for text in options.scram_user],
+        on_ready=announce,
     )
+
+
+def first_user(text: str) -> FirstUser:
+    """Parse `NAME[:MECHANISM]=@FILE` or `=ENV:VARIABLE`, and read the password from there."""
+    from kohort.broker.options.first_users import DEFAULT_MECHANISM, FirstUser
+    from kohort.cli.passwords import password_in_environment, password_in_file
+
+    named, _, source = text.partition("=")
+    # A mechanism has no colon; a name that has one is given with its mechanism.
+    name, colon, mechanism = named.rpartition(":")
+    if source.startswith("@"):
+        password = password_in_file(source[1:])
+    elif source.startswith("ENV:"):
+        password = password_in_environment(source[4:], "--scram-user")
+    else:
+        # What stands there may be a password: it is not quoted.
+        raise ConfigError(
+            "--scram-user is NAME=@FILE or NAME=ENV:VARIABLE: a command line is seen by others, and has no password"
+        )
+    return FirstUser.of(name, password, mechanism) if colon else FirstUser.of(named, password, DEFAULT_MECHANISM)
 
 
 def gather_config(options: argparse.Namespace) -> dict[str, object]:
@@ -141,9 +175,12 @@ def announcement(
         lines += [
             f"  listener {each.name} ({each.protocol.name}) on {address(*addresses[each.name])}" for each in listeners
         ]
+    protocol = listeners[0].protocol.name
+    is_plain = protocol == "PLAINTEXT"
+    python, shell = ("", "") if is_plain else (f', security_protocol="{protocol}"', f" -X security.protocol={protocol}")
     lines += [
-        f'  python: kohort.Consumer(bootstrap_servers="{nearby}", group_id="g")',
-        f"  shell:  kohort topic list --bootstrap {nearby}",
+        f'  python: kohort.Consumer(bootstrap_servers="{nearby}", group_id="g"{python})',
+        f"  shell:  kohort topic list --bootstrap {nearby}{shell}",
     ]
     for each in listeners:
         if each.advertised_host:

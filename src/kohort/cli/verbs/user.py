@@ -1,4 +1,4 @@
-"""`kohort user list|set-password|remove`: users that log in by SCRAM.
+"""`kohort user list|set-password|add|remove`: users that log in by SCRAM, or by PLAIN those of a file.
 
 Laws: a password is on no command line and in no output; without `--execute` no user is removed.
 Source: kafka-configs (`--entity-type users`), rpk's `security user`.
@@ -7,30 +7,28 @@ Source: kafka-configs (`--entity-type users`), rpk's `security user`.
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-from getpass import getpass
 from pathlib import Path
 from typing import Any, Final
 
-from kohort.cli.arguments import input_name
 from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common, add_execute
 from kohort.cli.output import print_json, show, show_plan
+from kohort.cli.passwords import add_password_options, password_of, refuse_shown_password
 from kohort.errors import ConfigError
 
 _MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-_MOST_BYTES: Final = 64 * 1024
 _COLUMNS: Final = ("USER", "MECHANISM", "ITERATIONS")
+_FILE_HELP: Final = "a broker's file of users for SASL/PLAIN (sasl.plain.users.file), instead of a broker's SCRAM users"
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    user = subparsers.add_parser("user", help="users with SCRAM credentials: list, set-password, remove")
+    user = subparsers.add_parser("user", help="users with passwords: list, set-password, add, remove")
     actions = user.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     listing = actions.add_parser("list", help="users and the mechanisms that they log in by", run=run_list)
     listing.add_argument("users", metavar="USER", nargs="*", help="only these")
+    listing.add_argument("--file", metavar="FILE", help=_FILE_HELP)
 
     change = actions.add_parser(
         "set-password",
@@ -40,33 +38,51 @@ def add_parser(subparsers: Any) -> None:
         run=run_set_password,
     )
     change.add_argument("user", metavar="USER")
-    source = change.add_mutually_exclusive_group()
-    source.add_argument("--password-file", metavar="FILE", help="whose first line it is (-: the standard input)")
-    source.add_argument("--password-env", metavar="NAME", help="the variable that has it")
-    change.add_argument("--password", "-p", dest="shown", help=argparse.SUPPRESS)
+    add_password_options(change)
     change.add_argument(
         "--iterations", type=int, default=8192, metavar="N", help="rounds, 4096 to 16384 (default: 8192)"
     )
 
+    add = actions.add_parser(
+        "add",
+        help="make a user in a file for SASL/PLAIN, or change its password",
+        description="The file has a salted hash of the password, and is made if it is missing. A broker reads it "
+        "again when it changes. A logged-in user stays so.",
+        run=run_add,
+    )
+    add.add_argument("user", metavar="USER")
+    add.add_argument("--file", metavar="FILE", help="sasl.plain.users.file of a broker")
+    add_password_options(add)
+    add.add_argument("--iterations", type=int, metavar="N", help="rounds of PBKDF2-HMAC-SHA-256 (default: 100000)")
+
     remove = actions.add_parser(
         "remove",
         help="take passwords away",
-        description="Show the passwords of users, and with --execute take them away. Who is logged in stays so until "
-        "its connection or session ends.",
+        description="Show the passwords of users, and with --execute take them away. A broker of ours ends the "
+        "connections of such a user; at others it stays logged in until its connection or session ends.",
         run=run_remove,
     )
     remove.add_argument("users", metavar="USER", nargs="+")
+    remove.add_argument("--file", metavar="FILE", help=_FILE_HELP)
     add_execute(remove)
 
     for parser, what in ((change, "default: SCRAM-SHA-512"), (remove, "default: both")):
         parser.add_argument(
             "--mechanism", dest="mechanisms", action="append", choices=_MECHANISMS, help=f"may be repeated ({what})"
         )
-    add_common(listing, change, remove)
+    add_common(listing, change, remove, add)
 
 
 def run_list(options: argparse.Namespace) -> int:
     """Print the users by name."""
+    if options.file is not None:
+        from kohort.security.plain_users import read_users
+
+        known = read_users(options.file)
+        rows = [(name, "PLAIN", each.iterations) for name, each in sorted(known.items())]
+        chosen = [row for row in rows if not options.users or row[0] in options.users]
+        shown = [{"user": name, "mechanism": mechanism, "iterations": rounds} for name, mechanism, rounds in chosen]
+        return show(options, shown, _COLUMNS, chosen, empty="no users in the file")
     with open_admin(options) as admin:
         found = admin.describe_user_scram_credentials(options.users or None)
     return show(options, found, _COLUMNS, _rows(found), empty="no users that log in by SCRAM")
@@ -76,13 +92,10 @@ def run_set_password(options: argparse.Namespace) -> int:
     """Set one password for each mechanism."""
     from kohort import ScramCredential
 
-    if options.shown is not None:
-        raise ConfigError(
-            "a command line is seen by others: --password-file FILE or --password-env NAME has a password"
-        )
+    refuse_shown_password(options)
     mechanisms = list(dict.fromkeys(options.mechanisms or ["SCRAM-SHA-512"]))
     with open_admin(options) as admin:
-        password = _password(options)
+        password = password_of(options, options.user)
         admin.alter_user_scram_credentials(
             ScramCredential(user=options.user, password=password, mechanism=each, iterations=options.iterations)
             for each in mechanisms
@@ -94,8 +107,49 @@ def run_set_password(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_add(options: argparse.Namespace) -> int:
+    """Write one user to a file."""
+    from kohort.security.plain_users import (
+        ITERATIONS,
+        LEAST_ITERATIONS,
+        MOST_ITERATIONS,
+        PasswordHash,
+        check_username,
+        read_users,
+        write_users,
+    )
+    from kohort.security.sasl import unsendable
+    from kohort.security.sasl_server import LONGEST_PASSWORD_BYTES
+
+    refuse_shown_password(options)
+    if options.file is None:
+        raise ConfigError(
+            "kohort user add makes a user in a broker's file: --file FILE; a user that logs in by SCRAM "
+            f"is made by kohort user set-password {options.user[:60]!r}"
+        )
+    name = check_username(options.user)
+    rounds = ITERATIONS if options.iterations is None else options.iterations
+    if not LEAST_ITERATIONS <= rounds <= MOST_ITERATIONS:
+        raise ConfigError(f"--iterations cannot be {rounds}: {LEAST_ITERATIONS} to {MOST_ITERATIONS} is expected")
+    users = read_users(options.file) if Path(options.file).exists() else {}
+    password = password_of(options, name)
+    if not password or (why := unsendable(password)) is not None:
+        raise ConfigError(f"the password of {name} {why if password else 'is empty'}")
+    if len(password.encode()) > LONGEST_PASSWORD_BYTES:
+        raise ConfigError(f"the password of {name} is longer than {LONGEST_PASSWORD_BYTES} bytes")
+    is_new = name not in users
+    write_users(options.file, users | {name: PasswordHash.of(password.encode(), iterations=rounds)})
+    if options.json:
+        print_json({"user": name, "file": options.file, "iterations": rounds, "new": is_new})
+    else:
+        print(f"{name} can log in by PLAIN, {'a new user' if is_new else 'with a new password'} of {options.file}")
+    return 0
+
+
 def run_remove(options: argparse.Namespace) -> int:
     """Show the users' passwords to be removed, and remove them with `--execute`."""
+    if options.file is not None:
+        return _remove_from_file(options)
     with open_admin(options) as admin:
         there = admin.describe_user_scram_credentials(options.users)
         chosen = [each for each in there if not options.mechanisms or each.mechanism in options.mechanisms]
@@ -105,42 +159,20 @@ def run_remove(options: argparse.Namespace) -> int:
     return show_plan(options, shown, _COLUMNS, _rows(chosen), empty="no such passwords")
 
 
+def _remove_from_file(options: argparse.Namespace) -> int:
+    from kohort.security.plain_users import read_users, write_users
+
+    known = read_users(options.file)
+    chosen = [name for name in known if name in options.users]
+    if options.execute and chosen:
+        write_users(options.file, {name: each for name, each in known.items() if name not in chosen})
+    rows = [(name, "PLAIN", known[name].iterations) for name in chosen]
+    shown = {
+        "executed": options.execute,
+        "credentials": [{"user": name, "mechanism": how, "iterations": rounds} for name, how, rounds in rows],
+    }
+    return show_plan(options, shown, _COLUMNS, rows, empty="no such users in the file")
+
+
 def _rows(credentials: Any) -> list[tuple[object, ...]]:
     return [(each.user, each.mechanism, each.iterations) for each in credentials]
-
-
-def _password(options: argparse.Namespace) -> str:
-    """Return the given password, without the end of its line.
-
-    Raises:
-        ConfigError: nothing was given, or nothing that is text.
-        OSError: a file cannot be read.
-    """
-    if options.password_env is not None:
-        found = os.environ.get(options.password_env)
-        if found is None:
-            raise ConfigError(f"the environment has no {options.password_env}, which --password-env names")
-        return found
-    if options.password_file is None:
-        return _asked(options.user)
-    if options.password_file == "-":
-        data = sys.stdin.buffer.readline(_MOST_BYTES + 1)
-    else:
-        with Path(options.password_file).open("rb") as file:
-            data = file.readline(_MOST_BYTES + 1)
-    name = input_name(options.password_file)
-    if len(data) > _MOST_BYTES:
-        raise ConfigError(f"the first line of {name} is longer than {_MOST_BYTES} bytes: that is no password")
-    try:
-        return data.decode().rstrip("\r\n")
-    except UnicodeDecodeError:
-        raise ConfigError(f"the first line of {name} is not UTF-8: a password is text") from None
-
-
-def _asked(user: str) -> str:
-    if not sys.stdin.isatty():
-        raise ConfigError("there is no terminal to type a password: --password-file FILE or --password-env NAME has it")
-    first = getpass(f"Password of {user}: ", stream=sys.stderr)
-    if getpass("Again: ", stream=sys.stderr) != first:
-        raise ConfigError("the two passwords are not the same; nothing is changed")
-    return first

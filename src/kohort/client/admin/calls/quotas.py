@@ -18,8 +18,9 @@ from kohort.errors import ConfigError, KohortError
 from kohort.wire.messages.alter_client_quotas import AlterClientQuotasResponse
 from kohort.wire.messages.describe_client_quotas import DescribeClientQuotasResponse
 
-#: Part of a request that an entity takes; Apache Kafka changes no more than 10,000 things at once, five for each here.
-_PART: Final = 1 / 2_000
+#: Part of a request that an entity takes. Apache Kafka changes no more than 10,000 limits at once, and kohort's broker
+#: takes as many rows: an entity, its parts and its limits are up to eight.
+_PART: Final = 1 / 1_000
 
 
 class QuotaCalls(Calls):
@@ -37,7 +38,7 @@ class QuotaCalls(Calls):
 
         Raises:
             AuthorizationError: it takes `describe_configs` on the cluster.
-            UnsupportedFeatureError: the broker keeps no limits, as kohort's own.
+            UnsupportedFeatureError: the broker keeps no limits.
         """
         during = "looking up quotas"
         request = results.describe_request(of, strict=strict)

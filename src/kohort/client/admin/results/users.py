@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from kohort.base.values import from_row
 from kohort.client.arguments import encode, to_several, whole_number
 from kohort.errors import ConfigError
-from kohort.security.scram import salted_password
+from kohort.security.scram import NUMBERS, salted_password
 from kohort.wire.messages import alter_user_scram_credentials as alter_scram
 from kohort.wire.messages import describe_user_scram_credentials as describe_scram
 
@@ -59,7 +59,7 @@ class ScramLogin(NamedTuple):
         return f"{self.mechanism} of {self.user}"
 
 
-MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+MECHANISMS: Final = NUMBERS
 #: Rounds that Apache Kafka takes.
 LEAST_ITERATIONS: Final = 4_096
 MOST_ITERATIONS: Final = 16_384

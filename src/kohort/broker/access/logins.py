@@ -1,0 +1,607 @@
+"""Logins by SASL: the states of a connection from its first byte to its principal, and of each later login.
+
+Laws: before its login a connection is asked which APIs it speaks and by which mechanism it logs in, and nothing else is
+read of it; while a proof is checked nothing is read at all. A login that fails is answered after a pause, in words that
+tell neither that a user exists nor that it does not, and the connection ends. A later login is of the same user by the
+same mechanism. What costs time is done on a thread of its own.
+Source: KIP-43, KIP-152, KIP-368; Apache Kafka's SaslServerAuthenticator and its delayed close of failed logins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
+
+from kohort.base.clock import Clock
+from kohort.broker.access.authorization import Authorization
+from kohort.broker.access.login_attempts import LoginAttempts
+from kohort.broker.access.rights import Rights
+from kohort.broker.options.first_users import FirstUser
+from kohort.broker.options.listeners import ListenerSettings
+from kohort.broker.scheduling import BlockingWork
+from kohort.errors import ErrorCode, RemoteProtocolError
+from kohort.security.sasl_server import Challenge, Check, LoginFailed, ServerExchange, Step, Success, Wait
+from kohort.security.scram import HASHES, salted_password
+from kohort.security.scram_server import ScramCredential
+from kohort.storage.catalog import ScramUser
+from kohort.storage.topics import TopicChanges
+from kohort.wire.registry import ApiKey, api_key_of
+
+if TYPE_CHECKING:
+    # It loads what fetches keys from other hosts, which few brokers need.
+    from kohort.broker.access.mechanisms import Mechanisms
+
+log = logging.getLogger("kohort.broker")
+
+#: The mechanism whose users are those of a listener, not of the broker.
+PLAIN: Final = "PLAIN"
+
+#: Proofs that are checked at once; each takes a processor for up to 40 ms, and the loop needs one, too.
+THREADS: Final = max(1, min(4, (os.cpu_count() or 1) // 2))
+#: Kafka's least pause between two later logins of a connection.
+AGAIN_SECONDS: Final = 1.0
+#: Shortest request header: API key, version, correlation id, length of the client id.
+_HEADER_BYTES: Final = 10
+#: The salt and the rounds of users that a broker is started with; the latter as `kohort user set-password` has them.
+_SALT_BYTES: Final = 32
+_ITERATIONS: Final = 8_192
+_NO_END: Final = float("inf")
+
+
+class LoginState(IntEnum):
+    """The states of a connection's login."""
+
+    #: Nothing has come, or the question which APIs there are.
+    NONE = 0
+    #: A mechanism is chosen, and the client has to speak.
+    AUTHENTICATING = 1
+    #: A thread or another host is asked about what the client has said.
+    CHECKING = 2
+    AUTHENTICATED = 3
+    #: The same as 1 and 2 for a later login; the connection keeps its principal.
+    REAUTHENTICATING = 4
+    RECHECKING = 5
+    #: The refusal is on its way, and the connection ends with it.
+    FAILED = 6
+
+
+class LoginEvent(IntEnum):
+    """The events of a login."""
+
+    #: The client has chosen a mechanism.
+    CHOOSE = 0
+    #: The client has said something in words of the mechanism.
+    SPEAK = 1
+    #: The client has to say more.
+    CHALLENGE = 2
+    SUCCEED = 3
+    FAIL = 4
+
+
+#: (state, event) -> next state; a pair that is missing is a bug.
+TRANSITIONS: Final = {
+    (LoginState.NONE, LoginEvent.CHOOSE): LoginState.AUTHENTICATING,
+    (LoginState.NONE, LoginEvent.FAIL): LoginState.FAILED,
+    (LoginState.AUTHENTICATING, LoginEvent.SPEAK): LoginState.CHECKING,
+    (LoginState.AUTHENTICATING, LoginEvent.FAIL): LoginState.FAILED,
+    (LoginState.CHECKING, LoginEvent.CHALLENGE): LoginState.AUTHENTICATING,
+    (LoginState.CHECKING, LoginEvent.SUCCEED): LoginState.AUTHENTICATED,
+    (LoginState.CHECKING, LoginEvent.FAIL): LoginState.FAILED,
+    (LoginState.AUTHENTICATED, LoginEvent.CHOOSE): LoginState.REAUTHENTICATING,
+    (LoginState.AUTHENTICATED, LoginEvent.FAIL): LoginState.FAILED,
+    (LoginState.REAUTHENTICATING, LoginEvent.SPEAK): LoginState.RECHECKING,
+    (LoginState.REAUTHENTICATING, LoginEvent.FAIL): LoginState.FAILED,
+    (LoginState.RECHECKING, LoginEvent.CHALLENGE): LoginState.REAUTHENTICATING,
+    (LoginState.RECHECKING, LoginEvent.SUCCEED): LoginState.AUTHENTICATED,
+    (LoginState.RECHECKING, LoginEvent.FAIL): LoginState.FAILED,
+}
+#: State -> API keys that are read in it; a state that is missing has none.
+READ: Final[Mapping[LoginState, Collection[int]]] = {
+    LoginState.NONE: {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE},
+    LoginState.AUTHENTICATING: {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE},
+    LoginState.REAUTHENTICATING: {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE},
+}
+
+#: Answers the choice of a mechanism.
+AnswerChoice = Callable[[ErrorCode], None]
+
+
+class AnswerProof(Protocol):
+    """Answers what the client has said in words of the mechanism."""
+
+    def __call__(self, code: ErrorCode, text: str | None, data: bytes, lifetime_ms: int) -> None:
+        """Answer with a message of the mechanism, or an error and its text."""
+
+
+class Client(Protocol):
+    """A connection, as its login sees it."""
+
+    listener: ListenerSettings
+    principal: str
+    rights: Rights
+    peer_host: str
+
+    @property
+    def peer(self) -> str:
+        """The client's address and port, for logs."""
+
+    def guard(self, gate: Callable[[memoryview], bool] | None, *, least: int | None, most: int | None) -> None:
+        """Have frames of `least` to `most` bytes pass the gate first; `None`: as for every connection."""
+
+    def hold(self) -> None:
+        """Read nothing further until `release`."""
+
+    def release(self) -> None:
+        """Read further requests again."""
+
+    def open_token(self) -> Callable[[bytes], None]:
+        """Open the place of an answer without a header; call what is returned with the answer."""
+
+    def close(self) -> None:
+        """Write the ready answers, then close."""
+
+    def give_up(self, reason: str) -> None:
+        """Close at once, and log the reason."""
+
+
+class Login:
+    """The login of one connection, and every later one of it."""
+
+    def __init__(self, door: _Door, client: Client) -> None:
+        """Have the connection say nothing but its login, and end it if that takes too long."""
+        self._door: Final = door
+        self._client: Final = client
+        #: Moves along `TRANSITIONS` only.
+        self.state: LoginState = LoginState.NONE
+        #: The mechanism that was chosen first, and the user that has logged in by it; empty before.
+        self.mechanism = self.username = ""
+        #: The exchange under way; `None` if the mechanism may not be changed to the one that was chosen.
+        self._exchange: ServerExchange | None = None
+        self._wrong_mechanism = ""
+        #: Whether messages of the mechanism come without headers, as after a handshake of version 0.
+        self._is_raw = False
+        #: The message that is looked at and the answer that it waits for.
+        self._message = b""
+        self._answer: AnswerProof = _no_answer
+        #: Whether an attempt is counted that has to be ended.
+        self._has_attempt = False
+        #: When the session ends and when the last later login has begun, in the loop's seconds.
+        self._expires_s = _NO_END
+        self._again_s = -_NO_END
+        #: Ends a login that takes too long, or a failed one after its pause.
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: asyncio.Task[None] | None = None
+        self._is_closed = False
+        client.guard(self._admit, least=None, most=door.most_bytes)
+        self._expect()
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether the connection has a principal."""
+        return bool(self.username)
+
+    @property
+    def mechanisms(self) -> list[str]:
+        """The mechanisms that the client may choose from."""
+        return self._door.mechanisms.names
+
+    # ---- what comes
+
+    def choose(self, mechanism: str, *, has_headers: bool, answer: AnswerChoice) -> None:
+        """Take the client's choice of a mechanism (SaslHandshake).
+
+        `has_headers`: what follows comes in SaslAuthenticate.
+        """
+        now_s = self._door.loop.time()
+        if self.state is LoginState.AUTHENTICATED and now_s - self._again_s < AGAIN_SECONDS:
+            answer(ErrorCode.ILLEGAL_SASL_STATE)
+            return
+        if self.state not in (LoginState.NONE, LoginState.AUTHENTICATED):
+            self._fail(lambda: answer(ErrorCode.ILLEGAL_SASL_STATE), "a second mechanism is chosen during a login")
+            return
+        self._exchange = exchange = self._door.mechanisms.exchange(mechanism)
+        if exchange is None:
+            reason = f"mechanism {mechanism[:40]!r} is not offered"
+            self._fail(lambda: answer(ErrorCode.UNSUPPORTED_SASL_MECHANISM), reason)
+            return
+        if self.has_succeeded:
+            self._again_s = now_s
+            if mechanism != self.mechanism:
+                # As in Kafka the client learns it from the answer to its proof, which is not looked at.
+                self._exchange, self._wrong_mechanism = None, mechanism
+            self._client.guard(self._admit, least=None, most=None)
+            self._expect()
+        else:
+            self.mechanism = mechanism
+        self._advance(LoginEvent.CHOOSE)
+        self._is_raw = not has_headers
+        if self._is_raw:
+            # A message of the mechanism may be shorter than any request.
+            self._client.guard(self._admit, least=0, most=self._door.most_bytes)
+        answer(ErrorCode.NONE)
+
+    def speak(self, message: bytes, answer: AnswerProof) -> None:
+        """Take a message of the mechanism (SaslAuthenticate)."""
+        if self.state is LoginState.AUTHENTICATED:
+            text = "SaslAuthenticate request received after successful authentication"
+            answer(ErrorCode.ILLEGAL_SASL_STATE, text, b"", 0)
+            return
+        if self.state is LoginState.NONE:
+            text = "SaslAuthenticate request received before SaslHandshake"
+            self._fail(lambda: answer(ErrorCode.ILLEGAL_SASL_STATE, text, b"", 0), text)
+            return
+        self._message, self._answer = message, answer
+        self._advance(LoginEvent.SPEAK)
+        # What is pipelined behind it is read with the rights that it gives.
+        self._client.hold()
+        self._door.attempts.begin(self._client.peer_host, self)
+
+    def closed(self) -> None:
+        """Forget everything under way; the connection is closed."""
+        self._is_closed = True
+        self._message, self._answer = b"", _no_answer
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
+            # The task is dropped unheard, so its attempt is ended here.
+            self._end_attempt(has_failed=False)
+        self._door.attempts.cancel(self._client.peer_host, self)
+        self._door.forget(self)
+
+    def end(self, reason: str) -> None:
+        """End the connection of a user that is no user any more."""
+        self._client.give_up(reason)
+
+    def _admit(self, frame: memoryview) -> bool:
+        """Take a frame without a header; raise `RemoteProtocolError` for a request that is not to be read now."""
+        if self._is_raw and self.state in (LoginState.AUTHENTICATING, LoginState.REAUTHENTICATING):
+            self._take_token(bytes(frame))
+            return True
+        if len(frame) < _HEADER_BYTES:
+            raise RemoteProtocolError("a request header that is not whole")
+        key = int.from_bytes(frame[:2], "big", signed=True)
+        if self.state is LoginState.AUTHENTICATED:
+            # KIP-368: the connection ends at its first use after the session, unless that is a later login.
+            if key != ApiKey.SASL_HANDSHAKE and self._door.loop.time() >= self._expires_s:
+                raise RemoteProtocolError(
+                    f"the session of {self._client.principal} is over, and its client has not logged in again"
+                )
+            return False
+        if key not in READ.get(self.state, ()):
+            known = api_key_of(key)
+            shown = f"API {key}" if known is None else known.name
+            raise RemoteProtocolError(f"a request of {shown} before the login that this listener asks for")
+        return False
+
+    def _take_token(self, token: bytes) -> None:
+        reply = self._client.open_token()
+
+        def answer(code: ErrorCode, text: str | None, data: bytes, lifetime_ms: int) -> None:
+            del text, lifetime_ms
+            # Without a header there is no place for an error: the connection ends.
+            if code is ErrorCode.NONE:
+                reply(data)
+
+        self.speak(token, answer)
+
+    # ---- what is made of it
+
+    def start_attempt(self) -> None:
+        """Look at the client's message; called when its address may fail."""
+        self._has_attempt = True
+        message, self._message = self._message, b""
+        exchange = self._exchange
+        if exchange is None:
+            text = (
+                f"SASL mechanism '{self._wrong_mechanism[:40]}' requested by client is not supported for "
+                f"re-authentication of mechanism '{self.mechanism}'"
+            )
+            self._refuse(LoginFailed(text))
+            return
+        self._carry_out(lambda: exchange.step(message))
+
+    def _carry_out(self, work: Callable[[], Step]) -> None:
+        try:
+            step = work()
+        except LoginFailed as why:
+            self._refuse(why)
+            return
+        self._take(step)
+
+    def _take(self, step: Step) -> None:
+        match step:
+            case Challenge(data):
+                self._end_attempt(has_failed=False)
+                self._advance(LoginEvent.CHALLENGE)
+                self._reply(data, 0)
+            case Success():
+                self._succeed(step)
+            case Check(work):
+                self._door.threads.submit(work, self._on_checked)
+            case Wait():
+                self._waiting = self._door.loop.create_task(self._wait(step))
+            case _:
+                assert_never(step)
+
+    def _on_checked(self, result: Step | Exception) -> None:
+        if self._is_closed:
+            # An attempt whose client has not waited for its end still counts.
+            self._end_attempt(has_failed=isinstance(result, Exception))
+        elif isinstance(result, LoginFailed):
+            self._refuse(result)
+        elif isinstance(result, Exception):
+            log.error("event=login_broken peer=%s error=%r", self._client.peer, type(result).__name__, exc_info=result)
+            self._refuse(LoginFailed("the login could not be carried out"))
+        else:
+            self._take(result)
+
+    async def _wait(self, step: Wait) -> None:
+        try:
+            await step.until()
+            found: Step | Exception = step.then()
+        except Exception as why:
+            found = why
+        self._waiting = None
+        self._on_checked(found)
+
+    def _succeed(self, success: Success) -> None:
+        name, is_again = success.principal_name, self.has_succeeded
+        if is_again and name != self.username:
+            text = f"Cannot change principals during re-authentication from User.{self.username}: User.{name}"
+            self._refuse(LoginFailed(text))
+            return
+        if not self._door.mechanisms.knows(self.mechanism, name):
+            self._refuse(LoginFailed(_refusal_of(self.mechanism), detail="the user was removed during its login"))
+            return
+        self._end_attempt(has_failed=False)
+        self._advance(LoginEvent.SUCCEED)
+        self._exchange = None
+        if self._timer is not None:
+            self._timer.cancel()
+        client, lifetime_ms = self._client, self._door.lifetime_ms(success)
+        self._expires_s = self._door.loop.time() + lifetime_ms / 1000 if lifetime_ms else _NO_END
+        if not is_again:
+            self.username = name
+            client.principal = f"User:{name}"
+            client.rights = self._door.rights_of(client.principal, client.peer_host)
+            self._door.note(self)
+            log.debug(
+                "event=logged_in peer=%s listener=%s mechanism=%s principal=%r",
+                client.peer, client.listener.name, self.mechanism, client.principal,
+            )  # fmt: skip
+        # A session without an end needs no look at each request.
+        client.guard(self._admit if lifetime_ms else None, least=None, most=None)
+        self._reply(success.data, lifetime_ms)
+
+    def _reply(self, data: bytes, lifetime_ms: int) -> None:
+        answer, self._answer = self._answer, _no_answer
+        answer(ErrorCode.NONE, None, data, lifetime_ms)
+        self._client.release()
+
+    def _refuse(self, why: LoginFailed) -> None:
+        """Refuse what the client has said in words of the mechanism."""
+        text, answer = str(why), self._answer
+        if self.has_succeeded:
+            text = text.replace("during authentication", "during re-authentication")
+        self._end_attempt(has_failed=True)
+        reason = f"{text} ({why.detail})" if why.detail else text
+        self._fail(lambda: answer(ErrorCode.SASL_AUTHENTICATION_FAILED, text, b"", 0), reason)
+
+    def _fail(self, answer: Callable[[], None], reason: str) -> None:
+        """Answer after a pause and close, so that guesses take their time."""
+        client = self._client
+        self._advance(LoginEvent.FAIL)
+        log.warning(
+            "event=login_failed peer=%s listener=%s mechanism=%s reason=%r",
+            client.peer, client.listener.name, self.mechanism or None, reason,
+        )  # fmt: skip
+        self._exchange, self._answer = None, _no_answer
+        client.hold()
+        if self._timer is not None:
+            self._timer.cancel()
+
+        def conclude() -> None:
+            answer()
+            client.close()
+
+        self._timer = self._door.loop.call_later(self._door.delay_s, conclude)
+
+    def _advance(self, event: LoginEvent) -> None:
+        self.state = TRANSITIONS[self.state, event]
+
+    def _expect(self) -> None:
+        """Expect the end of the login soon."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._door.loop.call_later(self._door.timeout_s, self._give_up)
+
+    def _give_up(self) -> None:
+        self._client.give_up("the login has taken too long (sasl.login.timeout.ms)")
+
+    def _end_attempt(self, *, has_failed: bool) -> None:
+        if self._has_attempt:
+            self._has_attempt = False
+            self._door.attempts.end(self._client.peer_host, has_failed=has_failed)
+
+
+def _no_answer(code: ErrorCode, text: str | None, data: bytes, lifetime_ms: int) -> None:
+    """Answer nothing."""
+
+
+def _refusal_of(mechanism: str) -> str:
+    return f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
+
+
+class _Door:
+    """What the logins at one listener have in common."""
+
+    def __init__(
+        self,
+        listener: ListenerSettings,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        threads: BlockingWork,
+        mechanisms: Mechanisms,
+        rights_of: Callable[[str, str], Rights],
+        logged_in: dict[tuple[str, str, str], set[Login]],
+    ) -> None:
+        values = listener.values
+        self.loop: Final = loop
+        self.threads: Final = threads
+        self.mechanisms: Final = mechanisms
+        self.rights_of: Final = rights_of
+        self.most_bytes: Final[int] = values["sasl.server.max.receive.size"]
+        self.delay_s: Final[float] = values["connection.failed.authentication.delay.ms"] / 1000
+        self.timeout_s: Final[float] = values["sasl.login.timeout.ms"] / 1000
+        self.attempts: Final = LoginAttempts(loop, failures_per_second=values["sasl.failures.per.second.per.ip"])
+        self._listener: Final = listener
+        self._logged_in: Final = logged_in
+
+    def lifetime_ms(self, success: Success) -> int:
+        """Return how long a session lasts from now on; 0: as long as its connection."""
+        values = self._listener.values
+        most = values["connections.max.reauth.ms"]
+        ends = [each for each in (most or None, success.lifetime_ms) if each is not None]
+        # 0 would say that the session has no end.
+        return max(1, min(ends)) if ends else 0
+
+    def note(self, login: Login) -> None:
+        """Note a connection that has logged in."""
+        self._logged_in.setdefault(self._key(login), set()).add(login)
+
+    def forget(self, login: Login) -> None:
+        """Forget a closed connection."""
+        key = self._key(login)
+        if key in self._logged_in:
+            self._logged_in[key].discard(login)
+            if not self._logged_in[key]:
+                del self._logged_in[key]
+
+    def _key(self, login: Login) -> tuple[str, str, str]:
+        # Users of PLAIN are those of their listener, the others' are the broker's.
+        return login.username, login.mechanism, self._listener.name if login.mechanism == PLAIN else ""
+
+
+def prepare_users(changes: TopicChanges, listeners: Sequence[ListenerSettings], given: Sequence[FirstUser]) -> None:
+    """Make the users that a broker is started with, and the secret of its answers to unknown ones.
+
+    A user that is there already keeps its password, which may have been changed since.
+    """
+    plans = []
+    mechanisms = {
+        name for each in listeners if each.protocol.has_sasl for name in each.values["sasl.enabled.mechanisms"]
+    }
+    if not changes.catalog.login_secret and mechanisms & HASHES.keys():
+        plans.append(changes.plan_login_secret())
+    made = [_first_user(each) for each in given if (each.name, each.mechanism) not in changes.catalog.scram_users]
+    if made:
+        plans.append(changes.plan_scram_users(made))
+    if plans:
+        changes.write(plans)
+        for plan in plans:
+            changes.settle(plan)
+    for user in given:
+        is_new = any(each.key == (user.name, user.mechanism) for each in made)
+        log.info("event=first_user name=%r mechanism=%s is_new=%s", user.name, user.mechanism, is_new)
+
+
+def _first_user(user: FirstUser) -> ScramUser:
+    salt = secrets.token_bytes(_SALT_BYTES)
+    salted = salted_password(user.mechanism, user.password.value, salt=salt, iterations=_ITERATIONS)
+    found = ScramCredential.of(user.mechanism, salted, salt=salt, iterations=_ITERATIONS)
+    return ScramUser(
+        name=user.name,
+        mechanism=user.mechanism,
+        iterations=found.iterations,
+        salt=salt,
+        stored_key=found.stored_key,
+        server_key=found.server_key,
+    )
+
+
+class Logins:
+    """The logins of one broker."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listeners: Sequence[ListenerSettings],
+        clock: Clock,
+        *,
+        changes: TopicChanges,
+        rights: Authorization,
+    ) -> None:
+        """Read what logins are checked by; raise `ConfigError` if a listener lacks something."""
+        self._changes: Final = changes
+        self._threads: Final = BlockingWork(loop, threads=THREADS, name="kohort-login")
+        #: (name, mechanism, listener of PLAIN) -> logins of connections that are open.
+        self._logged_in: Final[dict[tuple[str, str, str], set[Login]]] = {}
+        self._doors: Final[dict[str, _Door]] = {}
+        for listener in listeners:
+            if listener.protocol.has_sasl:
+                from kohort.broker.access.mechanisms import Mechanisms
+
+                mechanisms = Mechanisms(
+                    listener,
+                    loop=loop,
+                    now_ms=clock.now_ms,
+                    catalog=lambda: changes.catalog,
+                    threads=self._threads,
+                    on_gone=self._plain_gone(listener.name),
+                )
+                self._doors[listener.name] = _Door(
+                    listener,
+                    loop,
+                    threads=self._threads,
+                    mechanisms=mechanisms,
+                    rights_of=rights.rights_of,
+                    logged_in=self._logged_in,
+                )
+
+    def start(self) -> None:
+        """Follow changes of the users."""
+        if self._doors and self._on_scram_gone not in self._changes.on_users_gone:
+            self._changes.on_users_gone.append(self._on_scram_gone)
+        for name, door in self._doors.items():
+            door.mechanisms.start()
+            if door.mechanisms.lacks_users():
+                log.warning(
+                    "event=no_users listener=%s action='make one by kohort up --scram-user NAME=@FILE, or by kohort "
+                    "user set-password at another listener'",
+                    name,
+                )
+
+    def stop(self) -> None:
+        """Stop that, and the threads."""
+        if self._on_scram_gone in self._changes.on_users_gone:
+            self._changes.on_users_gone.remove(self._on_scram_gone)
+        for door in self._doors.values():
+            door.mechanisms.stop()
+            door.attempts.stop()
+        self._threads.stop()
+
+    def begin(self, client: Client) -> Login | None:
+        """Have a new connection log in; `None` if its listener has no logins."""
+        door = self._doors.get(client.listener.name) if client.listener.protocol.has_sasl else None
+        if door is None:
+            assert not client.listener.protocol.has_sasl, "a listener that was not there at the start"
+            return None
+        return Login(door, client)
+
+    def _plain_gone(self, listener: str) -> Callable[[Collection[str]], None]:
+        return lambda names: self._end([(name, PLAIN, listener) for name in names])
+
+    def _on_scram_gone(self, keys: Sequence[tuple[str, str]]) -> None:
+        self._end([(name, mechanism, "") for name, mechanism in keys])
+
+    def _end(self, keys: Collection[tuple[str, str, str]]) -> None:
+        """End the connections of users that are none any more."""
+        for key in keys:
+            for login in list(self._logged_in.get(key, ())):
+                login.end(f"the user {key[0]!r} was removed")

@@ -1,0 +1,219 @@
+"""The mechanisms of a listener, with the users that log in by them.
+
+Laws: a mechanism without anything to check a login by is an error of the start, which names what to set. Users are
+those of the moment of the login: a file is read again when it changes, and one that cannot be read leaves the users as
+they were. A user that is taken out of the file is told, so that its connections end.
+Source: Apache Kafka's `sasl.enabled.mechanisms` and its login modules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+from kohort.base.options import Password
+from kohort.broker.access.jwks import Jwks, token_rules
+from kohort.broker.options.listeners import ListenerSettings
+from kohort.broker.scheduling import BlockingWork
+from kohort.errors import ConfigError
+from kohort.security.bearer_server import BearerServer
+from kohort.security.jaas import parse_jaas_users
+from kohort.security.plain_users import PasswordHash, PlainUsers, read_users
+from kohort.security.sasl_server import PlainServer, ServerExchange
+from kohort.security.scram import HASHES
+from kohort.security.scram_server import Decoys, ScramCredential, ScramServer
+from kohort.storage.catalog import Catalog, ScramUser
+
+log = logging.getLogger("kohort.broker")
+
+PLAIN: Final = "PLAIN"
+BEARER: Final = "OAUTHBEARER"
+#: How often it is looked at whether a file of users has changed.
+LOOK_SECONDS: Final = 1.0
+#: Users of the catalog that show what credentials look like here.
+_SHOWN_USERS: Final = 2_000
+
+
+class Mechanisms:
+    """The mechanisms that one listener offers."""
+
+    def __init__(
+        self,
+        listener: ListenerSettings,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        now_ms: Callable[[], int],
+        catalog: Callable[[], Catalog],
+        threads: BlockingWork,
+        on_gone: Callable[[Collection[str]], None],
+    ) -> None:
+        """Read what logins are checked by; raise `ConfigError` if something is missing.
+
+        `on_gone` is called with the names of users that were taken out of the listener's file.
+        """
+        values = listener.values
+        #: As clients are told them.
+        self.names: Final[list[str]] = list(dict.fromkeys(values["sasl.enabled.mechanisms"]))
+        self._makers: Final[dict[str, Callable[[], ServerExchange]]] = {}
+        self._file: _UsersFile | None = None
+        self._jwks: Jwks | None = None
+        self._catalog: Final = catalog
+        for name in self.names:
+            if name == PLAIN:
+                self._file = _UsersFile(listener, loop=loop, threads=threads, on_gone=on_gone)
+                self._makers[name] = partial(PlainServer, self._file.verify)
+            elif name in HASHES:
+                self._makers[name] = partial(_scram_server, name, _ScramUsers(name, catalog))
+            else:
+                assert name == BEARER, "the options allow no other"
+                self._jwks = Jwks.of(loop, values)
+                self._makers[name] = partial(BearerServer, self._jwks, token_rules(values), now_ms)
+
+    def start(self) -> None:
+        """Begin to look at files and addresses of keys."""
+        if self._file is not None:
+            self._file.start()
+        if self._jwks is not None:
+            self._jwks.start()
+
+    def stop(self) -> None:
+        """Stop that."""
+        if self._file is not None:
+            self._file.stop()
+        if self._jwks is not None:
+            self._jwks.stop()
+
+    def lacks_users(self) -> bool:
+        """Whether the listener offers SCRAM alone and there is no user of it."""
+        is_scram = all(name in HASHES for name in self.names)
+        return is_scram and not any(mechanism in self.names for _, mechanism in self._catalog().scram_users)
+
+    def knows(self, name: str, username: str) -> bool:
+        """Whether a user still is there, once its proof has held: it may have been removed meanwhile."""
+        if name == PLAIN:
+            return self._file is not None and username in self._file.users.names
+        return name not in HASHES or (username, name) in self._catalog().scram_users
+
+    def exchange(self, name: str) -> ServerExchange | None:
+        """Begin an exchange; `None` if the mechanism is not offered."""
+        maker = self._makers.get(name)
+        return None if maker is None else maker()
+
+
+class _ScramUsers:
+    """The users of one SCRAM mechanism."""
+
+    def __init__(self, mechanism: str, catalog: Callable[[], Catalog]) -> None:
+        self._mechanism: Final = mechanism
+        self._catalog: Final = catalog
+        #: The users that `_decoys` look like, as the catalog had them.
+        self._seen: Mapping[tuple[str, str], ScramUser] | None = None
+        self._decoys: Decoys | None = None
+
+    def credential(self, name: str) -> ScramCredential:
+        """Return the credential of a user, or the decoy of a name that is no user's."""
+        catalog = self._catalog()
+        if self._decoys is None or self._seen is not catalog.scram_users:
+            self._seen = catalog.scram_users
+            known = (_credential(user) for (_, how), user in self._seen.items() if how == self._mechanism)
+            self._decoys = Decoys(self._mechanism, catalog.login_secret, islice(known, _SHOWN_USERS))
+        # The decoy is made for every name: what takes longer tells nothing.
+        decoy = self._decoys.credential(name)
+        user = catalog.scram_users.get((name, self._mechanism))
+        return decoy if user is None else _credential(user)
+
+
+def _scram_server(mechanism: str, users: _ScramUsers) -> ScramServer:
+    return ScramServer(mechanism, users.credential, nonce=secrets.token_urlsafe(24))
+
+
+def _credential(user: ScramUser) -> ScramCredential:
+    return ScramCredential(user.salt, user.stored_key, user.server_key, user.iterations)
+
+
+class _UsersFile:
+    """The users of PLAIN: those of a file, which may change, and those of a login configuration."""
+
+    def __init__(
+        self,
+        listener: ListenerSettings,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        threads: BlockingWork,
+        on_gone: Callable[[Collection[str]], None],
+    ) -> None:
+        values = listener.values
+        self._loop: Final = loop
+        self._threads: Final = threads
+        self._on_gone: Final = on_gone
+        self._path: Final[str | None] = values["sasl.plain.users.file"] or None
+        self._listed: Final = _listed_users(values)
+        if self._path is None and not self._listed:
+            raise ConfigError(
+                f"listener {listener.name} offers PLAIN, and has no users: set sasl.plain.users.file to a file made by "
+                f"kohort user add --file, or listener.name.{listener.name.lower()}.plain.sasl.jaas.config"
+            )
+        #: Tells a changed file from the one that was read.
+        self._stamp = _stamp(self._path)
+        #: The users in force; they are replaced as a whole.
+        self.users = PlainUsers({} if self._path is None else read_users(self._path), passwords=self._listed)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to look at the file."""
+        if self._path is not None and self._timer is None:
+            self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+
+    def stop(self) -> None:
+        """Stop looking at it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def verify(self, name: str, password: bytes) -> bool:
+        """Whether a user has this password now; called on a thread."""
+        return self.users.verify(name, password)
+
+    def _look(self) -> None:
+        path, found = self._path, _stamp(self._path)
+        assert path is not None
+        if found == self._stamp:
+            self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+            return
+        self._stamp = found
+        self._threads.submit(lambda: read_users(path), self._on_read)
+
+    def _on_read(self, read: Mapping[str, PasswordHash] | Exception) -> None:
+        if self._timer is None:
+            return
+        self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+        if isinstance(read, Exception):
+            log.error(
+                "event=users_unread file=%s reason=%r action='the users stay as they were'", self._path, str(read)
+            )
+            return
+        before, self.users = self.users.names, PlainUsers(read, passwords=self._listed)
+        gone = before - self.users.names
+        log.info("event=users_read file=%s users=%d gone=%d", self._path, len(read), len(gone))
+        if gone:
+            self._on_gone(gone)
+
+
+def _listed_users(values: Mapping[str, Any]) -> dict[str, str]:
+    given = values.get("plain.sasl.jaas.config") or values["sasl.jaas.config"]
+    return parse_jaas_users(given.value) if isinstance(given, Password) else {}
+
+
+def _stamp(path: str | None) -> tuple[int, int, int] | None:
+    """Return inode, size and time of a file; `None` if it cannot be looked at."""
+    try:
+        found = os.stat(path or "")
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

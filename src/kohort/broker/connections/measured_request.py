@@ -1,0 +1,196 @@
+"""A request of a broker that has quotas: it is measured, and its answer says how long its client waits.
+
+Laws: an answer leaves at once, whatever it says; what waits is the connection, of which nothing is read for that time
+(`Peer.mute`). A request is counted once, when its answer is known. One whose connection is gone is not counted.
+The time of a request is that on the loop, from its reading to its answer, without what it waits for.
+Source: KIP-219; Apache Kafka's RequestHandlerHelper and KafkaApis. There, too, every request of a client counts,
+heartbeats included: only those of brokers are exempt, and acks=0 from request_percentage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from functools import cache
+from struct import Struct
+from time import perf_counter
+from typing import Any, Final
+
+from kohort.broker.connections.request import Framing, Peer, Request
+from kohort.broker.limits.client_quotas import ClientQuotas, Quota, user_of
+from kohort.errors import ErrorCode, Refused
+from kohort.wire.codec import decode, encode
+from kohort.wire.registry import AnyApiKey, ApiKey, response_class
+from kohort.wire.schema import Message, fields_of
+
+#: The versions from which on a client knows THROTTLING_QUOTA_EXCEEDED (KIP-599).
+STRICT_SINCE: Final[dict[AnyApiKey, int]] = {
+    ApiKey.CREATE_TOPICS: 6,
+    ApiKey.DELETE_TOPICS: 5,
+    ApiKey.CREATE_PARTITIONS: 3,
+}
+#: Bytes of a partition in an answer to a fetch, beside its records.
+ROW_BYTES: Final = 40
+_FIELD: Final = "throttle_time_ms"
+_INT32: Final = Struct(">i")
+
+
+class MeasuredRequest(Request):
+    """One request that is measured."""
+
+    __slots__ = (
+        "_began",
+        "_is_counted",
+        "_mutations_at_ms",
+        "_mutations_ms",
+        "_now_ms",
+        "_quotas",
+        "_seconds",
+        "_size",
+        "_user",
+        "_wait_ms",
+    )
+
+    is_measured = True
+
+    def __init__(
+        self,
+        connection: Peer,
+        route: Framing,
+        correlation_id: int,
+        client_id: str,
+        *,
+        quotas: ClientQuotas,
+        now_ms: Callable[[], int],
+        size: int,
+    ) -> None:
+        """Begin to measure a request of `size` bytes; `now_ms` is a clock that never goes back."""
+        super().__init__(connection, route, correlation_id, client_id)
+        self._quotas: Final = quotas
+        self._now_ms: Final = now_ms
+        self._size: Final = size
+        self._user: Final = user_of(connection.principal)
+        #: Set while the loop is at work on it.
+        self._began: float | None = perf_counter()
+        self._seconds = 0.0
+        self._is_counted = False
+        #: The time that its client has to wait, once that is known.
+        self._wait_ms = 0
+        #: The wait for its changes of topics, and when it was found.
+        self._mutations_ms = self._mutations_at_ms = 0
+
+    def handled(self, answer: Message | bytes | None) -> Message | bytes | None:
+        """Return the answer of its API, `None` if that comes later, with the time that its client waits."""
+        if answer is not None:
+            return self.limited(answer)
+        self._pause()
+        return None
+
+    def _pause(self) -> None:
+        """Stop the measurement of its time: it waits for something."""
+        if self._began is not None:
+            self._seconds += perf_counter() - self._began
+            self._began = None
+
+    # ---- what is counted
+
+    def take_mutations(self, count: int) -> None:
+        """Count partitions that it creates or deletes; raise `Refused` with THROTTLING_QUOTA_EXCEEDED beyond them."""
+        now_ms = self._now_ms()
+        api_key = self.route.api_key
+        is_strict = api_key in STRICT_SINCE and self.version >= STRICT_SINCE[api_key]
+        wait_ms = self._quotas.take_tokens(self._user, self.client_id, count, now_ms, is_strict=is_strict)
+        if wait_ms:
+            self._mutations_ms, self._mutations_at_ms = wait_ms, now_ms
+            if is_strict:
+                raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+
+    def most_fetched(self) -> int | None:
+        """Return the most bytes that its answer may have without a wait for certain; `None`: any number."""
+        return self._quotas.most_at_once(Quota.CONSUMER_BYTE_RATE, self._user, self.client_id)
+
+    def withholds(self, size: int) -> bool:
+        """Count the bytes of a fetch's answer; whether an empty one is to leave in its place, and none counts."""
+        now_ms = self._now_ms()
+        self._settle({Quota.CONSUMER_BYTE_RATE: self._take(Quota.CONSUMER_BYTE_RATE, size, now_ms)}, now_ms)
+        if not self._wait_ms:
+            return False
+        return self._quotas.take_back(Quota.CONSUMER_BYTE_RATE, self._user, self.client_id, size, now_ms)
+
+    def limited(self, body: Message | bytes) -> Message | bytes:
+        """Count the request, and return its answer with the time that its client waits."""
+        if not self._is_counted and self.is_open:
+            self._count()
+        wait_ms = self._wait_ms
+        return with_throttle_time(body, wait_ms, self.route.api_key, self.version) if wait_ms else body
+
+    def _count(self) -> None:
+        now_ms = self._now_ms()
+        waits: dict[Quota, int] = {}
+        if self.route.api_key == ApiKey.PRODUCE:
+            waits[Quota.PRODUCER_BYTE_RATE] = self._take(Quota.PRODUCER_BYTE_RATE, self._size, now_ms)
+        if self._mutations_ms:
+            # Some of the wait may be over: the changes of topics took their time.
+            passed_ms = now_ms - self._mutations_at_ms
+            waits[Quota.CONTROLLER_MUTATION_RATE] = max(0, self._mutations_ms - passed_ms)
+        self._settle(waits, now_ms)
+
+    def _settle(self, waits: dict[Quota, int], now_ms: int, *, is_timed: bool = True) -> None:
+        """Count its time, and make its connection wait for the longest of all waits."""
+        self._is_counted = True
+        self._pause()
+        if is_timed and self._quotas.is_timed:
+            waits[Quota.REQUEST_PERCENTAGE] = self._take(Quota.REQUEST_PERCENTAGE, self._seconds * 100, now_ms)
+        for quota, wait_ms in waits.items():
+            if wait_ms == max(waits.values()) > 0:
+                self._wait_ms = wait_ms
+                self._quotas.note_throttled(quota, self._user, self.client_id, wait_ms, now_ms)
+                self.connection.mute(wait_ms)
+                return
+
+    def _take(self, quota: Quota, amount: float, now_ms: int) -> int:
+        return self._quotas.take(quota, self._user, self.client_id, amount, now_ms)
+
+    # ---- its answers
+
+    def answer(self, body: Message | bytes) -> None:
+        """Answer with `body`, which may be sent at once."""
+        super().answer(self.limited(body))
+
+    def answer_unsynced(self, body: Message | bytes) -> None:
+        """Answer with `body`, which has to wait for `release`."""
+        super().answer_unsynced(self.limited(body))
+
+    def skip(self) -> None:
+        """Complete a request without an answer (Produce with acks=0), whose bytes count and whose time does not."""
+        if not self._is_counted and self.is_open:
+            now_ms = self._now_ms()
+            taken = self._take(Quota.PRODUCER_BYTE_RATE, self._size, now_ms)
+            self._settle({Quota.PRODUCER_BYTE_RATE: taken}, now_ms, is_timed=False)
+        super().skip()
+
+
+def with_throttle_time(body: Message | bytes, wait_ms: int, api_key: AnyApiKey, version: int) -> Message | bytes:
+    """Return an answer that says how long its client waits, where the API has words for it."""
+    since, is_first = _place_of_field(api_key)
+    if since is None or version < since:
+        # KIP-219: the client is not told, and waits all the same.
+        return body
+    if isinstance(body, bytes):
+        if is_first:
+            return _INT32.pack(wait_ms) + body[_INT32.size :]
+        whole: Any = decode(response_class(api_key), version, body)[0]
+        whole.throttle_time_ms = wait_ms
+        return bytes(encode(whole, version))
+    # Other requests may be answered with the same object.
+    changed: Any = copy(body)
+    changed.throttle_time_ms = wait_ms
+    return changed  # type: ignore[no-any-return]
+
+
+@cache
+def _place_of_field(api_key: AnyApiKey) -> tuple[int | None, bool]:
+    """Return the version since which answers have the time, `None` if none has, and whether it stands first."""
+    fields = fields_of(response_class(api_key))
+    found = [each for each in fields if each.name == _FIELD]
+    return (found[0].since if found else None), bool(found) and fields[0].name == _FIELD

@@ -1,0 +1,314 @@
+"""Quotas of clients: which limit holds for a user and client id, and how long a client waits that is beyond it.
+
+Laws: nothing here reads a clock. The most specific limit counts, and where it is one of a user, all client ids of that
+user share it. Without a quota nothing is measured and nothing remembered (`is_on`). What is remembered of clients is
+bounded: one that was not heard of for an hour is forgotten, and beyond `MOST_CLIENTS` the one that was silent longest.
+Source: Apache Kafka's ClientQuotaManager, ClientRequestQuotaManager and ControllerMutationQuotaManager; KIP-13, KIP-55
+(users), KIP-124 (request time), KIP-219 (answer first, then wait), KIP-599 (topics).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Mapping
+from enum import Enum
+from hashlib import blake2b
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+from weakref import WeakSet
+
+from kohort.broker.limits.quota_windows import RateWindow, TokenBucket
+from kohort.errors import ErrorCode, Refused
+from kohort.storage.client_quotas import CLIENT_ID, IP, USER, Quotas
+
+#: Clients that are remembered, each with a kilobyte, and for how long after their last request, ms.
+MOST_CLIENTS: Final = 10_000
+REMEMBERED_MS: Final = 3_600_000
+#: Characters of a user or client id above which a digest stands for it.
+LONGEST_TAG: Final = 256
+
+
+#: Entities with quotas that a cluster has at most, and characters of a name of one.
+MOST_ENTITIES: Final = 10_000
+LONGEST_NAME: Final = 1_024
+
+
+class Quota(Enum):
+    """The quotas of users and client ids, by Kafka's names."""
+
+    PRODUCER_BYTE_RATE = "producer_byte_rate"
+    CONSUMER_BYTE_RATE = "consumer_byte_rate"
+    REQUEST_PERCENTAGE = "request_percentage"
+    CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+
+
+#: The quota of addresses.
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+
+#: The one name that stands for an address; others would have to be asked of a server of names.
+LOCALHOST: Final = "localhost"
+
+#: In place of a name: the part is not in the entity. A name `None` is the default.
+_ABSENT: Final = object()
+_Part = object
+
+#: The order in which limits are looked for, and what shares one: (user, client id, by user, by client id). A part is
+#: `True` for the client's own name, `None` for the default, `False` where it is absent.
+_PRECEDENCE: Final[tuple[tuple[bool | None, bool | None, bool, bool], ...]] = (
+    (True, True, True, True),
+    (True, None, True, True),
+    (True, False, True, False),
+    (None, True, True, True),
+    (None, None, True, True),
+    (None, False, True, False),
+    (False, True, False, True),
+    (False, None, False, True),
+)
+
+
+class Applied(NamedTuple):
+    """The limit that holds for a client, and the names under which its use is counted."""
+
+    limit: float
+    #: Empty where all users share the limit, or all client ids.
+    user: str
+    client_id: str
+
+
+class QuotaLimits:
+    """The limits of one cluster, by entity."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        #: Quota -> (user, client id) of the entity -> limit.
+        self._of: dict[Quota, dict[tuple[_Part, _Part], float]] = {}
+        #: Address -> connections a second; `None` is the default.
+        self.by_address: dict[str | None, float] = {}
+        #: The brokers of the cluster, which hear of changes.
+        self.followers: Final[WeakSet[Any]] = WeakSet()
+        #: Entities that have limits.
+        self.entity_count = 0
+        self.apply(quotas)
+
+    def apply(self, quotas: Quotas) -> None:
+        """Put these limits in force in place of all others."""
+        self._of = {quota: {} for quota in Quota}
+        self.by_address = {}
+        self.entity_count = len(quotas)
+        for entity, limits in quotas.items():
+            parts = dict(entity)
+            place = (parts.get(USER, _ABSENT), parts.get(CLIENT_ID, _ABSENT))
+            for key, value in limits.items():
+                if IP in parts:
+                    name = parts[IP]
+                    self.by_address[None if name is None else canonical(name)] = value
+                elif key in _KEYS:
+                    # Another version of kohort may have had other quotas.
+                    self._of[_KEYS[key]][place] = value
+        for follower in list(self.followers):
+            follower.on_change()
+
+    def has(self, quota: Quota) -> bool:
+        """Whether any client has such a limit."""
+        return bool(self._of[quota])
+
+    def find(self, quota: Quota, user: str, client_id: str) -> Applied | None:
+        """Return the limit of a client, the most specific one; `None` if it has none."""
+        limits = self._of[quota]
+        if not limits:
+            return None
+        users: dict[bool | None, _Part] = {True: user, None: None, False: _ABSENT}
+        client_ids: dict[bool | None, _Part] = {True: client_id, None: None, False: _ABSENT}
+        for of_user, of_client, by_user, by_client in _PRECEDENCE:
+            limit = limits.get((users[of_user], client_ids[of_client]))
+            if limit is not None:
+                return Applied(limit, user if by_user else "", client_id if by_client else "")
+        return None
+
+
+_KEYS: Final[Mapping[str, Quota]] = {quota.value: quota for quota in Quota}
+
+
+def check_quota_count(quotas: Quotas) -> None:
+    """Raise `Refused` if there would be too many entities with quotas."""
+    if len(quotas) > MOST_ENTITIES:
+        text = f"there would be quotas of {len(quotas)} users, clients and addresses; {MOST_ENTITIES} are allowed"
+        raise Refused(ErrorCode.POLICY_VIOLATION, text)
+
+
+class _Client:
+    """The use that one client, or those that share a limit, have made of a quota."""
+
+    __slots__ = ("bucket", "name", "rate", "throttled_ms", "throttled_times", "used_ms")
+
+    def __init__(self, name: str, rate: RateWindow, bucket: TokenBucket) -> None:
+        #: For people.
+        self.name: Final = name
+        self.rate: Final = rate
+        #: Of `Quota.CONTROLLER_MUTATION_RATE` alone.
+        self.bucket: Final = bucket
+        self.used_ms = 0
+        self.throttled_times = self.throttled_ms = 0
+
+
+class ClientQuotas:
+    """The use that the clients of one broker make of their quotas."""
+
+    def __init__(self, limits: QuotaLimits, values: Mapping[str, Any]) -> None:
+        """Follow `limits`; `values` are the broker's options of windows."""
+        self.limits: Final = limits
+        self._windows: Final = _windows_of(values, "quota")
+        self._controller_windows: Final = _windows_of(values, "controller.quota")
+        #: Whether any request has to be measured, and whether for its time.
+        self.is_on = self.is_timed = False
+        #: (quota, user, client id) -> use; the client that was silent longest first.
+        self._clients: Final[dict[tuple[Quota, str, str], _Client]] = {}
+        #: Requests whose clients had to wait since the start, by quota, and for how long together.
+        self.throttled: Final[Counter[Quota]] = Counter()
+        self.throttled_ms = 0
+        limits.followers.add(self)
+        self.on_change()
+
+    def on_change(self) -> None:
+        """Follow a change of the limits."""
+        self.is_timed = self.limits.has(Quota.REQUEST_PERCENTAGE)
+        self.is_on = self.is_timed or any(map(self.limits.has, Quota))
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    # ---- rates
+
+    def take(self, quota: Quota, user: str, client_id: str, amount: float, now_ms: int) -> int:
+        """Count `amount` against a rate; return how long the client has to wait, ms.
+
+        The time for requests is one window at most, as in Kafka: it is the broker that is busy, and not for long.
+        """
+        applied = self.limits.find(quota, user, client_id)
+        if applied is None:
+            return 0
+        rate = self._client(quota, applied, now_ms).rate
+        rate.record(amount, now_ms)
+        wait_ms = rate.throttle_ms(applied.limit, now_ms)
+        return min(wait_ms, self._windows["window_ms"]) if quota is Quota.REQUEST_PERCENTAGE else wait_ms
+
+    def take_back(self, quota: Quota, user: str, client_id: str, amount: float, now_ms: int) -> bool:
+        """Take back an `amount` that was counted at this time, unless it is all that the client has.
+
+        Returns:
+            Whether it was taken back. What is alone above its limit would be so for ever: it counts, and the client
+            waits after it.
+        """
+        applied = self.limits.find(quota, user, client_id)
+        if applied is not None:
+            rate = self._client(quota, applied, now_ms).rate
+            if rate.total(now_ms) <= amount:
+                return False
+            rate.record(-amount, now_ms)
+        return True
+
+    def most_at_once(self, quota: Quota, user: str, client_id: str) -> int | None:
+        """Return the amount above which one request is throttled whatever came before; `None`: there is none."""
+        applied = self.limits.find(quota, user, client_id)
+        if applied is None:
+            return None
+        seconds = (self._windows["windows"] - 1) * self._windows["window_ms"] / 1000
+        return int(min(applied.limit * seconds, (1 << 31) - 1))
+
+    # ---- tokens
+
+    def take_tokens(self, user: str, client_id: str, count: int, now_ms: int, *, is_strict: bool) -> int:
+        """Count partitions that are created or deleted; return how long the client has to wait, ms.
+
+        `is_strict`: nothing is counted for a client that has to wait, and its change is not made (KIP-599).
+        """
+        applied = self.limits.find(Quota.CONTROLLER_MUTATION_RATE, user, client_id)
+        if applied is None:
+            return 0
+        bucket = self._client(Quota.CONTROLLER_MUTATION_RATE, applied, now_ms).bucket
+        if not is_strict:
+            bucket.take(count, applied.limit, now_ms)
+            return bucket.throttle_ms(applied.limit, now_ms)
+        wait_ms = bucket.throttle_ms(applied.limit, now_ms)
+        if not wait_ms:
+            bucket.take(count, applied.limit, now_ms)
+        return wait_ms
+
+    # ---- facts
+
+    def note_throttled(self, quota: Quota, user: str, client_id: str, wait_ms: int, now_ms: int) -> None:
+        """Note that a client waits, and for which of its quotas."""
+        self.throttled[quota] += 1
+        self.throttled_ms += wait_ms
+        applied = self.limits.find(quota, user, client_id)
+        if applied is not None:
+            client = self._client(quota, applied, now_ms)
+            client.throttled_times += 1
+            client.throttled_ms += wait_ms
+
+    def most_throttled(self, most: int) -> list[str]:
+        """Describe the clients that had to wait longest, of those that are remembered."""
+        waited = [client for client in self._clients.values() if client.throttled_times]
+        waited.sort(key=attrgetter("throttled_ms"), reverse=True)
+        return [f"{each.name}:{each.throttled_times}x:{each.throttled_ms}ms" for each in waited[:most]]
+
+    def _client(self, quota: Quota, applied: Applied, now_ms: int) -> _Client:
+        clients = self._clients
+        key = (quota, _tag(applied.user), _tag(applied.client_id))
+        # The client that was used last stands last: the first ones are those to forget.
+        client = clients.pop(key, None)
+        if client is None:
+            self._make_room(now_ms)
+            client = _Client(_name(*key), RateWindow(**self._windows), TokenBucket(**self._controller_windows))
+        clients[key] = client
+        client.used_ms = now_ms
+        return client
+
+    def _make_room(self, now_ms: int) -> None:
+        clients = self._clients
+        while clients:
+            key, oldest = next(iter(clients.items()))
+            if len(clients) < MOST_CLIENTS and now_ms - oldest.used_ms < REMEMBERED_MS:
+                return
+            del clients[key]
+
+
+def _windows_of(values: Mapping[str, Any], prefix: str) -> dict[str, int]:
+    return {"windows": values[f"{prefix}.window.num"], "window_ms": values[f"{prefix}.window.size.seconds"] * 1000}
+
+
+def _tag(name: str) -> str:
+    """Return a name, or a digest of a long one: ten thousand clients may have names of 32 KB."""
+    if len(name) <= LONGEST_TAG:
+        return name
+    return f"{name[:16]}...{blake2b(name.encode(), digest_size=16).hexdigest()}"
+
+
+def _name(quota: Quota, user: str, client_id: str) -> str:
+    parts = [f"{kind}={name!r}" for kind, name in ((USER, user), (CLIENT_ID, client_id)) if name]
+    return f"{quota.value}({','.join(parts)})"
+
+
+def user_of(principal: str) -> str:
+    """Return the name by which quotas know a principal.
+
+    >>> user_of("User:alice")
+    'alice'
+    """
+    return principal.partition(":")[2]
+
+
+def canonical(host: str) -> str:
+    """Return the one spelling of an address; a text that is none stays as it is.
+
+    >>> canonical("::ffff:10.0.0.7"), canonical("0:0::1"), canonical("somewhere"), canonical("localhost")
+    ('10.0.0.7', '::1', 'somewhere', '127.0.0.1')
+    """
+    if host == LOCALHOST:
+        return "127.0.0.1"
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)

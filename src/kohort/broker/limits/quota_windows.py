@@ -1,0 +1,142 @@
+"""The measurement of one client against its quota: a rate over sampled windows, or a bucket of tokens.
+
+Laws: nothing here reads a clock, and times never decrease. The numbers are those of Apache Kafka: a client that sends
+the same at the same times is throttled for the same milliseconds.
+Source: Apache Kafka's Rate, SampledStat, TokenBucket and QuotaUtils; KIP-13 (rates), KIP-599 (tokens).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+#: The longest time that the protocol can name, ms.
+LONGEST_MS: Final = (1 << 31) - 1
+
+
+class _Sample:
+    """The sum of one window."""
+
+    __slots__ = ("last_ms", "start_ms", "value")
+
+    def __init__(self, now_ms: int) -> None:
+        self.reset(now_ms)
+
+    def reset(self, now_ms: int) -> None:
+        """Begin anew."""
+        self.start_ms = self.last_ms = now_ms
+        self.value = 0.0
+
+
+class RateWindow:
+    """The rate of a quantity over the latest windows."""
+
+    __slots__ = ("_current", "_most", "_samples", "_window_ms")
+
+    def __init__(self, *, windows: int, window_ms: int) -> None:
+        self._most: Final = windows
+        self._window_ms: Final = window_ms
+        #: One more than `windows` at most: the oldest may overlap the measured time.
+        self._samples: list[_Sample] = []
+        self._current = 0
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Add `value`; a negative one takes back what was added at this time."""
+        samples = self._samples
+        if not samples:
+            samples.append(_Sample(now_ms))
+        sample = samples[self._current]
+        if now_ms - sample.start_ms >= self._window_ms:
+            sample = self._advance(now_ms)
+        sample.value += value
+        sample.last_ms = now_ms
+
+    def total(self, now_ms: int) -> float:
+        """Return the sum over the latest windows."""
+        self._purge(now_ms)
+        return sum(sample.value for sample in self._samples)
+
+    def throttle_ms(self, limit: float, now_ms: int) -> int:
+        """Return how long nothing may be added for the rate to fall to `limit` a second; 0 if it is there.
+
+        >>> window = RateWindow(windows=11, window_ms=1000)
+        >>> window.record(15_000, now_ms=0)
+        >>> window.throttle_ms(1000.0, now_ms=0)
+        5000
+        """
+        total = self.total(now_ms)
+        span_ms = self._span_ms(now_ms)
+        rate = total / (span_ms / 1000)
+        if rate <= limit:
+            return 0
+        # Of O above T over W: a pause of X brings O * W / (W + X) to T.
+        return _whole_ms((rate - limit) / limit * span_ms)
+
+    def _span_ms(self, now_ms: int) -> int:
+        """Return the time over which the sum is a rate."""
+        span_ms = now_ms - min((sample.start_ms for sample in self._samples), default=now_ms)
+        # A rate over the first moments would be far too high: all windows but the present one count as over.
+        whole, least = span_ms // self._window_ms, self._most - 1
+        if whole < least:
+            span_ms += (least - whole) * self._window_ms
+        return max(span_ms, 1)
+
+    def _advance(self, now_ms: int) -> _Sample:
+        self._current = (self._current + 1) % (self._most + 1)
+        if self._current >= len(self._samples):
+            self._samples.append(_Sample(now_ms))
+        else:
+            self._samples[self._current].reset(now_ms)
+        return self._samples[self._current]
+
+    def _purge(self, now_ms: int) -> None:
+        age_ms = self._most * self._window_ms
+        for sample in self._samples:
+            # A sample that overlaps the measured time is kept, although it has begun before.
+            if now_ms - sample.last_ms >= age_ms:
+                sample.reset(now_ms)
+
+
+class TokenBucket:
+    """Tokens that come back at a steady rate; those of all windows may be taken at once, and more by one taker."""
+
+    __slots__ = ("_at_ms", "_burst_s", "_tokens")
+
+    def __init__(self, *, windows: int, window_ms: int) -> None:
+        #: The time in which an empty bucket fills.
+        self._burst_s: Final = windows * window_ms / 1000
+        #: `None` while it is full.
+        self._tokens: float | None = None
+        self._at_ms = 0
+
+    def take(self, count: float, limit: float, now_ms: int) -> None:
+        """Take tokens, more than there are if need be; `limit` of them come back in a second."""
+        tokens = self._refill(limit, now_ms)
+        self._tokens = min(self._burst_s * limit, tokens - count)
+
+    def throttle_ms(self, limit: float, now_ms: int) -> int:
+        """Return the time until no token is owed.
+
+        >>> bucket = TokenBucket(windows=100, window_ms=1000)
+        >>> bucket.take(560, 5.0, now_ms=0)
+        >>> bucket.throttle_ms(5.0, now_ms=0)
+        12000
+        """
+        tokens = self._refill(limit, now_ms)
+        if tokens >= 0:
+            return 0
+        return _whole_ms(-tokens / limit * 1000)
+
+    def _refill(self, limit: float, now_ms: int) -> float:
+        burst = self._burst_s * limit
+        if self._tokens is None:
+            self._tokens = burst
+        else:
+            self._tokens = min(burst, self._tokens + limit * (now_ms - self._at_ms) / 1000)
+        self._at_ms = now_ms
+        return self._tokens
+
+
+def _whole_ms(wait_ms: float) -> int:
+    """Round as Java does; the smallest limits ask for more time than there is."""
+    return math.floor(min(wait_ms + 0.5, LONGEST_MS))
