@@ -64,11 +64,11 @@ SOAKS: Mapping[str, Soak] = {
     ),
     "flips": Soak("one bit flipped in every byte of a data directory", "1", (tests("unit/storage/test_bit_flips.py"),)),
     "fuzz": Soak(
-        "a million inputs each: frames, record batches, readers of files, directories; SEED draws others",
+        "a million inputs each: frames, record batches, readers of files, directories, tokens; SEED draws others",
         "hours",
         (
             tests(
-                *(f"fuzz/test_{name}.py" for name in ("frames", "batches", "readers", "files")),
+                *(f"fuzz/test_{name}.py" for name in ("frames", "batches", "readers", "files", "tokens")),
                 options=("-s", "-o", "timeout=0"),
             ),
         ),

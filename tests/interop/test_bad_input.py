@@ -354,7 +354,7 @@ def test_topic_name_of_a_length_that_cannot_be(name: str, address: str) -> None:
         (["up", "--config", "num.partitions=many"], "num.partitions cannot be 'many': a whole number is expected"),
         (["up", "--config", "num.partitions=0"], "num.partitions cannot be 0: at least 1 is expected"),
         (["up", "--config", "auto.create.topics.enable=maybe"], "true or false is expected"),
-        (["up", "--config", "listeners=SSL://:9093"], "only PLAINTEXT:// is supported"),
+        (["up", "--config", "listeners=SSL://9093"], "NAME://HOST:PORT is expected"),
         (["up", "--config-file", "/nowhere/server.properties"], "/nowhere/server.properties cannot be read"),
         (["topic", "create", "t", "--partitions", "none"], "invalid int value: 'none'"),
         (["topic", "create", "t", "--partitions", "0"], "1 or more, or -1 for the cluster's default, is expected"),

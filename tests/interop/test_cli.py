@@ -124,21 +124,21 @@ def test_up_starts_from_a_file_of_apache_kafka_and_says_what_it_passed_over(tmp_
     file = tmp_path / "server.properties"
     file.write_text(
         "process.roles=broker,controller\nlisteners=PLAINTEXT://127.0.0.1:0,CONTROLLER://:9093\n"
-        f"controller.listener.names=CONTROLLER\nnum.io.threads=8\nquota.window.num=8\nlog.dirs={tmp_path}/data\n"
+        f"controller.listener.names=CONTROLLER\nnum.io.threads=8\ngroup.share.max.groups=8\nlog.dirs={tmp_path}/data\n"
     )
     with started_kohort("up", "--config-file", str(file)) as broker:
         broker.wait_for_lines(1, start="ready 127.0.0.1:")
         assert broker.end() == 0
     assert broker.complaints == [
-        f"kohort: {file}: not acted on yet: quota.window.num; "
+        f"kohort: {file}: not acted on yet: group.share.max.groups; "
         "not needed here: process.roles, controller.listener.names, num.io.threads"
     ]
-    file.write_text("num.partition=3\n\nssl.keystore.location=/keys\n")
+    file.write_text("num.partition=3\n\nsasl.kerberos.service.name=kafka\n")
     refused = run_kohort("up", "--config-file", str(file))
     assert (refused.code, refused.out) == (2, "")
     first, second = refused.err.splitlines()
     assert first == f"kohort: {file}:1: unknown broker option num.partition; did you mean num.partitions?"
-    assert second.startswith(f"{file}:3: broker option ssl.keystore.location is not served: ")
+    assert second.startswith(f"{file}:3: broker option sasl.kerberos.service.name is not served: ")
 
 
 def test_up_twice_says_that_it_runs_already(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from kohort.errors import ConfigError, UnknownOptionError
 HIDDEN: Final = "[hidden]"
 
 
-@dataclass(frozen=True, slots=True)
 class Password:
     """A secret text: every text that is made of it is `HIDDEN`, and `value` alone has it.
 
@@ -31,7 +30,17 @@ class Password:
     Source: Apache Kafka's `Password`.
     """
 
-    value: str
+    # No dataclass: the conversions to dictionaries and JSON that take those apart would take the secret out.
+    __slots__ = ("value",)
+
+    def __init__(self, value: str) -> None:
+        self.value: Final = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Password) and other.value == self.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
     def __repr__(self) -> str:
         return HIDDEN
@@ -155,6 +164,9 @@ class Option:
             return None
         try:
             value = self.parse(raw)
+        except ConfigError:
+            # The parser has its own words: the value is not to be repeated.
+            raise
         except ValueError as why:
             shown = "what it is" if self.is_secret else repr(raw)
             raise ConfigError(f"{self.name} cannot be {shown}: {why}") from None

@@ -89,7 +89,7 @@ class BearerServer:
         said = {"status": why.status}
         if self._rules.required_scope:
             said["scope"] = " ".join(self._rules.required_scope)
-        return Challenge(json.dumps(said).encode())
+        return Challenge(json.dumps(said).encode(), refusal=self._refusal)
 
 
 def parse_message(message: bytes) -> tuple[str, str]:

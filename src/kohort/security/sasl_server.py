@@ -30,9 +30,14 @@ class LoginFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """An answer after which the client has to say more."""
+    """An answer after which the client has to say more.
+
+    `refusal` is why the login fails with the client's next message, which some clients do not send; `None`: it may
+    succeed.
+    """
 
     data: bytes = field(repr=False)
+    refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

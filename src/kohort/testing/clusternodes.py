@@ -227,6 +227,22 @@ class ClusterNode:
         listeners = tuple(moved(each, *addresses[each.name]) for each in self._settings.listeners)
         settings = replace(self._settings, listeners=listeners, values=dict(self._settings.values))
         bound = self.brokers.listen(settings)
+        try:
+            leadership, opened = self._prepare(settings)
+        except BaseException:
+            for each in bound:
+                each.close()
+            raise
+        try:
+            await opened.start(bound)
+        except BaseException:
+            opened.abort()
+            raise
+        self.leadership, self._listeners = leadership, opened
+        self.addresses = leadership.addresses
+
+    def _prepare(self, settings: BrokerSettings) -> tuple[NodeLeadership, Listeners]:
+        """Create the parts of this broker that the others do not share, and its listeners."""
         leadership = NodeLeadership(self, settings)
         shared = self.brokers.shared
         context = BrokerContext(
@@ -250,14 +266,7 @@ class ClusterNode:
             context.delayed_heartbeats = self.delayed_heartbeats
         if self.membership_updates is not None:
             context.membership_updates = self.membership_updates(context.runtime, shared.purgatory.tell_member)
-        opened = Listeners(context)
-        try:
-            await opened.start(bound)
-        except BaseException:
-            opened.abort()
-            raise
-        self.leadership, self._listeners = leadership, opened
-        self.addresses = leadership.addresses
+        return leadership, Listeners(context)
 
     async def stop(self) -> None:
         """Send the answers of handled requests, then close."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from http.server import BaseHTTPRequestHandler
 from itertools import count
@@ -14,9 +15,9 @@ from typing import Any
 import pytest
 
 from kohort.broker.access import jwks as module
-from kohort.broker.access.jwks import Jwks, JwksUrl
+from kohort.broker.access.jwks import Jwks, JwksUrl, token_rules
 from kohort.errors import ConfigError
-from kohort.security.jwt import LONGEST_KEYS_BYTES, UnverifiedToken
+from kohort.security.jwt import LONGEST_KEYS_BYTES, TokenRules, UnverifiedToken
 from support.peers.token_issuer import KeyEndpoint, jwk, jwks
 from support.waiting import PATIENCE_SECONDS
 
@@ -278,3 +279,60 @@ def test_address_that_is_none_or_unsafe_is_refused(url: str, why: str) -> None:
 )  # fmt: skip
 def test_address_is_shown_without_its_query(url: str, shown: str) -> None:
     assert str(JwksUrl.of(url)) == shown
+
+
+def values(url: str | None, **more: object) -> dict[str, object]:
+    prefix = "sasl.oauthbearer."
+    jwks_options = {"url": url, "refresh.ms": HOUR_MS, "retry.backoff.ms": 100, "retry.backoff.max.ms": 10_000}
+    return {
+        **{f"{prefix}jwks.endpoint.{name}": value for name, value in jwks_options.items()},
+        f"{prefix}expected.issuer": "",
+        f"{prefix}expected.audience": ["kafka", "mail"],
+        f"{prefix}scope.claim.name": "scp",
+        f"{prefix}required.scope": "read  write",
+        f"{prefix}sub.claim.name": "client_id",
+        f"{prefix}clock.skew.seconds": 7,
+        **{f"{prefix}{name.replace('_', '.')}": value for name, value in more.items()},
+    }
+
+
+def test_options_are_the_rules_of_a_listener() -> None:
+    assert token_rules(values("https://h/")) == TokenRules(
+        issuer=None,
+        audiences=("kafka", "mail"),
+        scope_claim="scp",
+        required_scope=("read", "write"),
+        name_claim="client_id",
+        clock_skew_ms=7_000,
+    )
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+def test_listener_without_keys_is_refused(loop: asyncio.AbstractEventLoop) -> None:
+    with pytest.raises(ConfigError, match=r"needs sasl\.oauthbearer\.jwks\.endpoint\.url"):
+        Jwks.of(loop, values(None))
+
+
+def test_listener_without_the_library_says_what_to_install(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library is an extra, loaded where such a listener starts."""
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    monkeypatch.setitem(sys.modules, "jwt.algorithms", None)
+    with pytest.raises(ConfigError, match=r"pip install 'kohort\[oauth\]'"):
+        Jwks.of(loop, values("https://h/"))
+
+
+def test_listener_for_tokens_of_any_audience_is_warned_of(
+    loop: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    Jwks.of(loop, values("https://h/"))
+    assert caplog.text == ""
+    Jwks.of(loop, values("https://h/", expected_audience=[]))
+    assert caplog.text.count("event=tokens_for_any_audience") == 1

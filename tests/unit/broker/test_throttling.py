@@ -28,6 +28,7 @@ from kohort.wire.messages.list_groups import ListGroupsRequest
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.registry import ApiKey
 from support.dialogues.broker_wire import batch_of, encode_request, fetch_request, produce_request
+from support.dialogues.login_dialogue import LoginDialogue, config_of
 from support.dialogues.wired_connection import WiredConnection, wired_broker
 
 PRODUCE, FETCH = 9, 12
@@ -273,13 +274,23 @@ class TestRequestTime:
         play(scene)
 
     def test_a_client_that_has_not_logged_in_has_no_quota(self) -> None:
-        async def scene(scene: Scene) -> None:
-            scene.limit(request_percentage=1e-6)
-            scene.connection.connection.gate = lambda _: None
-            answer = await scene.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest())
-            assert answer.throttle_time_ms == 0
+        """Its user is known after the login, and the quota is that user's."""
 
-        play(scene)
+        async def begin() -> None:
+            with wired_broker(config_of()) as context:
+                context.logins.start()
+                for user in ("ANONYMOUS", "alice"):
+                    change = QuotaChange(entity=entity_of({"user": user}), limits={"request_percentage": 1e-6})
+                    context.cluster.work.ask([context.cluster.quota_change([change], lambda _: None)])
+                client = LoginDialogue(context)
+                await client.versions()
+                assert (await client.plain("alice", "wonder")).error_code == 0
+                assert len(context.client_quotas) == 0
+                assert (await client.metadata()).throttle_time_ms == 1_000
+                assert context.client_quotas.most_throttled(1) == ["request_percentage(user='alice'):1x:1000ms"]
+                context.logins.stop()
+
+        asyncio.run(begin())
 
 
 class TestMutations:

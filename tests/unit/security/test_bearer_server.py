@@ -71,6 +71,7 @@ def test_refused_token_is_told_by_our_own_client() -> None:
     challenge = done(exchange.step(client.first()))
     assert isinstance(challenge, Challenge)
     assert json.loads(challenge.data) == {"status": "invalid_token"}
+    assert challenge.refusal == "Authentication failed: the token ended 3600 s ago by the broker's clock"
     answer = client.reply(challenge.data)
     assert answer == b"\x01"
     with pytest.raises(LoginFailed) as caught:

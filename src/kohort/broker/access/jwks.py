@@ -25,7 +25,15 @@ from urllib.parse import unquote, urlsplit
 
 from kohort.broker.scheduling import BlockingWork
 from kohort.errors import ConfigError
-from kohort.security.jwt import LONGEST_KEYS_BYTES, NO_KEYS, KeySet, TokenRules, UnverifiedToken, parse_keys
+from kohort.security.jwt import (
+    LONGEST_KEYS_BYTES,
+    NO_KEYS,
+    KeySet,
+    TokenRules,
+    UnverifiedToken,
+    parse_keys,
+    require_library,
+)
 
 log = logging.getLogger("kohort.broker.access")
 
@@ -139,8 +147,15 @@ class Jwks:
     @classmethod
     def of(cls, loop: asyncio.AbstractEventLoop, values: Mapping[str, Any]) -> Jwks:
         """Return the keys of a listener with these options; raises `ConfigError`."""
+        require_library()
         if not values[_OPTION]:
             raise ConfigError(f"OAUTHBEARER needs {_OPTION}: where the issuer's keys are, https:// or file://")
+        if not values["sasl.oauthbearer.expected.audience"]:
+            # Apache Kafka has the same default; a token for another service of the issuer logs in here, too.
+            log.warning(
+                "event=tokens_for_any_audience action='set sasl.oauthbearer.expected.audience, or a token for "
+                "another service logs in here'"
+            )
         prefix = "sasl.oauthbearer.jwks.endpoint."
         return cls(
             loop,

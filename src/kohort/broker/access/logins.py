@@ -170,6 +170,8 @@ class Login:
         self._answer: AnswerProof = _no_answer
         #: Whether an attempt is counted that has to be ended.
         self._has_attempt = False
+        #: Whether the client was told that it is refused, and has to say one more thing before the connection ends.
+        self._is_refused = False
         #: When the session ends and when the last later login has begun, in the loop's seconds.
         self._expires_s = _NO_END
         self._again_s = -_NO_END
@@ -316,8 +318,12 @@ class Login:
 
     def _take(self, step: Step) -> None:
         match step:
-            case Challenge(data):
-                self._end_attempt(has_failed=False)
+            case Challenge(data, refusal):
+                # Counted now, and once: a client that goes away instead of hearing the refusal out has failed, too.
+                self._end_attempt(has_failed=refusal is not None)
+                if refusal is not None:
+                    self._is_refused = True
+                    self._note_failure(refusal)
                 self._advance(LoginEvent.CHALLENGE)
                 self._reply(data, 0)
             case Success():
@@ -389,7 +395,7 @@ class Login:
         text, answer = str(why), self._answer
         if self.has_succeeded:
             text = text.replace("during authentication", "during re-authentication")
-        self._end_attempt(has_failed=True)
+        self._end_attempt(has_failed=not self._is_refused)
         reason = f"{text} ({why.detail})" if why.detail else text
         self._fail(lambda: answer(ErrorCode.SASL_AUTHENTICATION_FAILED, text, b"", 0), reason)
 
@@ -397,10 +403,8 @@ class Login:
         """Answer after a pause and close, so that guesses take their time."""
         client = self._client
         self._advance(LoginEvent.FAIL)
-        log.warning(
-            "event=login_failed peer=%s listener=%s mechanism=%s reason=%r",
-            client.peer, client.listener.name, self.mechanism or None, reason,
-        )  # fmt: skip
+        if not self._is_refused:
+            self._note_failure(reason)
         self._exchange, self._answer = None, _no_answer
         client.hold()
         if self._timer is not None:
@@ -411,6 +415,13 @@ class Login:
             client.close()
 
         self._timer = self._door.loop.call_later(self._door.delay_s, conclude)
+
+    def _note_failure(self, reason: str) -> None:
+        client = self._client
+        log.warning(
+            "event=login_failed peer=%s listener=%s mechanism=%s reason=%r",
+            client.peer, client.listener.name, self.mechanism or None, reason,
+        )  # fmt: skip
 
     def _advance(self, event: LoginEvent) -> None:
         self.state = TRANSITIONS[self.state, event]

@@ -10,6 +10,7 @@ from typing import Final
 
 from kohort.base.options import Option, parse_str
 from kohort.broker.options.kinds import INT32_MAX, INT64_MAX, KIBI, count, flag, names, password, text
+from kohort.errors import ConfigError
 
 #: The mechanisms of SASL that are served.
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -42,8 +43,12 @@ def _keys_url(text: object) -> str:
     address = rest.partition("/")[0]
     host, _, port = address.rpartition(":")
     is_near = address in _NEAR or (host in _NEAR and port.isdecimal())
-    if not (url.startswith(("https://", "file:///")) or (scheme == "http" and is_near)):
-        raise ValueError("https://..., file:///..., or http:// on 127.0.0.1 is expected")
+    if not (url.startswith(("https://", "file:///")) or (scheme == "http" and is_near)) or "@" in address:
+        # Not in the words for other options, which repeat the value: a query may have a key, and `user:password@` has.
+        raise ConfigError(
+            "sasl.oauthbearer.jwks.endpoint.url cannot be what it is: https://..., file:///..., or http:// on "
+            "127.0.0.1 is expected, without a user"
+        )
     return url
 
 
