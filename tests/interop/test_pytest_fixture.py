@@ -67,7 +67,7 @@ class TestWithAnotherSize:
 
 @pytest.mark.parametrize("kohort_security", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 class TestSecured:
-    """The fixture `kohort_security` gives brokers TLS and a login, `kohort_client_options` what clients need for both."""
+    """`kohort_security` gives brokers TLS and a login, `kohort_client_options` what their clients need for both."""
 
     def test_client_with_the_options_is_let_in(
         self, kohort_broker: kohort.Broker, kohort_client_options: dict[str, str]

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import kohort
 from support.peers.certificates import Certificates
-from support.peers.secured import LISTENERS, PASSWORD, USER, quoted
+from support.peers.secured import LISTENERS, PASSWORD, SHORT_S, USER, quoted
 from support.ports import quiet_port
 
 _ISSUER: Final = "https://issuer.example"
@@ -55,6 +55,8 @@ class SecuredKohort:
         self.directory: Final = Path(tempfile.mkdtemp(prefix="secured-kohort-"))
         self.certificates: Final = Certificates(self.directory)
         self.issuer: Final = TokenIssuer(self.directory)
+        self._store: Final = self.directory / "server.pem"
+        self.present(self.certificates.store("127.0.0.1", "localhost"))
         self._ports: Final = {name: quiet_port() for name in LISTENERS}
         listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in self._ports.items())
         login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -64,7 +66,7 @@ class SecuredKohort:
                 f"{name}:{'SSL' if name == 'MTLS' else name}" for name in LISTENERS
             ),
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(self.certificates.store("127.0.0.1", "localhost")),
+            "ssl.keystore.location": str(self._store),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.certificates.ca),
             "listener.name.mtls.ssl.client.auth": "required",
@@ -86,9 +88,19 @@ class SecuredKohort:
         """HOST:PORT of a listener."""
         return f"127.0.0.1:{self._ports[listener]}"
 
+    def present(self, store: Path) -> None:
+        """Have the broker be who this says: a running one takes its files again."""
+        fresh = self._store.with_suffix(".new")
+        shutil.copyfile(store, fresh)
+        fresh.replace(self._store)
+
     def token(self) -> str:
         """Return a token that the broker takes; for `sasl.oauth.token.provider`."""
         return self.issuer.token()
+
+    def short_token(self) -> tuple[str, float]:
+        """Return one that ends soon, and when."""
+        return self.issuer.token(seconds=SHORT_S), time.time() + SHORT_S
 
     def __enter__(self) -> SecuredKohort:
         self.broker.__enter__()
