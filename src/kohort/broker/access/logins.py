@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     # It loads what fetches keys from other hosts, which few brokers need.
     from kohort.broker.access.mechanisms import Mechanisms
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.access")
 
 #: The mechanism whose users are those of a listener, not of the broker.
 PLAIN: Final = "PLAIN"
