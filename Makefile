@@ -12,7 +12,7 @@ quick:  ## unit tests and the rules of the KIPs that start no process, in 2 minu
 	@tools/setup.sh
 	@exec $(PY) -m pytest -n 2 --dist loadfile --no-process -m "not large" tests/unit tests/kips
 
-# Long files first, and four at a time on two cores: half of the time tests wait. What `make soak` alone runs is left out.
+# Four at a time on two cores, since half of the time tests wait; tests/support/distribution.py has the order. What `make soak` alone runs is left out.
 test:  ## everything that must hold, under 15 minutes
 	@tools/setup.sh
 	@tools/checks.sh

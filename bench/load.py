@@ -6,6 +6,7 @@ What is measured over it afterwards is the work of `generator.py`.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Sequence
@@ -41,11 +42,13 @@ def place_of_error(key: ApiKey, version: int, answer: Message, where: Message) -
 
 
 class RawConnection:
-    """A blocking socket that speaks frames."""
+    """A blocking socket that speaks frames; `tls`: how it is encrypted, if it is."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, tls: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
         self._buffer = bytearray()
         self._have = 0
 

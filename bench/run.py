@@ -30,6 +30,7 @@ BENCHES = (
     "mixed",
     "consume",
     "secured",
+    "tls",
     "rights",
     "quotas",
     "send",

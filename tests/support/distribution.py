@@ -1,6 +1,12 @@
 """The scheduling of `--dist loadfile`: a worker gets whole files, and one gets all that share a session of Spark.
 
 A session takes ten seconds of processor time to start, and compiles what it runs anew in each worker.
+
+Tests beside other processes wait for half of their time, the others compute. Workers that all do the same leave a core
+idle in one half of a run, and take turns at it in the other half. Thus one worker of four computes from the beginning
+on, and the others begin with what waits. A worker that has no more of its kind takes the other kind.
+
+Laws: every file is run once; the longest files of a kind are the first, so that none of them is alone at the end.
 """
 
 from __future__ import annotations
@@ -11,22 +17,67 @@ from typing import Final
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 #: The folder whose files share the session, but for these: they start drivers of their own.
 SHARED: Final = "tests/spark"
 OWN_DRIVERS: Final = frozenset({"test_handover.py", "test_spark_tutorial.py"})
+#: Folders whose tests wait for other processes.
+WAITING: Final = (SHARED, "tests/interop")
+#: So many workers have one that computes.
+WORKERS_PER_COMPUTING: Final = 4
+#: The files that take longest on the clock, of both kinds, the longest first.
+LONGEST: Final = (
+    SHARED,
+    f"{SHARED}/test_handover.py",
+    "tests/interop/test_client_apache.py",
+    "tests/interop/test_demo.py",
+    "tests/interop/test_readme.py",
+    "tests/interop/test_examples.py",
+    "tests/interop/test_static_groups.py",
+    "tests/interop/test_client_apache_cluster.py",
+    "tests/interop/test_disconnects.py",
+    "tests/interop/test_restart.py",
+    "tests/interop/test_restart_members.py",
+    "tests/interop/test_client_scenarios.py",
+    "tests/interop/test_program_end.py",
+    "tests/interop/test_site.py",
+    "tests/sim/test_seeds.py",
+    "tests/sim/test_planted_bugs.py",
+    "tests/unit/broker/test_worst_requests.py",
+    "tests/unit/broker/test_longest_turns.py",
+    "tests/sim/test_client_planted_bugs.py",
+    "tests/fuzz/test_files.py",
+)
 
 
-class OneSession(LoadFileScheduling):
-    """Sends the files that share the session to the same worker."""
+class MixedFiles(LoadFileScheduling):
+    """Sends the files that share the session to the same worker, and to each worker files of its kind first."""
 
     def _split_scope(self, nodeid: str) -> str:
         """Return the name of the file or session that keeps a test on one worker."""
         file = PurePosixPath(super()._split_scope(nodeid))
         return SHARED if str(file.parent) == SHARED and file.name not in OWN_DRIVERS else str(file)
 
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Send a worker the next file of its kind, and of the other kind when there is none."""
+        computes = self._computes(node)
+        # `min` takes the first of equals: the order of the queue is kept.
+        chosen = min(self.workqueue, key=lambda scope: (scope.startswith(WAITING) == computes, _rank(scope)))
+        self.workqueue.move_to_end(chosen, last=False)
+        super()._assign_work_unit(node)
+
+    def _computes(self, node: WorkerController) -> bool:
+        """Tell whether a worker begins with the files that compute: the last one, and more of many."""
+        count = max(1, len(self.nodes) // WORKERS_PER_COMPUTING)
+        return self.nodes.index(node) >= len(self.nodes) - count
+
+
+def _rank(scope: str) -> int:
+    return LONGEST.index(scope) if scope in LONGEST else len(LONGEST)
+
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneSession | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> MixedFiles | None:
     """Replace the scheduler of `--dist loadfile`."""
-    return OneSession(config, log) if config.getvalue("dist") == "loadfile" else None
+    return MixedFiles(config, log) if config.getvalue("dist") == "loadfile" else None

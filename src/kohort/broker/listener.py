@@ -18,7 +18,7 @@ import os
 import socket
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from kohort.broker.connection import Connection
@@ -27,6 +27,9 @@ from kohort.broker.connections.sockets import plain_host
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.options.listeners import ListenerSettings
+
+if TYPE_CHECKING:
+    from kohort.broker.connections.handshakes import Handshakes
 
 log = logging.getLogger("kohort.broker.connections")
 
@@ -63,6 +66,15 @@ class Listener:
         #: Connections on their way from the socket to their transport.
         self._entering: Final[set[asyncio.Task[object]]] = set()
         self._accepted: Final = accepted
+        #: The TLS of its connections; `None`: it has none.
+        self._handshakes: Final = self._load_tls() if settings.protocol.has_tls else None
+
+    def _load_tls(self) -> Handshakes:
+        # A broker without TLS does not pay for this import.
+        from kohort.broker.connections.handshakes import Handshakes
+
+        context = self._context
+        return Handshakes(context.loop, self._settings, admission=context.connection_quotas, connect=self._connect)
 
     @property
     def listening(self) -> socket.socket | None:
@@ -85,9 +97,13 @@ class Listener:
         except BaseException:
             listening.close()
             raise
+        if self._handshakes is not None:
+            self._handshakes.start()
 
     def finish(self) -> None:
         """Accept no connection any more."""
+        if self._handshakes is not None:
+            self._handshakes.stop()
         if self._again is not None:
             self._again.cancel()
         if self._late is not None:
@@ -104,9 +120,19 @@ class Listener:
         for entering in self._entering:
             entering.cancel()
 
-    def _protocol(self) -> Connection:
+    def _protocol(self) -> asyncio.BufferedProtocol:
         """Create the protocol of a client that comes in."""
+        if self._handshakes is not None:
+            return self._handshakes.protocol()
         return Connection(self._context, self._routes, self._settings)
+
+    def _connect(self, principal: str | None) -> Connection:
+        """Create the connection of a client that TLS is spoken with; `principal`: that of its certificate."""
+        connection = Connection(self._context, self._routes, self._settings)
+        # Kafka: of a SASL_SSL listener the login alone says it.
+        if principal is not None and not self._settings.protocol.has_sasl:
+            connection.principal = principal
+        return connection
 
     def _accept(self) -> None:
         """Accept waiting clients, as many as one turn and the limits allow."""

@@ -125,8 +125,13 @@ class Server:
             for each in bound:
                 closing.enter_context(each)
             context = self.open()
+            try:
+                # The certificates of those with TLS are loaded here.
+                self._listeners = Listeners(context)
+            except BaseException:
+                await self.stop()
+                raise
             closing.pop_all()
-        self._listeners = Listeners(context)
         try:
             await self._listeners.start(bound)
         except BaseException:

@@ -73,6 +73,8 @@ EXAMPLES: Final = {
     "kohort quota": "kohort quota list",
     "kohort quota list": "kohort quota list --user alice",
     "kohort quota set": "kohort quota set --user alice producer_byte_rate=1000000 request_percentage=",
+    "kohort tls": "kohort tls make ./tls",
+    "kohort tls make": "kohort tls make ./tls --host broker.example --client alice",
     "kohort log": "kohort log check ./kohort-data",
     "kohort log check": "kohort log check ./kohort-data",
     "kohort log repair": "kohort log repair ./kohort-data --execute",

@@ -1,7 +1,9 @@
 """TLS of a client: trusted certificates, its own certificate, and the words for a failed handshake.
 
+`server_tls` has the broker's side, and takes from here how a certificate is loaded and how faults are told.
+
 Laws: names of brokers are verified unless that is switched off; a key's password is in no text. Files are read once,
-when a client is made.
+when a client is made. A key that is given as text comes to no disk where the system has files of memory alone.
 Source: Apache Kafka's ssl.* with PEM (KIP-651), librdkafka's and kafka-python's options; Python's ssl module.
 """
 
@@ -23,6 +25,17 @@ _BEGIN: Final = "-----BEGIN "
 _HASHED: Final = re.compile(r"[0-9a-f]{8}\.[0-9]+")
 #: The longest name of a file that is repeated.
 _LONGEST_NAME: Final = 1_024
+#: Where files of memory alone have a name, as long as they are open.
+_OPEN_FILES: Final = "/proc/self/fd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateOptions:
+    """The names of the options by which a certificate and its key were given, for errors."""
+
+    certificate: str = "ssl.certificate.location"
+    key: str = "ssl.key.location"
+    password: str = "ssl.key.password"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +74,9 @@ def build_context(settings: TlsSettings) -> ssl.SSLContext:
     if settings.crl is not None:
         _load_crl(context, settings.crl)
     if settings.ciphers is not None:
-        try:
-            context.set_ciphers(settings.ciphers)
-        except (ssl.SSLError, ValueError):
-            raise ConfigError(f"ssl.cipher.suites: OpenSSL knows none of {settings.ciphers!r}") from None
+        set_ciphers(context, settings.ciphers)
     if settings.certificate is not None:
-        _load_certificate(context, settings.certificate, settings.key, settings.key_password)
+        load_certificate(context, settings.certificate, settings.key, settings.key_password)
     elif settings.key is not None:
         raise ConfigError("ssl.key.location needs ssl.certificate.location, too: a key alone names no client")
     elif settings.key_password is not None:
@@ -95,13 +105,13 @@ def _given_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def _load_ca(context: ssl.SSLContext, ca: str) -> None:
-    with _reading("ssl.ca.location", ca, f"no certificates in PEM{_if_java(ca)}"):
+    with reading("ssl.ca.location", ca, f"no certificates in PEM{if_java(ca)}"):
         if _BEGIN in ca:
             context.load_verify_locations(cadata=ca)
         elif os.path.isdir(_path(ca)):
             if not any(_HASHED.fullmatch(name) for name in os.listdir(ca)):
                 raise ConfigError(
-                    f"ssl.ca.location: no certificate in {_named(ca)} has the name that OpenSSL looks for: run openssl "
+                    f"ssl.ca.location: no certificate in {named(ca)} has the name that OpenSSL looks for: run openssl "
                     "rehash there"
                 )
             context.load_verify_locations(capath=ca)
@@ -111,7 +121,7 @@ def _load_ca(context: ssl.SSLContext, ca: str) -> None:
 
 def _load_crl(context: ssl.SSLContext, crl: str) -> None:
     before = context.cert_store_stats()["crl"]
-    with _reading("ssl.crl.location", crl, "no revocation list in PEM"), _file_of(crl) as path:
+    with reading("ssl.crl.location", crl, "no revocation list in PEM"), file_of(crl) as path:
         context.load_verify_locations(cafile=path)
         if context.cert_store_stats()["crl"] == before:
             raise ssl.SSLError("certificates only")
@@ -119,7 +129,7 @@ def _load_crl(context: ssl.SSLContext, crl: str) -> None:
 
 
 @contextmanager
-def _reading(option: str, given: str, lack: str) -> Iterator[None]:
+def reading(option: str, given: str, lack: str) -> Iterator[None]:
     """Turn a fault of a file or a text into an error that names its option."""
     try:
         yield
@@ -127,17 +137,39 @@ def _reading(option: str, given: str, lack: str) -> Iterator[None]:
         raise
     except (ssl.SSLError, TypeError, ValueError):
         # The last two: text that is not ASCII, or a name that no file can have.
-        raise ConfigError(f"{option}: {_named(given)} holds {lack}") from None
+        raise ConfigError(f"{option}: {named(given)} holds {lack}") from None
     except OSError as error:
-        raise ConfigError(f"{option}: {_named(given)} cannot be read: {os.strerror(error.errno or 0)}") from None
+        raise ConfigError(f"{option}: {named(given)} cannot be read: {os.strerror(error.errno or 0)}") from None
 
 
-def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None, password: str | None) -> None:
-    for option, given in (("ssl.certificate.location", certificate), ("ssl.key.location", key)):
+def set_ciphers(context: ssl.SSLContext, ciphers: str) -> None:
+    """Set the cipher suites of TLS 1.2, by OpenSSL's names with colons."""
+    try:
+        context.set_ciphers(ciphers)
+    except (ssl.SSLError, ValueError):
+        raise ConfigError(f"ssl.cipher.suites: OpenSSL knows none of {ciphers!r}") from None
+
+
+_CLIENTS: Final = CertificateOptions()
+
+
+def load_certificate(
+    context: ssl.SSLContext,
+    certificate: str,
+    key: str | None,
+    password: str | None,
+    options: CertificateOptions = _CLIENTS,
+) -> None:
+    """Load a certificate and its key, each a path or PEM text; `None`: the key is beside the certificate.
+
+    Raises:
+        ConfigError: a file is not there or holds no such thing, the key is not the certificate's or wants a password.
+    """
+    for option, given in ((options.certificate, certificate), (options.key, key)):
         if given is not None and _BEGIN not in given and not os.path.isfile(_path(given)):
             # A given key may be one without its first line.
-            named = "of that name" if given is key else _named(given)
-            raise ConfigError(f"{option}: there is no file {named}")
+            name = "of that name" if given is key else named(given)
+            raise ConfigError(f"{option}: there is no file {name}")
 
     has_asked = False
 
@@ -146,11 +178,11 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None
         nonlocal has_asked
         has_asked = True
         if password is None:
-            raise ConfigError("ssl.key.password is needed: the key is encrypted")
+            raise ConfigError(f"{options.password} is needed: the key is encrypted")
         return password
 
     try:
-        with _file_of(certificate) as chain, nullcontext() if key is None else _file_of(key) as own:
+        with file_of(certificate) as chain, nullcontext() if key is None else file_of(key) as own:
             context.load_cert_chain(chain, own, ask)
     except ConfigError:
         raise
@@ -159,26 +191,33 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None
             wrong = "the key is not the certificate's"
         elif has_asked:
             # One that is not UTF-8, or too long for OpenSSL, opens nothing either.
-            wrong = "ssl.key.password does not open the key"
+            wrong = f"{options.password} does not open the key"
         else:
-            wrong = f"certificate and key in PEM are expected{_if_java(certificate)}"
-        raise ConfigError(f"ssl.certificate.location, ssl.key.location: {wrong}") from None
+            wrong = f"certificate and key in PEM are expected{if_java(certificate)}"
+        raise ConfigError(f"{options.certificate}, {options.key}: {wrong}") from None
 
 
 @contextmanager
-def _file_of(given: str) -> Iterator[str]:
+def file_of(given: str) -> Iterator[str]:
     """Yield the path itself, or of a text that of a temporary file that only this user can read."""
     if _BEGIN not in given:
         yield given
         return
     # OpenSSL takes a chain from a file.
-    handle, path = tempfile.mkstemp(suffix=".pem")
+    if hasattr(os, "memfd_create") and os.path.isdir(_OPEN_FILES):
+        handle = os.memfd_create("pem")
+        path, is_named = f"{_OPEN_FILES}/{handle}", False
+    else:
+        handle, path = tempfile.mkstemp(suffix=".pem")
+        is_named = True
     try:
         with os.fdopen(handle, "w") as file:
             file.write(given)
-        yield path
+            file.flush()
+            yield path
     finally:
-        os.unlink(path)
+        if is_named:
+            os.unlink(path)
 
 
 def _path(given: str) -> str:
@@ -189,7 +228,8 @@ def _path(given: str) -> str:
         return ""
 
 
-def _named(given: str) -> str:
+def named(given: str) -> str:
+    """Return what an error calls a path, or a text, which is not repeated."""
     if _BEGIN in given:
         return "the text"
     if len(given) > _LONGEST_NAME:
@@ -197,7 +237,8 @@ def _named(given: str) -> str:
     return given if given.strip() and given.isprintable() else ascii(given)
 
 
-def _if_java(path: str) -> str:
+def if_java(path: str) -> str:
+    """Return what to do with a key store of Java; nothing for another file."""
     name = path.lower()
     if name.endswith((".p12", ".pfx")):
         return "; such a store is turned into PEM by: openssl pkcs12 -nodes"

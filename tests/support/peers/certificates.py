@@ -24,9 +24,15 @@ class Certificates:
         self.client: Final = directory / "client.pem"
         self.client: Final = self.store("client@example.org")
 
-    def store(self, *names: str, ends: datetime.datetime | None = None, password: bytes | None = None) -> Path:
+    def store(
+        self,
+        *names: str,
+        begins: datetime.datetime | None = None,
+        ends: datetime.datetime | None = None,
+        password: bytes | None = None,
+    ) -> Path:
         """Key and chain of somebody with these names, in one file; the key encrypted if there is a password."""
-        issued = self.authority.issue_cert(*names, common_name=names[0], not_after=ends)
+        issued = self.authority.issue_cert(*names, common_name=names[0], not_before=begins, not_after=ends)
         # Java reads keys in the form of PKCS 8 only.
         key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
         how: serialization.KeySerializationEncryption = serialization.NoEncryption()

@@ -96,7 +96,7 @@ def test_wrong_listener_is_one_clear_sentence(listeners: str, message: str) -> N
             {"listener.security.protocol.map": "INSIDE:TLS"},
             "one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL is expected",
         ),
-        ({"listener.security.protocol.map": "A:SSL,a:SSL"}, "listener.security.protocol.map has the name A twice"),
+        ({"listener.security.protocol.map": "A:SSL,a:PLAINTEXT"}, "map has A as SSL and as PLAINTEXT: keep one"),
         ({"inter.broker.listener.name": "MIDDLE"}, "cannot be 'MIDDLE': one of INSIDE, OUTSIDE is expected"),
         ({"max.connections.per.ip.overrides": "10.0.0.7"}, "HOST:NUMBER, with commas, is expected, not '10.0.0.7'"),
         ({"max.connections.per.ip.overrides": "10.0.0.7:-1"}, "HOST:NUMBER, with commas, is expected"),

@@ -139,9 +139,10 @@ def parse_protocols(text: str) -> dict[str, SecurityProtocol]:
         if protocol not in SecurityProtocol.__members__:
             expected = ", ".join(SecurityProtocol.__members__)
             raise ConfigError(f"listener.security.protocol.map cannot have {pair!r}: one of {expected} is expected")
-        if name in found:
-            raise ConfigError(f"listener.security.protocol.map has the name {name} twice: keep one")
-        found[name] = SecurityProtocol[protocol]
+        known = found.setdefault(name, SecurityProtocol[protocol])
+        # In Apache Kafka the last one counts, and nothing says so.
+        if known is not SecurityProtocol[protocol]:
+            raise ConfigError(f"listener.security.protocol.map has {name} as {known.name} and as {protocol}: keep one")
     return found
 
 

@@ -1,0 +1,160 @@
+"""The principals of clients with certificates: names of certificates, and the rules that make users' names of them.
+
+Laws: a certificate that no rule is for has no principal, and its client is refused. Patterns are of those that
+configure the broker, names of those that sign certificates: with google-re2 any pattern takes linear time, without it
+names of more than `LONGEST_NAME` characters are refused.
+Source: Apache Kafka's `ssl.principal.mapping.rules` (KIP-371), `SslPrincipalMapper`; Java's `Matcher.replaceAll`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from kohort.errors import ConfigError
+from kohort.security.x509 import distinguished_name, parse_certificate
+
+OPTION: Final = "ssl.principal.mapping.rules"
+#: The longest name that Python's own patterns are tried on.
+LONGEST_NAME: Final = 1_024
+
+_RULE: Final = r"(DEFAULT)|RULE:((\\.|[^\\/])*)/((\\.|[^\\/])*)/([LU]?).*?|(.*?)"
+_PARSER: Final = re.compile(_RULE)
+_SPLITTER: Final = re.compile(rf"\s*({_RULE})\s*(,\s*|$)")
+#: Java writes groups with a name otherwise than Python.
+_NAMED_GROUP: Final = re.compile(r"\(\?<(?![=!])")
+
+
+class NoPrincipalError(ValueError):
+    """A certificate whose name no rule is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One rule; a pattern of `None` stands for DEFAULT, which takes the name as it is."""
+
+    pattern: Any = None
+    #: Texts and numbers of groups.
+    replacement: Sequence[str | int] = ()
+    change_case: Callable[[str], str] = str
+
+    def apply(self, name: str) -> str | None:
+        """Return the user's name; `None`: the rule is for other names."""
+        if self.pattern is None:
+            return name
+        if self.pattern.fullmatch(name) is None:
+            return None
+        # Each match is replaced, as in Kafka: a pattern may match its whole name and, once more, its empty end.
+        return self.change_case(self.pattern.sub(self._replace, name))
+
+    def _replace(self, match: Any) -> str:
+        return "".join(part if isinstance(part, str) else match.group(part) or "" for part in self.replacement)
+
+
+class MappingRules:
+    """The rules of one listener, in order."""
+
+    def __init__(self, text: str = "DEFAULT") -> None:
+        """Parse the rules.
+
+        Raises:
+            ConfigError: there is one that cannot be read.
+        """
+        self._rules: Final = [_parse(each[1]) for each in _SPLITTER.finditer(text.strip()) if each[1]]
+
+    def principal(self, certificate: bytes) -> str:
+        """Return the principal of a certificate in DER, as `User:NAME`.
+
+        Raises:
+            NoPrincipalError: no rule is for its name.
+        """
+        return f"User:{self.user(distinguished_name(parse_certificate(certificate).subject))}"
+
+    def user(self, name: str) -> str:
+        """Return the user's name that the first rule for a distinguished name makes of it.
+
+        Raises:
+            NoPrincipalError: no rule is for it.
+        """
+        for rule in self._rules:
+            if isinstance(rule.pattern, re.Pattern) and len(name) > LONGEST_NAME:
+                raise NoPrincipalError(f"a certificate for a name of {len(name)} characters; google-re2 is needed")
+            user = rule.apply(name)
+            if user is not None:
+                return user
+        raise NoPrincipalError(f"a certificate for {name[:LONGEST_NAME]!r}, which no rule of {OPTION} is for")
+
+
+def _parse(text: str) -> _Rule:
+    match = _PARSER.match(text)
+    if match is None or match.end() != len(text):
+        raise _wrong(text, "DEFAULT or RULE:PATTERN/REPLACEMENT/, then L, U or nothing, is expected")
+    if match[1] is not None:
+        return _Rule()
+    try:
+        pattern = _compile(match[2])
+    except re.error as error:
+        raise _wrong(text, f"the pattern: {error}") from None
+    replacement = _parse_replacement(match[4], pattern.groups, partial(_wrong, text))
+    change_case: dict[str, Callable[[str], str]] = {"": str, "L": str.lower, "U": str.upper}
+    return _Rule(pattern, replacement, change_case[match[6]])
+
+
+def _wrong(rule: str, why: str) -> ConfigError:
+    return ConfigError(f"{OPTION}: {rule!r} cannot be read: {why}")
+
+
+def _compile(text: str) -> Any:
+    """Return a pattern of RE2 where it is installed and knows what is in it, else one of Python."""
+    text = _NAMED_GROUP.sub("(?P<", text)
+    try:
+        import re2
+    except ImportError:
+        return re.compile(text)
+    options = re2.Options()
+    # RE2 would tell on the standard error.
+    options.log_errors = False
+    try:
+        return re2.compile(text, options)
+    except (re2.error, UnicodeEncodeError):
+        # RE2 has no look-ahead, which Java and Python have.
+        return re.compile(text)
+
+
+def _parse_replacement(text: str, groups: int, wrong: Callable[[str], ConfigError]) -> list[str | int]:
+    """Return the texts and the numbers of groups in a replacement, as Java understands it.
+
+    >>> _parse_replacement("$1@$23", 2, ConfigError)
+    [1, '@', 2, '3']
+    >>> _parse_replacement(r"\\$1$9", 2, ConfigError)
+    ['$', '1', '$9']
+    """
+    parts: list[str | int] = []
+    at = 0
+    while at < len(text):
+        each = text[at]
+        at += 1
+        if each == "\\":
+            if at == len(text):
+                raise wrong("the replacement ends in a backslash")
+            parts.append(text[at])
+            at += 1
+        elif each == "$":
+            digits = re.compile("[0-9]+").match(text, at)
+            if digits is None:
+                raise wrong("a $ in the replacement needs the number of a group, or a backslash before it")
+            # As many digits as name a group; Kafka takes a number that is above all groups for a text.
+            end = at + 1
+            while end < digits.end() and int(text[at : end + 1]) <= groups:
+                end += 1
+            number = int(text[at:end])
+            if number > groups and not groups:
+                raise wrong(f"the replacement has ${number}, and the pattern no group")
+            parts.append(number if number <= groups else f"${number}")
+            at = end
+        else:
+            parts.append(each)
+    return parts
