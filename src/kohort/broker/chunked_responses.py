@@ -98,7 +98,7 @@ def answer_groups(
             take(GROUP_DENIED)
             return
         token = runtime.next_token()
-        runtime.ask(command(cause=token, request=token, group_id=group_id), take)
+        runtime.ask(command(cause=token, request=token, group_id=group_id, principal=request.principal), take)
 
     answer_rows(context, request, once, rows_asked_for(ask, row_of), response_of)
 

@@ -272,6 +272,9 @@ class Server:
         runtime.group_limit.most = settings.values["max.groups"]
         broker_configs = BrokerConfigs(settings, store.changes)
         cluster = Cluster(store, settings)
+        acls = AccessControlLists(settings, store.changes, loop)
+        runtime.hides_topics = acls.authorization.is_on
+        acls.authorization.examiners.append(runtime.sights_changed)
         self._start_journal(cluster, durability, journal)
         offsets_topic = cluster.topic(OFFSETS_TOPIC) or cluster.create_offsets_topic()
         written = self._journal_log
@@ -302,7 +305,7 @@ class Server:
             purgatory=purgatory,
             runtime=runtime,
             watch=self._watch,
-            acls=AccessControlLists(settings, store.changes, loop),
+            acls=acls,
         )
 
     def _most_connections(self) -> int:

@@ -18,7 +18,7 @@ from kohort.coordinator.classic.sessions import decide_heartbeat as decide_class
 from kohort.coordinator.classic.sessions import decide_leave
 from kohort.coordinator.commands import JOIN_EPOCH, admin
 from kohort.coordinator.consumer import classicmembers, describe, leave, moves, tombstones
-from kohort.coordinator.consumer.assignment import async_assignor, batching_window
+from kohort.coordinator.consumer.assignment import async_assignor, batching_window, target
 from kohort.coordinator.consumer.client_assignors.assignment_request import decide_install, decide_prepare
 from kohort.coordinator.consumer.client_assignors.heartbeat_fields import tell
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat
@@ -170,6 +170,7 @@ DECIDE: Final[dict[type[commands.Command], Callable[..., Decision]]] = {
     commands.TopicsChanged: lambda known, command, _, now_ms: delete.decide_topics_changed(
         known.groups, command, known.settings_for, now_ms=now_ms
     ),
+    commands.PatternSent: _with_settings(target.decide_pattern_sent),
     commands.LogsMeasured: _with_settings(decide_measured),
     commands.TargetComputed: _with_settings(async_assignor.decide_computed),
     commands.PrepareAssignment: _with_settings(decide_prepare),

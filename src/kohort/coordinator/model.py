@@ -35,6 +35,7 @@ NO_TARGET: Final[Target] = {}
 NOBODY: Final[dict[str, int]] = {}
 NO_NAMES: Final[dict[str, str]] = {}
 NO_PATTERNS: Final[dict[str, facts.RegularExpressionResolved]] = {}
+NO_SIGHTS: Final[dict[str, tuple[commands.Sight, int]]] = {}
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -168,6 +169,8 @@ class ConsumerGroup:
     subscriptions: dict[tuple[str, ...], int] = field(default_factory=dict)
     #: Derived: topic name -> number of members that subscribe to it, by name or pattern.
     topic_subscribers: dict[str, int] = field(default_factory=dict)
+    #: pattern -> what the member that sent it last may see, and the edition of its topics. A restart forgets it.
+    sights: dict[str, tuple[commands.Sight, int]] = field(default_factory=lambda: NO_SIGHTS)
     #: Derived: pattern -> number of members that subscribe with it.
     regex_subscribers: dict[str, int] = field(default_factory=lambda: NOBODY)
     #: Derived: number of members that speak the classic protocol.

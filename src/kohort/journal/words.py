@@ -150,6 +150,21 @@ def show_partitions(partitions: Iterable[Partition]) -> str:
     return " ".join(shown) or "-"
 
 
+def name_principal(said: str, by: str, word: str = "by") -> str:
+    """Put the principal of a request into its sentence, in the place of an administrator if it names one.
+
+    `word` stands before a principal at the end.
+
+    >>> name_principal("ann was removed by an administrator", "User:root")
+    'ann was removed by User:root'
+    >>> name_principal("ann left", "User:ann")
+    'ann left, by User:ann'
+    """
+    if not by:
+        return said
+    return said.replace("an administrator", by) if "an administrator" in said else f"{said}, {word} {by}"
+
+
 def show_clock(time_ms: int) -> str:
     """Format a time of day in the local time zone."""
     return f"{datetime.fromtimestamp(time_ms / 1000):%H:%M:%S.%f}"[:-3]

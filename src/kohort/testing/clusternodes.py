@@ -132,6 +132,8 @@ class NodeCoordination:
         self.serves: Final = runtime.serves
         self.session_timeout_ms: Final = runtime.session_timeout_ms
         self.abandon: Final = runtime.abandon
+        self.hides_topics: Final = runtime.hides_topics
+        self.pattern_sent: Final = runtime.pattern_sent
 
     def answer(self, request: Asker, command: commands.GroupCommand, translate: Translate) -> None:
         """Carry out a command for a group that is coordinated here."""

@@ -138,6 +138,8 @@ class GroupDialogue:
         **limits: Any,
     ) -> None:
         assert settings is None or not limits
+        #: Whether topics are hidden from some clients.
+        self.hides_topics = False
         self._check_every = check_every
         self._steps = 0
         self.settings = settings or GroupSettings(**{"group_consumer_assignment_window_ms": 0, **limits})
@@ -601,13 +603,24 @@ class GroupDialogue:
     def _topics_of(self, owned: Owned) -> list[str]:
         return sorted(owned) if isinstance(owned, Mapping) else ["t"]
 
+    def pattern_sent(self, regex: str, sight: commands.Sight) -> None:
+        """The broker says what the sender of an accepted heartbeat may see."""
+        command = commands.PatternSent(cause=self.cause(), group_id=self.group_id, regex=regex, sight=sight)
+        self._commit(command, self.shard.handle(command, now_ms=self.now_ms))
+
+    def rights_changed(self) -> None:
+        """What members may see of the topics may be different now."""
+        self._tell_topics()
+
     def _tell_topics(self) -> None:
         version = self.shard.groups.image.version + 1
         facts = [
             TopicFacts(name=name, topic_id=self.topic_id(name), partition_count=count)
             for name, count in self._topics.items()
         ]
-        command = TopicsChanged(cause=self.cause(), image=TopicImage.of(facts, version=version))
+        command = TopicsChanged(
+            cause=self.cause(), image=TopicImage.of(facts, version=version), hides_unseen=self.hides_topics
+        )
         self._commit(command, self.shard.handle(command, now_ms=self.now_ms))
 
     def _commit(self, stimulus: Stimulus, decision: Decision) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socketserver
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -67,9 +68,9 @@ def sign(
 
 
 class KeyEndpoint:
-    """An HTTP server on loopback that serves whatever a test puts into `answer`."""
+    """An HTTP server on loopback that serves whatever a test puts into `answer`; with a context it speaks TLS."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         #: The answer's status and body; a callable is given the handler and does as it likes.
         self.answer: tuple[int, bytes] | Callable[[BaseHTTPRequestHandler], None] = (200, b"")
         self.asked = 0
@@ -102,7 +103,9 @@ class KeyEndpoint:
         Quiet.is_over = self.is_over  # type: ignore[attr-defined]
         self._server: Final[socketserver.BaseServer] = Quiet(("127.0.0.1", 0), Handler)
         self.port: Final[int] = self._server.server_address[1]  # type: ignore[index]
-        self.url: Final = f"http://127.0.0.1:{self.port}/keys"
+        self.url: Final = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}/keys"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread: Final = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     def __enter__(self) -> KeyEndpoint:

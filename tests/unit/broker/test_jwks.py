@@ -18,6 +18,7 @@ from kohort.broker.access import jwks as module
 from kohort.broker.access.jwks import Jwks, JwksUrl, token_rules
 from kohort.errors import ConfigError
 from kohort.security.jwt import LONGEST_KEYS_BYTES, TokenRules, UnverifiedToken
+from support.peers.certificates import Certificates, server_context
 from support.peers.token_issuer import KeyEndpoint, jwk, jwks
 from support.waiting import PATIENCE_SECONDS
 
@@ -220,6 +221,28 @@ def test_bad_endpoint_keeps_the_old_keys_and_ends_logins_that_need_new_ones(
 
     run(endpoint.url, play, fetch_seconds=0.3)
     assert caplog.text.count("event=jwks_failed") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "is_trusted", "is_believed"),
+    [("127.0.0.1", True, True), ("127.0.0.1", False, False), ("id.example", True, False)],
+)
+def test_endpoint_with_tls_is_verified(
+    tmp_path: Path, name: str, is_trusted: bool, is_believed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys come from the issuer's host alone. Authorities are the system's, or those of SSL_CERT_FILE."""
+    certificates = Certificates(tmp_path)
+    if is_trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
+    with KeyEndpoint(server_context(certificates.store(name))) as endpoint:
+        endpoint.answer = (200, jwks(jwk("one")))
+
+        async def play(keys: Jwks) -> None:
+            await keys.fetch(token())
+            assert bool(keys.keys.ids) == is_believed
+
+        run(endpoint.url, play)
+        assert (endpoint.asked > 0) == is_believed, "nothing is asked of a host that is not believed"
 
 
 def test_login_does_not_wait_as_long_as_an_endpoint_hangs(

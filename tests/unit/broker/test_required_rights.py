@@ -12,6 +12,7 @@ from kohort.broker.access import required_rights
 from kohort.broker.access.required_rights import REQUIRED_RIGHTS, Need, rights_of, rows
 from kohort.broker.apis import list_groups
 from kohort.broker.context import BrokerContext
+from kohort.broker.groups.runtime import Runtime
 from kohort.errors import ErrorCode
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.codec import encode
@@ -345,5 +346,45 @@ def test_a_parked_fetch_looks_at_the_rights_before_it_answers() -> None:
         answer = await asking
         (row,) = answer.responses[0].partitions
         assert (row.error_code, bytes(row.records)) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, b"")
+
+    play(scene)
+
+
+# ---- patterns
+
+
+def test_a_pattern_shows_what_may_be_described_also_when_topics_and_rights_change() -> None:
+    """KAFKA-18813, with topics that are created later: by a client that may see them, and by one that may not."""
+    pytest.importorskip("re2")
+
+    async def scene(context: BrokerContext, ids: dict[str, bytes]) -> None:
+        runtime, root = context.runtime, WiredConnection(context)
+        assert isinstance(runtime, Runtime)
+        runtime.hides_topics = True
+        rights = TestedRights(only(SEEN, "created"))
+        client = client_with(context, rights)
+        request = make(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT, group_id="patterns", member_id="p", member_epoch=0,
+            rebalance_timeout_ms=60_000, subscribed_topic_names=[], subscribed_topic_regex="(seen|hidden|created).*",
+            topic_partitions=[],
+        )  # fmt: skip
+        answer = await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+        assert [row.topic_id for row in answer.assignment.topic_partitions] == [ids[SEEN]]
+        for name in ("created", "hidden2"):
+            row = {"name": name, "num_partitions": 1, "replication_factor": 1}
+            await root.ask(ApiKey.CREATE_TOPICS, 7, make(ApiKey.CREATE_TOPICS, topics=[row], timeout_ms=1_000))
+        assert await assigned(root) == {SEEN, "created"}
+        rights.decide, rights.number = only("created", HIDDEN), 1
+        runtime.sights_changed()
+        assert await assigned(root) == {"created", HIDDEN}
+
+    async def assigned(root: WiredConnection) -> set[str]:
+        # The target is computed by a timer that is due at once.
+        for _ in range(100):
+            await asyncio.sleep(0)
+        described = make(ApiKey.CONSUMER_GROUP_DESCRIBE, group_ids=["patterns"])
+        answer = await root.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, described)
+        (member,) = answer.groups[0].members
+        return {row.topic_name for row in member.target_assignment.topic_partitions}
 
     play(scene)

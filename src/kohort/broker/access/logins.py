@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     # It loads what fetches keys from other hosts, which few brokers need.
     from kohort.broker.access.mechanisms import Mechanisms
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.access")
 
 #: The mechanism whose users are those of a listener, not of the broker.
 PLAIN: Final = "PLAIN"
@@ -45,6 +45,8 @@ PLAIN: Final = "PLAIN"
 THREADS: Final = max(1, min(4, (os.cpu_count() or 1) // 2))
 #: Kafka's least pause between two later logins of a connection.
 AGAIN_SECONDS: Final = 1.0
+#: The time in which a client reads why its login has failed.
+_LINGER_SECONDS: Final = 0.1
 #: Shortest request header: API key, version, correlation id, length of the client id.
 _HEADER_BYTES: Final = 10
 #: The salt and the rounds of users that a broker is started with; the latter as `kohort user set-password` has them.
@@ -141,6 +143,9 @@ class Client(Protocol):
 
     def open_token(self) -> Callable[[bytes], None]:
         """Open the place of an answer without a header; call what is returned with the answer."""
+
+    def finish(self) -> None:
+        """Read nothing further; what is ready is still answered."""
 
     def close(self) -> None:
         """Write the ready answers, then close."""
@@ -370,17 +375,18 @@ class Login:
         self._exchange = None
         if self._timer is not None:
             self._timer.cancel()
-        client, lifetime_ms = self._client, self._door.lifetime_ms(success)
+        client, lifetime_ms = self._client, self._door.lifetime_ms(self.mechanism, success)
         self._expires_s = self._door.loop.time() + lifetime_ms / 1000 if lifetime_ms else _NO_END
         if not is_again:
             self.username = name
             client.principal = f"User:{name}"
             client.rights = self._door.rights_of(client.principal, client.peer_host)
             self._door.note(self)
-            log.debug(
-                "event=logged_in peer=%s listener=%s mechanism=%s principal=%r",
-                client.peer, client.listener.name, self.mechanism, client.principal,
-            )  # fmt: skip
+        log.debug(
+            "event=%s peer=%s listener=%s mechanism=%s principal=%r",
+            "logged_in_again" if is_again else "logged_in",
+            client.peer, client.listener.name, self.mechanism, client.principal,
+        )  # fmt: skip
         # A session without an end needs no look at each request.
         client.guard(self._admit if lifetime_ms else None, least=None, most=None)
         self._reply(success.data, lifetime_ms)
@@ -411,8 +417,10 @@ class Login:
             self._timer.cancel()
 
         def conclude() -> None:
+            client.finish()
             answer()
-            client.close()
+            # A client that finds answer and end together may look at the end alone, as kafka-python does.
+            self._timer = self._door.loop.call_later(_LINGER_SECONDS, client.close)
 
         self._timer = self._door.loop.call_later(self._door.delay_s, conclude)
 
@@ -474,10 +482,11 @@ class _Door:
         self._listener: Final = listener
         self._logged_in: Final = logged_in
 
-    def lifetime_ms(self, success: Success) -> int:
+    def lifetime_ms(self, mechanism: str, success: Success) -> int:
         """Return how long a session lasts from now on; 0: as long as its connection."""
-        values = self._listener.values
-        most = values["connections.max.reauth.ms"]
+        values, name = self._listener.values, "connections.max.reauth.ms"
+        # Sessions of one mechanism may have a length of their own.
+        most = values.get(f"{mechanism.lower()}.{name}", values[name])
         ends = [each for each in (most or None, success.lifetime_ms) if each is not None]
         # 0 would say that the session has no end.
         return max(1, min(ends)) if ends else 0

@@ -17,12 +17,17 @@ from kohort.wire.messages import alter_configs as wire
 
 def handle(context: BrokerContext, request: Request, message: wire.AlterConfigsRequest) -> None:
     """Change each resource independently: all of its configs, or none."""
-    alter = partial(_alter, context, validate_only=message.validate_only)
+    alter = partial(_alter, context, request, validate_only=message.validate_only)
     incremental.alter_each(context, request, message.resources, alter, wire.AlterConfigsResponse)
 
 
 def _alter(
-    context: BrokerContext, asked: wire.AlterConfigsResource, answer: incremental.Answer, *, validate_only: bool
+    context: BrokerContext,
+    request: Request,
+    asked: wire.AlterConfigsResource,
+    answer: incremental.Answer,
+    *,
+    validate_only: bool,
 ) -> None:
     configs = {config.name: config.value for config in asked.configs}
     incremental.refuse_nulls(name for name, value in configs.items() if value is None)
@@ -32,7 +37,8 @@ def _alter(
             incremental.alter_topic(context, name, lambda _: configs, names, answer, validate_only=validate_only)
         case Resource.GROUP:
             others: dict[str, str | None] = dict.fromkeys(GROUP_CONFIGS)
-            incremental.alter_group(context, name, others | configs, answer, validate_only=validate_only)
+            changes, who = others | configs, request.principal
+            incremental.alter_group(context, name, changes, answer, validate_only=validate_only, principal=who)
         case Resource.BROKER:
             incremental.alter_broker(context, name, lambda _: configs, answer, validate_only=validate_only)
         case other:

@@ -44,7 +44,7 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
     member = (message.group_id, member_id)
     session_ms = runtime.session_timeout_ms(message.group_id)
     terms = context.delayed_heartbeats.terms(request, member, is_join=message.member_epoch == 0, session_ms=session_ms)
-    command = _command(request, message, member_id, runtime.next_token(), terms)
+    command = _command(request, message, member_id, runtime.next_token(), terms, hides_topics=runtime.hides_topics)
     # A heartbeat that names no partitions may be repeated byte for byte; see `connections.heartbeats`.
     if owned is None and message.member_epoch > 0:
         repeatable = _RepeatableHeartbeat(context, request, command, is_numbered=message.wants_numbers)
@@ -59,8 +59,7 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
             request, DelayedHeartbeat(context.delayed_heartbeats, runtime, request.connection, command)
         )
         _watch_right(context, request, command)
-        translate = partial(_translate, context, message.group_id, is_numbered=message.wants_numbers)
-        runtime.answer(request, command, translate)
+        runtime.answer(request, command, partial(_translate, context, command, is_numbered=message.wants_numbers))
     if command.hold_ms > 0 and request.is_open:
         # The heartbeat is accepted and held: its member is known before the answer leaves.
         connections.heartbeat(request.connection, message.group_id, member_id)
@@ -68,13 +67,20 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
 
 
 def _command(
-    request: Request, message: wire.ConsumerGroupHeartbeatRequest, member_id: str, token: RequestToken, terms: Terms
+    request: Request,
+    message: wire.ConsumerGroupHeartbeatRequest,
+    member_id: str,
+    token: RequestToken,
+    terms: Terms,
+    *,
+    hides_topics: bool,
 ) -> commands.ConsumerGroupHeartbeat:
     names, owned = message.subscribed_topic_names, message.topic_partitions
     return commands.ConsumerGroupHeartbeat(
         cause=token,
         request=token,
         group_id=message.group_id,
+        principal=request.principal,
         member_id=member_id,
         member_epoch=message.member_epoch,
         client_id=request.client_id,
@@ -95,7 +101,32 @@ def _command(
         client_assignors=_assignors(message.client_assignors),
         metadata=None if message.metadata is None else bytes(message.metadata),
         watched_version=message.watched_version,
+        sight=TopicSight(request.rights) if message.subscribed_topic_regex and hides_topics else None,
     )
+
+
+class TopicSight:
+    """What a member's principal may see of the topics; equal for all connections with the same rights."""
+
+    __slots__ = ("_rights",)
+
+    def __init__(self, rights: Rights) -> None:
+        self._rights: Final = rights
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TopicSight) and other._rights is self._rights
+
+    def __hash__(self) -> int:
+        return hash(self._rights)
+
+    @property
+    def edition(self) -> int:
+        """Implement `Sight.edition`."""
+        return self._rights.edition
+
+    def sees(self, topic: str) -> bool:
+        """Implement `Sight.sees`."""
+        return self._rights.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
 
 
 def _denied(rights: Rights, message: wire.ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
@@ -185,7 +216,7 @@ class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
             or body.metadata_news is not None
         ):
             self._is_over = True
-            return _translate(self._context, command.group_id, request, body, is_numbered=self._is_numbered)
+            return _translate(self._context, command, request, body, is_numbered=self._is_numbered)
         if command.hold_ms <= 0:
             self._context.member_connections.heartbeat(request.connection, command.group_id, command.member_id)
         member, session_ms = (command.group_id, command.member_id), self._session_timeout_ms
@@ -254,15 +285,18 @@ def _metadata_news(news: commands.MetadataNews | None) -> wire.MetadataNews | No
 
 def _translate(
     context: BrokerContext,
-    group_id: str,
+    command: commands.ConsumerGroupHeartbeat,
     request: Request,
     body: commands.ConsumerGroupHeartbeatReply | Refusal,
     *,
     is_numbered: bool,
 ) -> ConsumerGroupHeartbeatResponse:
+    group_id = command.group_id
     if isinstance(body, Refusal):
         return ConsumerGroupHeartbeatResponse(error_code=body.code, error_message=body.message or body.code.name)
     session_ms = context.runtime.session_timeout_ms(group_id)
+    if command.sight is not None:
+        context.runtime.pattern_sent(command)
     if body.member_epoch < 0:
         context.member_connections.left(group_id, body.member_id)
     else:

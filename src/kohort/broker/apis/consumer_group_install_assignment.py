@@ -22,6 +22,7 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
         cause=token,
         request=token,
         group_id=message.group_id,
+        principal=request.principal,
         member_id=message.member_id,
         member_epoch=message.member_epoch,
         group_epoch=message.group_epoch,

@@ -39,17 +39,20 @@ Answer = Callable[[Done | Refusal], None]
 
 def handle(context: BrokerContext, request: Request, message: wire.IncrementalAlterConfigsRequest) -> None:
     """Change each resource independently: all of its configs, or none."""
-    alter = partial(_alter, context, validate_only=message.validate_only)
+    alter = partial(_alter, context, request, validate_only=message.validate_only)
     alter_each(context, request, message.resources, alter, wire.IncrementalAlterConfigsResponse)
 
 
-def _alter(context: BrokerContext, asked: wire.AlterConfigsResource, answer: Answer, *, validate_only: bool) -> None:
+def _alter(
+    context: BrokerContext, request: Request, asked: wire.AlterConfigsResource, answer: Answer, *, validate_only: bool
+) -> None:
     """Change one resource; `answer` is called with the outcome."""
     refuse_nulls(each.name for each in asked.configs if each.value is None and each.config_operation != DELETE)
     match asked.resource_type:
         case Resource.GROUP:
             changes = dict(map(_group_change, asked.configs))
-            alter_group(context, asked.resource_name, changes, answer, validate_only=validate_only)
+            who = request.principal
+            alter_group(context, asked.resource_name, changes, answer, validate_only=validate_only, principal=who)
         case Resource.TOPIC:
             changed = _changing(asked, TOPIC_OPTIONS, topic_defaults(context.settings))
             names = [config.name for config in asked.configs]
@@ -188,13 +191,20 @@ def outcome_reply(why: Outcome) -> Done | Refusal:
 
 
 def alter_group(
-    context: BrokerContext, group_id: str, changes: Mapping[str, str | None], answer: Answer, *, validate_only: bool
+    context: BrokerContext,
+    group_id: str,
+    changes: Mapping[str, str | None],
+    answer: Answer,
+    *,
+    validate_only: bool,
+    principal: str,
 ) -> None:
     """Ask the group's coordinator to change configs; `None` deletes a config."""
     token = context.runtime.next_token()
     command = admin.AlterGroupConfigs(
-        cause=token, request=token, group_id=group_id, changes=dict(changes), validate_only=validate_only
-    )
+        cause=token, request=token, group_id=group_id, changes=dict(changes), validate_only=validate_only,
+        principal=principal,
+    )  # fmt: skip
     context.runtime.ask(command, answer)
 
 

@@ -29,6 +29,7 @@ def handle(context: BrokerContext, request: Request, message: wire.JoinGroupRequ
         cause=token,
         request=token,
         group_id=message.group_id,
+        principal=request.principal,
         member_id=message.member_id,
         fresh_member_id=new_member_id(message.group_instance_id or request.client_id),
         client_id=request.client_id,

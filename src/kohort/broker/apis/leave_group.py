@@ -36,7 +36,12 @@ def handle(context: BrokerContext, request: Request, message: wire.LeaveGroupReq
             for member in message.members
         )
     command = commands.LeaveGroup(
-        cause=token, request=token, group_id=message.group_id, members=members, client_id=request.client_id
+        cause=token,
+        request=token,
+        group_id=message.group_id,
+        principal=request.principal,
+        members=members,
+        client_id=request.client_id,
     )
     runtime.answer(request, command, partial(_translate, context.member_connections, message.group_id))
     return None

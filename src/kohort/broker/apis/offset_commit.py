@@ -57,6 +57,7 @@ def handle(
         cause=token,
         request=token,
         group_id=message.group_id,
+        principal=request.principal,
         member_id=message.member_id,
         generation_or_member_epoch=message.generation_id_or_member_epoch,
         offsets=offsets,

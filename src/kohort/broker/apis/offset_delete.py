@@ -28,6 +28,7 @@ def handle(context: BrokerContext, request: Request, message: wire.OffsetDeleteR
         cause=token,
         request=token,
         group_id=message.group_id,
+        principal=request.principal,
         partitions=tuple(
             (topic.name, partition.partition_index)
             for topic in message.topics

@@ -32,6 +32,7 @@ def handle(context: BrokerContext, request: Request, message: wire.SubmitMovesRe
         cause=token,
         request=token,
         group_id=message.group_id,
+        principal=request.principal,
         moves=tuple(
             admin.AskedMove(topic=move.topic, partition=move.partition, to_member_id=move.to_member_id)
             for move, is_denied in zip(message.moves, denied, strict=True)

@@ -36,6 +36,7 @@ def handle(context: BrokerContext, request: Request, message: wire.SyncGroupRequ
         cause=token,
         request=token,
         group_id=message.group_id,
+        principal=request.principal,
         generation_id=message.generation_id,
         member_id=message.member_id,
         instance_id=message.group_instance_id,

@@ -11,6 +11,7 @@ from kohort.broker.access.logins import Login
 from kohort.broker.access.rights import Rights
 from kohort.broker.limits.memory import MOST_LONG, AnswerMemory, ParkedBytes
 from kohort.broker.options.listeners import ListenerSettings
+from kohort.security.access_control import ANONYMOUS
 from kohort.wire.registry import AnyApiKey
 from kohort.wire.schema import Message
 
@@ -372,6 +373,12 @@ class Request(ReplySlot):
     def client_host(self) -> str:
         """The client's address as Kafka prints it."""
         return f"/{self.connection.peer_host}"
+
+    @property
+    def principal(self) -> str:
+        """The client's principal, as the journal names it: empty for a client without a login."""
+        principal = self.connection.principal
+        return "" if principal == ANONYMOUS else principal
 
     @property
     def rights(self) -> Rights:

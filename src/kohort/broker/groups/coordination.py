@@ -68,6 +68,13 @@ class Coordination(Protocol):
     def begin_to_read(self, keys: Iterable[MemberKey], asked_for: Sequence[Partition]) -> None:
         """Note that a fetch asks for partitions, which may be new for one of these members."""
 
+    @property
+    def hides_topics(self) -> bool:
+        """Whether topics are hidden from some clients."""
+
+    def pattern_sent(self, command: ConsumerGroupHeartbeat) -> None:
+        """Tell the coordinator what the sender of an accepted heartbeat with a pattern may see."""
+
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """Tell the coordinator that a member's last connection is closed."""
 

@@ -99,6 +99,8 @@ class Runtime:
         #: Set by `start`.
         self._settings = GroupSettings()
         self._reporter = Reporter(self._settings)
+        #: Whether topics are hidden from some clients.
+        self.hides_topics = False
         #: The image of topics that the shards were told last.
         self._image = TopicImage.of((), version=0)
 
@@ -326,7 +328,24 @@ class Runtime:
             self._tell_topics(shard_log)
 
     def _tell_topics(self, shard_log: ShardLog) -> None:
-        self._carry_out(shard_log, commands.TopicsChanged(cause=self.next_token(), image=self._image))
+        command = commands.TopicsChanged(cause=self.next_token(), image=self._image, hides_unseen=self.hides_topics)
+        self._carry_out(shard_log, command)
+
+    def pattern_sent(self, command: ConsumerGroupHeartbeat) -> None:
+        """Tell the coordinator what the sender of an accepted heartbeat with a pattern may see, later in this turn."""
+        shard_log = self._shard_logs[self.index_of(command.group_id)]
+        regex, sight = command.subscribed_topic_regex, command.sight
+        assert regex and sight is not None, "the heartbeat has both"
+        # Not within the heartbeat's own decision: others of its pattern may get other topics by it.
+        sent = commands.PatternSent(cause=command.cause, group_id=command.group_id, regex=regex, sight=sight)
+        self._loop.call_soon(self._carry_out, shard_log, sent)
+
+    def sights_changed(self) -> None:
+        """Have patterns resolved again whose members may see other topics now."""
+        for shard_log in self._shard_logs:
+            # Few groups subscribe by pattern: the others are not looked at.
+            if any(group.sights for group in shard_log.shard.groups.consumer.values()):
+                self._tell_topics(shard_log)
 
     def _carry_out(self, shard_log: ShardLog, command: commands.Command) -> None:
         if self._is_stopped or shard_log not in self._shard_logs:

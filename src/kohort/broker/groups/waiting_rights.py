@@ -22,7 +22,7 @@ from kohort.broker.connections.request import Request
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.schema import Message
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.access")
 
 #: Connections that are examined in one turn of the loop; to refuse what waits there takes some 50 us.
 EXAMINED_AT_ONCE: Final = 100

@@ -18,7 +18,14 @@ from kohort.cli.bootstrap import open_admin
 from kohort.cli.output import complain, plain, print_json, print_table
 from kohort.errors import BrokerError, ErrorCode, KohortError
 from kohort.ids import JOURNAL_TOPIC
-from kohort.journal.words import MemberNames, read_partitions, show_clock, show_duration, show_partitions
+from kohort.journal.words import (
+    MemberNames,
+    name_principal,
+    read_partitions,
+    show_clock,
+    show_duration,
+    show_partitions,
+)
 
 if TYPE_CHECKING:
     from kohort import Admin
@@ -175,6 +182,8 @@ def sentence(event: HistoryEvent, names: MemberNames) -> str:
     details = {
         name: names.within(text) if name in ("why", "reason", "from") else text for name, text in event.details.items()
     }
+    # It is the same in each sentence: who asked, or by whom it was done.
+    principal = details.pop("principal", "")
     tell = _SENTENCES.get(event.event)
     if isinstance(tell, str):
         shown = details | {name: _partitions(details.get(name, "")) for name in _OF_PARTITIONS}
@@ -185,6 +194,8 @@ def sentence(event: HistoryEvent, names: MemberNames) -> str:
         said = f"{who or 'a client'} asked: {_words(event.event)}{_rest(details)}"
     else:
         said = f"{_words(event.event)}{' of ' + who if who else ''}{_rest(details)}"
+    if principal:
+        said = name_principal(said, principal, "as" if event.kind == "stimulus" else "by")
     if event.times > 1:
         said += f", {event.times} times until {datetime.fromtimestamp(event.last_time_ms / 1000):%H:%M:%S}"
     return said
@@ -393,5 +404,6 @@ _SENTENCES: Final[dict[str, str | Callable[[str, Details], str]]] = {
     "connection_lost": "{who} lost its connection",
     "connection_back": "{who} is connected again",
     "configs_changed": lambda _, details: f"configs changed: {', '.join(map('='.join, details.items()))}",
+    "offsets_reset": "offsets of {partitions} were set by hand",
     "offsets_forgotten": lambda _, details: f"offsets of {details.get('partitions', '')} partitions forgotten",
 }

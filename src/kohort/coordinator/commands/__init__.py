@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from kohort.assign.interface import Assignable
 from kohort.coordinator.topics import TopicImage
@@ -35,10 +35,14 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCommand(Command):
-    """A request about one group, answered by a `Reply` that names `request`."""
+    """A request about one group, answered by a `Reply` that names `request`.
+
+    `principal`: the sender's, for the journal alone; empty: the client has none, or what it asks changes nothing.
+    """
 
     request: RequestToken
     group_id: str
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,22 @@ class Refusal:
 
     code: ErrorCode
     message: str | None = None
+
+
+class Sight(Protocol):
+    """What a client may see of the topics, as it is at each moment.
+
+    A function and no value, beside all others in a command: a pattern matches topics that are created, and rights that
+    are changed, long after the heartbeat that sent it. It is asked for names alone and answers the same until its
+    edition changes.
+    """
+
+    @property
+    def edition(self) -> int:
+        """A number that changes whenever an answer may change."""
+
+    def sees(self, topic: str) -> bool:
+        """Whether the client may know of the topic of that name."""
 
 
 class ClientAssignor(NamedTuple):
@@ -99,9 +119,22 @@ class ClassicMemberFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsChanged(Command):
-    """The topics have changed to `image`; no reply."""
+    """The topics have changed to `image`, or what clients may see of them; no reply.
+
+    `hides_unseen`: topics are hidden from some clients; a pattern of which no member's sight is known gains none.
+    """
 
     image: TopicImage
+    hides_unseen: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternSent(Command):
+    """A member has sent its pattern, and the coordinator has taken it; no reply. `sight`: what the member may see."""
+
+    group_id: str
+    regex: str
+    sight: Sight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +212,7 @@ class ConsumerGroupHeartbeat(GroupCommand):
     sends it; -1: not set. `client_assignors`: the client-side assignors of the member, in the order of its preference;
     `None` is unchanged. `metadata`: the metadata that it publishes, `b""` withdraws it, `None` unchanged.
     `watched_version`: the version of the other members' metadata that it knows, -1: it does not follow them.
+    `sight`: what the member may see, for its pattern; `None`: everything.
     """
 
     member_id: str
@@ -204,6 +238,7 @@ class ConsumerGroupHeartbeat(GroupCommand):
     client_assignors: tuple[ClientAssignor, ...] | None = None
     metadata: bytes | None = None
     watched_version: int = -1
+    sight: Sight | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from kohort.coordinator import commands, model
 from kohort.coordinator.consumer.member_metadata import apply_metadata_forgotten, put_metadata
 from kohort.coordinator.consumer.reconciliation.effective_target import follow_release, follow_target, note_reconciled
+from kohort.coordinator.consumer.regex import PatternSeen, apply_seen
 from kohort.coordinator.consumer.subscription_metadata import topics_of
 from kohort.coordinator.model import NO_GRANTS, NO_NAMES, NO_PATTERNS, NO_TARGET, NOBODY, ConsumerGroup, ConsumerMember
 from kohort.coordinator.records import types as facts
@@ -269,6 +270,8 @@ def _resolve(group: ConsumerGroup, regex: str, resolved: facts.RegularExpression
         _count_topics(group, topics, -count)
     if resolved is None:
         group.regexes.pop(regex, None)
+        if group.sights:
+            group.sights.pop(regex, None)
     else:
         if group.regexes is NO_PATTERNS:
             group.regexes = {}
@@ -336,5 +339,6 @@ CONSUMER_RECORDS: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.MemberMetadataSet: apply_metadata_set,
     facts.MemberMetadataForgotten: apply_metadata_forgotten,
     facts.RegularExpressionResolved: apply_regex_resolved,
+    PatternSeen: apply_seen,
     facts.RegularExpressionForgotten: apply_regex_forgotten,
 }

@@ -266,7 +266,7 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
     image, settings, now_ms = draft.groups.image, draft.settings, draft.now_ms
     gone = member.member_id if succeeded is None else succeeded.member_id
     assignor_input.check_wish(group, subscribed.server_assignor, settings, member=member, gone=gone)
-    resolved = resolve_regex(group, subscribed.subscribed_topic_regex, image, now_ms=now_ms)
+    resolved = resolve_regex(group, subscribed.subscribed_topic_regex, image, draft.command.sight, now_ms=now_ms)
     names = unite_topics(subscribed.subscribed_topic_names, () if resolved is None else resolved.topics)
     has_other_topics = is_new or names != topics_of(group, member)
     if succeeded is not None:

@@ -4,6 +4,8 @@ A pattern has to match a whole name. It is resolved in the heartbeat that sets i
 then only against the changed ones; the result is a record, so that a restart needs no resolution. The broker's own
 topics (`__consumer_offsets`, `__transaction_state`) match only a pattern that has `__` in it: a group that consumed its
 own commits, as `.*` makes it do on Apache Kafka, would never come to rest.
+Where topics are hidden from some clients, a pattern matches those that its member may see. As in Apache Kafka, members
+with one pattern share what it matches: it is what the member that sent the pattern last may see.
 
 Laws: matching takes time linear in the name, and memory within a bound, whatever the pattern: the engine is RE2 or
 there is none. An unsupported pattern is refused before anything changes; a resolved one stays.
@@ -15,12 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
 from typing import Final
 
+from kohort.coordinator.commands import PatternSent, Sight
 from kohort.coordinator.consumer.subscription_metadata import names_in
-from kohort.coordinator.model import ConsumerGroup, ConsumerMember
+from kohort.coordinator.model import NO_SIGHTS, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
@@ -87,7 +91,7 @@ def compile_pattern(regex: str) -> TopicPattern:
 
 
 def resolve_regex(
-    group: ConsumerGroup, regex: str | None, image: TopicImage, *, now_ms: int
+    group: ConsumerGroup, regex: str | None, image: TopicImage, sight: Sight | None = None, *, now_ms: int
 ) -> facts.RegularExpressionResolved | None:
     """Return the topics of a pattern in a group, known or resolved now; `None` without a pattern.
 
@@ -99,14 +103,14 @@ def resolve_regex(
     known = group.regexes.get(regex)
     if known is not None:
         return known
-    found = sorted(compile_pattern(regex).matching(image.by_name))
+    found = sorted(_visible(compile_pattern(regex).matching(image.by_name), sight))
     if len(found) > MAX_RESOLVED_TOPICS:
         raise _invalid(regex, f"matches {len(found)} topics; at most {MAX_RESOLVED_TOPICS} are served")
     return _resolved(group.group_id, regex, found, image, now_ms=now_ms)
 
 
 def resolve_again(
-    group: ConsumerGroup, image: TopicImage, changed: Collection[str], *, now_ms: int
+    group: ConsumerGroup, image: TopicImage, changed: Collection[str], *, hides_unseen: bool = False, now_ms: int
 ) -> list[facts.RegularExpressionResolved]:
     """Return the group's patterns with other topics in `image`.
 
@@ -115,13 +119,68 @@ def resolve_again(
     found: list[facts.RegularExpressionResolved] = []
     present = [name for name in changed if name in image.by_name] if group.regexes else []
     for regex, before in group.regexes.items():
-        topics = {name for name in before.topics if name in image.by_name}
+        sight, edition = group.sights.get(regex, (None, 0))
+        candidates: Iterable[str] = present
+        if sight is not None and sight.edition != edition:
+            # Other rights may show any topic, old ones as well.
+            candidates = image.by_name
+        elif sight is None and hides_unseen:
+            # After a restart no member has sent the pattern yet: what it may see is not guessed.
+            candidates = ()
+        topics = set(_visible((name for name in before.topics if name in image.by_name), sight))
         # Kafka's engine accepted the pattern and RE2 does not, or RE2 is not installed any more: the known topics stay.
         with suppress(Refused):
-            topics.update(compile_pattern(regex).matching(present))
+            topics.update(_visible(compile_pattern(regex).matching(candidates), sight))
         if len(topics) != len(before.topics) or not topics.issuperset(before.topics):
             found.append(_resolved(group.group_id, regex, sorted(topics), image, now_ms=now_ms))
     return found
+
+
+def find_outdated(group: ConsumerGroup) -> list[PatternSeen]:
+    """Return notes of the patterns whose member has other rights than when they were resolved last."""
+    return [
+        PatternSeen(group_id=group.group_id, regex=regex, sight=sight, edition=sight.edition)
+        for regex, (sight, edition) in group.sights.items()
+        if sight.edition != edition
+    ]
+
+
+def resolve_sent(
+    group: ConsumerGroup, command: PatternSent, image: TopicImage, *, now_ms: int
+) -> tuple[PatternSeen, facts.RegularExpressionResolved | None] | None:
+    """Return a note of what the sender of a pattern sees, and its topics if they differ; `None`: nothing is new."""
+    before, sight, edition = group.regexes.get(command.regex), command.sight, command.sight.edition
+    if before is None or group.sights.get(command.regex) == (sight, edition):
+        return None
+    note = PatternSeen(group_id=group.group_id, regex=command.regex, sight=sight, edition=edition)
+    topics = set(_visible((name for name in before.topics if name in image.by_name), sight))
+    with suppress(Refused):
+        topics = set(_visible(compile_pattern(command.regex).matching(image.by_name), sight))
+    if topics == set(before.topics):
+        return note, None
+    return note, _resolved(group.group_id, command.regex, sorted(topics), image, now_ms=now_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternSeen(facts.VolatileRecord):
+    """The topics of a pattern are those that `sight` shows at its `edition`."""
+
+    regex: str
+    sight: Sight
+    edition: int
+
+
+def apply_seen(groups: GroupsState, record: PatternSeen) -> None:
+    """Note what the member that sent a pattern last may see."""
+    group = groups.consumer.get(record.group_id)
+    if group is not None and record.regex in group.regexes:
+        if group.sights is NO_SIGHTS:
+            group.sights = {}
+        group.sights[record.regex] = record.sight, record.edition
+
+
+def _visible(names: Iterable[str], sight: Sight | None) -> Iterable[str]:
+    return names if sight is None else [name for name in names if sight.sees(name)]
 
 
 def names_after(group: ConsumerGroup, resolved: Iterable[facts.RegularExpressionResolved]) -> set[str]:

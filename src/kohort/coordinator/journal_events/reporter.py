@@ -67,6 +67,25 @@ _TRIGGERED: Final = frozenset(
         RebalanceBegun,
     }
 )
+#: Events whose rows name the principal of the request, beside the request's own row: members that come, go or change,
+#: what is changed by hand, and the rebalances that follow.
+SIGNED: Final = frozenset(
+    {
+        "configs_changed",
+        "epoch_bumped",
+        "group_forgotten",
+        "member_away",
+        "member_joined",
+        "member_rejoined",
+        "member_removed",
+        "member_replaced",
+        "offsets_forgotten",
+        "offsets_reset",
+        "rebalance_began",
+        "refused",
+        "subscription_changed",
+    }
+)
 #: Record type -> function that builds its entries; other types have none.
 _EVENTS: Final = {**CONSUMER_EVENTS, **CLASSIC_EVENTS, **STATIC_EVENTS}
 _COUNTED_RECORDS: Final = frozenset(
@@ -129,6 +148,9 @@ class Reporter:
         if not journal.is_on:
             return []
         counted = count_of(stimulus, decision)
+        reset = _reset_of(groups, stimulus, decision) if counted == "commits" else []
+        if reset:
+            journal.record(reset, cause=stimulus.cause, now_ms=now_ms)  # type: ignore[union-attr]
         # A heartbeat that was counted when it arrived is not counted again with its response.
         if counted is not None and isinstance(stimulus, GroupCommand):
             return self.count(journal, stimulus, counted, decision.records, now_ms=now_ms) if is_new else []
@@ -136,6 +158,8 @@ class Reporter:
         if entries:
             # A passed deadline has no cause id of its own.
             cause = stimulus.cause if isinstance(stimulus, Command) else next_cause()
+            if isinstance(stimulus, GroupCommand) and stimulus.principal:
+                entries = [_signed(entry, stimulus.principal) for entry in entries]
             journal.record(entries, cause=cause, now_ms=now_ms)
         return entries
 
@@ -403,6 +427,32 @@ def _tell(view: decision_view.DecisionView) -> list[Entry]:
         told.append(view.transition("group_at_rest", epoch=str(at_rest), **view.cost()))
         told += tell_short(view)
     return told
+
+
+def _signed(entry: Entry, principal: str) -> Entry:
+    """Add the principal of the request to a row that says what it asked, or what came of it for members and groups."""
+    if entry.kind is not RowKind.STIMULUS and entry.event not in SIGNED:
+        return entry
+    return entry._replace(details=(*entry.details, ("principal", principal)))
+
+
+def _reset_of(groups: model.GroupsState, stimulus: triggers.Stimulus, decision: Decision) -> list[Entry]:
+    """Report a commit by a client that is no member of a group which has had members: offsets are set by hand.
+
+    Without a login nothing tells such a commit from one of a consumer without a group: it is only counted.
+    """
+    if not isinstance(stimulus, commands.CommitOffsets) or not stimulus.principal or stimulus.member_id:
+        return []
+    group_id = stimulus.group_id
+    if group_id not in groups.consumer and group_id not in groups.classic:
+        return []
+    told = [record for record in decision.records if isinstance(record, facts.OffsetCommitted)]
+    named = write_partitions((record.topic, record.partition) for record in told)
+    rows = [
+        Entry(RowKind.STIMULUS, "CommitOffsets", group_id),
+        Entry(RowKind.TRANSITION, "offsets_reset", group_id, "", (("partitions", named),)),
+    ]
+    return [_signed(row, stimulus.principal) for row in rows] if told else []
 
 
 def _identity_of(member: model.ConsumerMember | ClassicMember) -> dict[str, str]:

@@ -20,7 +20,7 @@ from kohort.journal.explain import sentences
 from kohort.journal.explain.explanation import Gap, GroupExplanation, Trigger
 from kohort.journal.explain.group_state import FollowedMember, FollowedRebalance, OpenMove, OwnershipTimeline, Silence
 from kohort.journal.explain.rebalances import FollowedRebalances
-from kohort.journal.words import MemberNames, Partition, ToldRow, read_partitions
+from kohort.journal.words import MemberNames, Partition, ToldRow, name_principal, read_partitions
 
 #: Reason for the removal of a process that another one replaces.
 _RETURNED: Final = "static member returned"
@@ -113,12 +113,14 @@ class _Explainer:
         member = self._member(row.member_id)
         if "silent_ms" in row.details:
             self._silences.append(_silence_of(member.name, row))
-        end = sentences.say_trigger(reason, (member.name,), "") if reason else ""
+        by = row.details.get("principal", "")
+        end = sentences.say_trigger(reason, (member.name,), "", by) if reason else ""
         self._let_go(member, self._holdings.of(member.name), now_ms, end)
         self._holdings.explain(member.name, end)
-        self._heard(member, now_ms, end=sentences.ENDS.get(reason, ""))
+        ended = name_principal(sentences.ENDS.get(reason, ""), by) if reason in sentences.ENDS else ""
+        self._heard(member, now_ms, end=ended)
         if member.asked_since_ms is not None:
-            self._delay(member, "give up", member.asked_since_ms, now_ms, end=sentences.ENDS.get(reason, ""))
+            self._delay(member, "give up", member.asked_since_ms, now_ms, end=ended)
         # A replaced process is no member that left: its instance goes on.
         if reason == _RETURNED:
             self._came_back(member, now_ms)
@@ -333,7 +335,7 @@ class _Explainer:
             rebalance.triggers.pop()
         members = tuple(dict.fromkeys(member.name for member in self._about))
         why = why or self._names.within(self._said)
-        sentence = sentences.say_trigger(trigger, members, why)
+        sentence = sentences.say_trigger(trigger, members, why, row.details.get("principal", ""))
         rebalance.triggers.append(
             Trigger(time_ms=row.time_ms, trigger=trigger, members=members, why=why, sentence=sentence)
         )

@@ -13,7 +13,15 @@ from typing import Final
 from kohort.base.values import from_row
 from kohort.journal.explain import group_state
 from kohort.journal.explain.explanation import Delay, Gap, GroupRebalance, Move, Ownership, Phase, Standing
-from kohort.journal.words import PAUSED, MemberNames, Partition, show_clock, show_duration, show_partitions
+from kohort.journal.words import (
+    PAUSED,
+    MemberNames,
+    Partition,
+    name_principal,
+    show_clock,
+    show_duration,
+    show_partitions,
+)
 
 #: Time after which an inactive awaited member counts as silent, ms: two of the usual heartbeats are due.
 SILENT_MS: Final = 10_000
@@ -335,8 +343,8 @@ ENDS: Final = {
 }
 
 
-def say_trigger(trigger: str, members: Sequence[str], why: str) -> str:
-    """Say the trigger of a rebalance.
+def say_trigger(trigger: str, members: Sequence[str], why: str, by: str = "") -> str:
+    """Say the trigger of a rebalance; `by`: the principal of the request, if it is known.
 
     >>> say_trigger("removed by an administrator", ["ann"], "removed by an administrator")
     'ann was removed by an administrator'
@@ -348,6 +356,7 @@ def say_trigger(trigger: str, members: Sequence[str], why: str) -> str:
             said = trigger or "nothing that the rows name"
         else:
             said = words.format(_people(members) or "a member", was="were" if len(members) > 1 else "was")
+    said = name_principal(said, by)
     # An administrator's reason often equals the trigger.
     return f"{said} ({why})" if why and why != trigger else said
 

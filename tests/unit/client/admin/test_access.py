@@ -18,7 +18,6 @@ from kohort.errors import (
     ConfigError,
     ErrorCode,
     PartlyDoneError,
-    UnsupportedFeatureError,
 )
 from kohort.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -242,17 +241,15 @@ def test_right_that_is_missing_is_named() -> None:
     assert "Request" not in str(told.value)
 
 
-def test_our_broker_says_that_it_keeps_none_of_that() -> None:
-    calls: list[Callable[[Admin], object]] = [
-        lambda admin: admin.describe_user_scram_credentials(),
-        lambda admin: admin.alter_user_scram_credentials([login()]),
-        lambda admin: admin.describe_client_quotas(),
-        lambda admin: admin.alter_client_quotas([quota()]),
-    ]
+def test_our_broker_keeps_users_and_limits() -> None:
+    """As Apache Kafka does, whether a listener asks for a login or not."""
     with kohort.Broker() as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-        for call in calls:
-            with pytest.raises(UnsupportedFeatureError, match="is kohort's broker"):
-                call(admin)
+        admin.alter_user_scram_credentials([login()])
+        assert [(row.user, row.mechanism) for row in admin.describe_user_scram_credentials()] == [
+            (login().user, login().mechanism)
+        ]
+        admin.alter_client_quotas([quota()])
+        assert admin.describe_client_quotas() == [quota()]
 
 
 def test_our_broker_keeps_access_lists_where_it_looks_at_rights() -> None:

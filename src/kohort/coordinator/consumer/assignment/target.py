@@ -283,7 +283,9 @@ def decide_topics_changed(
     for group_id, group in groups.consumer.items():
         if not group.members:
             continue
-        resolved = regex.resolve_again(group, image, changed, now_ms=now_ms)
+        resolved = regex.resolve_again(group, image, changed, hides_unseen=command.hides_unseen, now_ms=now_ms)
+        if group.sights:
+            records += regex.find_outdated(group)
         if not is_first and not resolved and changed.isdisjoint(group.topic_subscribers):
             continue
         metadata_hash = hash_topics(image, regex.names_after(group, resolved) if resolved else group.topic_subscribers)
@@ -298,6 +300,24 @@ def decide_topics_changed(
         records += changed_records
         effects += armed
     return Decision(tuple(records), tuple(effects))
+
+
+def decide_pattern_sent(
+    groups: GroupsState, command: commands.PatternSent, settings: GroupSettings, *, now_ms: int
+) -> Decision:
+    """Give a pattern the topics that the member which has just sent it may see."""
+    group = groups.consumer.get(command.group_id)
+    found = None if group is None else regex.resolve_sent(group, command, groups.image, now_ms=now_ms)
+    if group is None or found is None:
+        return Decision((), ())
+    note, resolved = found
+    if resolved is None:
+        return Decision((note,), ())
+    metadata_hash = hash_topics(groups.image, regex.names_after(group, [resolved]))
+    records, armed = decide_change(
+        group, groups.image, settings, now_ms=now_ms, is_urgent=False, metadata_hash=metadata_hash
+    )
+    return Decision((note, resolved, *records), tuple(armed))
 
 
 def _changed_names(before: TopicImage, after: TopicImage) -> set[str]:
