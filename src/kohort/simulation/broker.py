@@ -36,6 +36,7 @@ from kohort.simulation.assignors import SimulatedAssignors
 from kohort.simulation.network import Connection, NumberedReply, SimulatedNetwork
 from kohort.simulation.trace import LawBroken, Story
 from kohort.testing.clock import VirtualClock
+from kohort.wire.registry import AnyApiKey, ApiKey
 
 # The story has the events that the runtime logs.
 logging.getLogger("kohort.broker").addHandler(logging.NullHandler())
@@ -332,6 +333,8 @@ _NUMBER_BYTES: Final = 8
 class SimulatedRoute:
     """The route of an answer: its frame is the request's number, and the answer itself is kept."""
 
+    # A member's heartbeat stands for every command here: nothing looks at the API beside quotas, which a world has not.
+    api_key: AnyApiKey = ApiKey.CONSUMER_GROUP_HEARTBEAT
     version = 1
     is_long = False
     is_flexible = True
@@ -409,6 +412,10 @@ class Socket:
             self._has_turn = True
             self._loop.call_soon(self._take_turn)
         self._holds.release_overtaken()
+
+    def mute(self, wait_ms: int) -> None:
+        """Raise an error: no client of a world has a quota."""
+        raise AssertionError(f"a client was to wait {wait_ms} ms")
 
     def close(self) -> None:
         """Close the broker's end and abandon its answers."""
