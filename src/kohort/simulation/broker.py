@@ -18,6 +18,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from kohort.broker.access.logins import Login
 from kohort.broker.access.rights import EVERYTHING
 from kohort.broker.connections.buffers import WRITE_AT_BYTES
 from kohort.broker.connections.heartbeats import HeldHeartbeats
@@ -370,6 +371,7 @@ class Socket:
         self.peer_host, self.local_host = "10.0.0.1", "10.0.0.2"
         self.listener = ListenerSettings(name="PLAINTEXT", host="10.0.0.2", port=9092)
         self.principal, self.rights = ANONYMOUS, EVERYTHING
+        self.login: Login | None = None
         self.software = connection.software
         self.told_intervals: dict[tuple[str, str], int] = {}
         self.cuts: dict[tuple[str, str], int] = {}
