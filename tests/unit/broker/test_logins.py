@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from kohort.broker.access.logins import READ, TRANSITIONS, LoginState
+from kohort.broker.access.logins import READ, THREADS, TRANSITIONS, LoginState
 from kohort.errors import ErrorCode
+from kohort.security.plain_users import LEAST_ITERATIONS, PasswordHash, write_users
 from kohort.security.scram import ScramExchange
 from kohort.simulation.clients.network import VirtualLoop, run_virtually
 from kohort.wire.messages.alter_user_scram_credentials import ScramCredentialDeletion
@@ -399,6 +402,39 @@ def test_waiting_attempt_of_a_closed_connection_is_forgotten() -> None:
         assert loop.time() - began == pytest.approx(0.2, abs=0.01)
 
     virtually(play)
+
+
+def test_guesses_of_clients_that_are_gone_cost_no_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crowd of many addresses that leaves does not keep a new login waiting, and one that stays no known user."""
+    users = {"carol": PasswordHash.of(b"c", iterations=LEAST_ITERATIONS)}
+    write_users(tmp_path / "users", users)
+    checked: list[bytes] = []
+    may_go_on, matches = threading.Event(), PasswordHash.matches
+
+    def checks(known: PasswordHash, password: bytes) -> bool:
+        checked.append(password)
+        may_go_on.wait(10)
+        return matches(known, password)
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        may_go_on.set()
+        assert (await connect().plain("carol", "c")).error_code == 0
+        monkeypatch.setattr(PasswordHash, "matches", checks)
+        may_go_on.clear()
+        crowd = [connect() for _ in range(100)]
+        for client in crowd:
+            await client.choose("PLAIN")
+            guess = SaslAuthenticateRequest(auth_bytes=b"\0carol\0guess")
+            client.feed(encode_request(ApiKey.SASL_AUTHENTICATE, 2, guess))
+        # All threads are busy with the crowd.
+        assert (await connect().plain("carol", "c")).error_code == 0
+        for client in crowd:
+            client.connection.connection_lost(None)
+        may_go_on.set()
+        assert (await connect().plain("carol", "d")).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert len(checked) <= THREADS + 1
+
+    really(play, sasl_plain_users_file=str(tmp_path / "users"), sasl_failures_per_second_per_ip=1_000)
 
 
 def test_removed_user_is_out_at_once_and_others_stay(caplog: pytest.LogCaptureFixture) -> None:

@@ -336,14 +336,15 @@ class Login:
             case Success():
                 self._succeed(step)
             case Check(work):
-                self._door.threads.submit(work, self._on_checked)
+                self._door.threads.submit(lambda: None if self._is_closed else work(), self._on_checked)
             case Wait():
                 self._waiting = self._door.loop.create_task(self._wait(step))
             case _:
                 assert_never(step)
 
-    def _on_checked(self, result: Step | Exception) -> None:
-        if self._is_closed:
+    def _on_checked(self, result: Step | Exception | None) -> None:
+        """Go on with what a thread has found; `None`: its client had gone before, and nothing was looked at."""
+        if self._is_closed or result is None:
             # An attempt whose client has not waited for its end still counts.
             self._end_attempt(has_failed=isinstance(result, Exception))
         elif isinstance(result, LoginFailed):
