@@ -24,7 +24,7 @@ from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kohort.wire.registry import SERVED, ApiKey
-from support.dialogues.broker_wire import encode_request
+from support.dialogues.broker_wire import encode_request, fetch_request, make
 from support.dialogues.login_dialogue import SCRAM, LoginDialogue, config_of, upsertion, users_of
 from support.dialogues.wired_connection import wired_broker
 
@@ -503,6 +503,26 @@ def test_session_ends_at_its_first_use_after_its_time(caplog: pytest.LogCaptureF
 
     virtually(play, connections_max_reauth_ms=3000)
     assert "the session of User:u is over" in caplog.text
+
+
+def test_request_that_waits_over_the_end_of_its_session_gets_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """A fetch may wait for weeks: what is written after the session is not for it."""
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        make_users(context, upsertion("u", "p"))
+        admin, waiting, idle = await with_alice(connect), connect(), connect()
+        topics = [{"name": "t", "num_partitions": 1, "replication_factor": 1}]
+        await admin.ask(ApiKey.CREATE_TOPICS, 7, make(ApiKey.CREATE_TOPICS, topics=topics, timeout_ms=1000))
+        for client in (waiting, idle):
+            await client.scram("u", "p")
+        waiting.feed(encode_request(ApiKey.FETCH, 12, fetch_request("t", max_wait_ms=2**31 - 1)))
+        await asyncio.sleep(3.1)
+        assert waiting.is_closed
+        assert not waiting.has_written
+        assert not idle.is_closed
+
+    virtually(play, connections_max_reauth_ms=3000, super_users="User:u;User:alice")
+    assert "a request still waits" in caplog.text
 
 
 def test_session_without_an_end_has_no_later_login() -> None:
