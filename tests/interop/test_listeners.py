@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -25,6 +26,7 @@ from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.metadata import MetadataRequest
 from support.builders.site import blocks
 from support.dialogues.raw_client import RawClient
+from support.peers.certificates import Certificates
 from support.peers.cli import started_python
 from support.peers.lossy_proxy import LossyProxy
 from support.waiting import PATIENCE_SECONDS, until
@@ -151,6 +153,39 @@ def test_three_brokers_tell_the_addresses_of_the_listener_that_was_asked() -> No
             cluster.address(1, "MIDDLE")
 
 
+def test_brokers_of_a_cluster_are_plain_inside_and_secured_on_every_interface(tmp_path: Path) -> None:
+    """By TLS and a login, an address beyond this machine needs no leave."""
+    certificates = Certificates(tmp_path)
+    users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
+    config = {
+        "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://0.0.0.0:0",
+        "advertised.listeners": "OUTSIDE://localhost:0",
+        "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL",
+        "ssl.keystore.location": str(certificates.store("localhost", "127.0.0.1")),
+        "listener.name.outside.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.outside.plain.sasl.jaas.config": users,
+        "super.users": "User:alice;User:ANONYMOUS",
+    }
+    secured: dict[str, Any] = {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "alice",
+        "ssl_ca_location": str(certificates.ca),
+    }
+    with Cluster(2, config=config) as cluster:
+        outside = cluster.bootstrap_of("OUTSIDE").replace("0.0.0.0", "localhost")
+        with kohort.Admin(bootstrap_servers=outside, sasl_password="alice-secret", **secured) as admin:
+            admin.create_topic("t", 4)
+            told = {f"{each.host}:{each.port}" for each in admin.describe_cluster().brokers}
+        assert told == set(outside.split(","))
+        with (
+            pytest.raises(KohortError, match="not authenticated"),
+            kohort.Admin(bootstrap_servers=outside, sasl_password="alice-sekret", **secured) as admin,
+        ):
+            admin.list_topics()
+        assert with_ours(cluster.bootstrap_of("INSIDE"), "t")[0] == set(cluster.bootstrap_servers.split(","))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -162,7 +197,7 @@ def test_three_brokers_tell_the_addresses_of_the_listener_that_was_asked() -> No
         ({"config": {"listeners": "A://127.0.0.1:0"}}, "listener.security.protocol.map does not say the protocol"),
         (
             {"config": {**CONFIG, "advertised.listeners": "INSIDE://h:1"}},
-            "advertised.listeners cannot be set for a Clus",
+            "has port 1 of INSIDE for every broker",
         ),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -22,13 +23,14 @@ import pytest
 import kohort
 from kohort.errors import AuthenticationError
 from support.peers.apache import java_command
+from support.peers.certificates import Certificates
 from support.peers.token_issuer import AUDIENCE, ISSUER, KeyEndpoint, claims, jwk, jwks, sign
 from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.interop
 
 OPTIONS = {
-    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
     "sasl.enabled.mechanisms": "OAUTHBEARER",
     "sasl.oauthbearer.expected.issuer": ISSUER,
     "sasl.oauthbearer.expected.audience": AUDIENCE,
@@ -57,13 +59,26 @@ def issuer() -> Iterator[KeyEndpoint]:
 
 
 @pytest.fixture(scope="module")
-def broker(issuer: KeyEndpoint) -> Iterator[kohort.Broker]:
-    with kohort.Broker(config={**OPTIONS, "sasl.oauthbearer.jwks.endpoint.url": issuer.url}) as broker:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def broker(issuer: KeyEndpoint, certificates: Certificates) -> Iterator[kohort.Broker]:
+    own = {
+        "sasl.oauthbearer.jwks.endpoint.url": issuer.url,
+        "ssl.keystore.location": str(certificates.store("127.0.0.1")),
+    }
+    with kohort.Broker(config={**OPTIONS, **own}) as broker:
         yield broker
 
 
 class Client:
-    """A client of one kind: what it does, and the text of its refusal."""
+    """A client of one kind: what it does, and the text of its refusal; with an authority's file it speaks TLS."""
+
+    def __init__(self, ca: Path | None = None) -> None:
+        self.ca = ca
+        self.protocol = "SASL_PLAINTEXT" if ca is None else "SASL_SSL"
 
     def work(self, address: str, provider: Provider, topic: str) -> list[bytes]:
         """Write a record, and read it as a member of a group."""
@@ -77,6 +92,8 @@ class Client:
 class Ours(Client):
     def work(self, address: str, provider: Provider, topic: str) -> list[bytes]:
         options = {**SECURED, "bootstrap.servers": address, "sasl.oauth.token.provider": provider}
+        if self.ca is not None:
+            options |= {"security.protocol": self.protocol, "ssl.ca.location": str(self.ca)}
         with kohort.Producer(options) as producer:
             producer.send(topic, b"ours").result(PATIENCE_SECONDS)
         with kohort.Consumer(options, group_id=topic, auto_offset_reset="earliest") as consumer:
@@ -98,7 +115,8 @@ class Confluent(Client):
 
         return {
             "bootstrap.servers": address,
-            "security.protocol": "SASL_PLAINTEXT",
+            "security.protocol": self.protocol,
+            **({} if self.ca is None else {"ssl.ca.location": str(self.ca)}),
             "sasl.mechanism": "OAUTHBEARER",
             "oauth_cb": fetch,
             "error_cb": lambda error: said.append(error.str()),
@@ -134,7 +152,8 @@ class KafkaPython(Client):
 
         return {
             "bootstrap_servers": address,
-            "security_protocol": "SASL_PLAINTEXT",
+            "security_protocol": self.protocol,
+            "ssl_cafile": None if self.ca is None else str(self.ca),
             "sasl_mechanism": "OAUTHBEARER",
             "sasl_oauth_token_provider": Tokens(),
         }
@@ -166,7 +185,8 @@ class Aiokafka(Client):
 
         return {
             "bootstrap_servers": address,
-            "security_protocol": "SASL_PLAINTEXT",
+            "security_protocol": self.protocol,
+            "ssl_context": None if self.ca is None else ssl.create_default_context(cafile=str(self.ca)),
             "sasl_mechanism": "OAUTHBEARER",
             "sasl_oauth_token_provider": Tokens(),
         }
@@ -206,6 +226,12 @@ def test_client_logs_in_writes_and_reads(broker: kohort.Broker, kind: str) -> No
     """RFC 7628: the broker asks the issuer's keys, and takes the user from the token."""
     assert CLIENTS[kind].work(broker.bootstrap_servers, token, f"of-{kind}") == [kind.removesuffix("-kafka").replace(
         "kohort", "ours").encode()]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_client_logs_in_over_tls(broker: kohort.Broker, kind: str, certificates: Certificates) -> None:
+    client = type(CLIENTS[kind])(certificates.ca)
+    assert client.work(broker.bootstrap_of("SASL_SSL"), token, f"tls-of-{kind}") != []
 
 
 @pytest.mark.parametrize("kind", CLIENTS)

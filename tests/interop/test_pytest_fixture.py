@@ -63,3 +63,34 @@ class TestWithAnotherSize:
 
     def test_size_is_in_force(self, kohort_cluster: Cluster) -> None:
         assert kohort_cluster.brokers == (1, 2)
+
+
+@pytest.mark.parametrize("kohort_security", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+class TestSecured:
+    """`kohort_security` gives brokers TLS and a login, `kohort_client_options` what their clients need for both."""
+
+    def test_client_with_the_options_is_let_in(
+        self, kohort_broker: kohort.Broker, kohort_client_options: dict[str, str]
+    ) -> None:
+        """Any Kafka client."""
+        options = {"bootstrap.servers": kohort_broker.bootstrap_servers, **kohort_client_options}
+        producer = confluent_kafka.Producer(options)
+        producer.produce("orders", b"one")
+        assert producer.flush(10) == 0
+        with kohort.Consumer(options, auto_offset_reset="earliest") as consumer:
+            consumer.assign([kohort.TopicPartition("orders", 0)])
+            assert [record.value for record in consumer.poll(10.0)] == [b"one"]
+
+    def test_client_without_them_is_not(self, kohort_broker: kohort.Broker) -> None:
+        """It is told why."""
+        with (
+            kohort.Admin(bootstrap_servers=kohort_broker.bootstrap_servers) as admin,
+            pytest.raises(kohort.errors.BrokersUnreachableError),
+        ):
+            admin.list_topics()
+
+    def test_cluster_is_secured_as_well(self, kohort_cluster: Cluster, kohort_client_options: dict[str, str]) -> None:
+        """Each broker of it."""
+        with kohort.Admin({"bootstrap.servers": kohort_cluster.bootstrap_servers, **kohort_client_options}) as admin:
+            admin.create_topic("orders", 3)
+            assert len(admin.describe_cluster().brokers) == 3

@@ -1,6 +1,6 @@
 """Three brokers of Apache Kafka behind TLS and logins, read and written on every way in, one restarted meanwhile.
 
-`make soak ONLY=secured` runs it; one broker and all ways are in `test_secured_apache.py`.
+`make soak ONLY=secured` runs it; one broker and all ways are in `test_secured_brokers.py`.
 """
 
 from __future__ import annotations

@@ -104,6 +104,7 @@ def test_command_works(line: str, address: str) -> None:
         or "billing" in run.out
         or "consumer.session.timeout.ms" in run.out
         or "joined" in run.out
+        or "kohort.broker.groups" in run.out
     )
 
 

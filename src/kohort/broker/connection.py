@@ -272,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         for slot in self._replies.held:
             assert isinstance(slot, Request), "a request that was read waits"
             if slot.on_rights is not None:
-                slot.on_rights()
+                slot.on_rights(slot)
 
     def give_up(self, reason: str) -> None:
         """Close a connection for a client that does not act in time, and log the reason."""

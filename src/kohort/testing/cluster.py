@@ -33,7 +33,6 @@ CALL_TIMEOUT_SECONDS: Final = 30.0
 _NOT_SHARED: Final = (
     "node.id",
     "broker.id",
-    "advertised.listeners",
     "log.dir",
     "log.dirs",
 )
@@ -59,8 +58,8 @@ class Cluster:
     Args:
         brokers: how many, 1 to 100.
         host: the address that all of them listen on; by default that of `listeners`, or else 127.0.0.1.
-        config: broker configs by Kafka's names, dotted or with underscores, the same for all; in `listeners` each port
-            is 0, for one of each broker's own.
+        config: broker configs by Kafka's names, dotted or with underscores, the same for all; in `listeners` and
+            `advertised.listeners` each port is 0, for one of each broker's own.
     """
 
     def __init__(
@@ -316,11 +315,15 @@ def _settings_of(number: int, host: str | None, config: Mapping[str, object] | N
         return BrokerSettings.of(config)
     own = {**(config or {}), "node.id": number}
     if own.get("listeners") is None:
-        return BrokerSettings.of(own, host=host or "127.0.0.1", port=0)
-    settings = BrokerSettings.of(own, host=host)
+        settings = BrokerSettings.of(own, host=host or "127.0.0.1", port=0)
+    else:
+        settings = BrokerSettings.of(own, host=host)
     for each in settings.listeners:
         if each.port:
             raise ConfigError(f"listeners has {each.url} for every broker of a Cluster: port 0 is expected")
+        if each.advertised_port is not None:
+            words = f"advertised.listeners has port {each.advertised_port} of {each.name}"
+            raise ConfigError(f"{words} for every broker of a Cluster: port 0 is expected")
     return settings
 
 

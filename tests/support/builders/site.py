@@ -18,7 +18,7 @@ RUN_ELSEWHERE = {
     "reference/assignors.md": "unit/assign/test_documentation.py",
     "reference/migrate.md": "interop/test_migrate_doc.py",
     "reference/pipelines.md": "spark/test_pipelines.py",
-    "reference/security-client.md": "interop/test_secured_apache.py",
+    "reference/security-client.md": "interop/test_secured_brokers.py",
     "reference/spark.md": None,
     "tutorials/spark-pipeline.md": "spark/test_spark_tutorial.py",
     "tutorials/testing.md": "interop/test_cluster.py",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from support.peers.apache_broker import ApacheKafka
 from support.peers.certificates import Certificates
@@ -107,6 +107,14 @@ class SecuredKafka:
         self.broker: Final = self.brokers[0]
         self._stack = ExitStack()
 
+    def token(self) -> str:
+        """A token that it takes; for `sasl.oauth.token.provider`."""
+        return unsecured_token()
+
+    def short_token(self) -> tuple[str, float]:
+        """One that ends soon, and when."""
+        return short_token()
+
     def bootstrap(self, listener: str) -> str:
         """HOST:PORT of a listener of every broker."""
         return ",".join(f"127.0.0.1:{ports[listener]}" for ports in self._ports)
@@ -129,11 +137,28 @@ class SecuredKafka:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def login(kafka: SecuredKafka, mechanism: str, **more: Any) -> dict[str, Any]:
+class SecuredBroker(Protocol):
+    """Brokers with a listener for every protocol: Apache Kafka's or kohort's."""
+
+    @property
+    def certificates(self) -> Certificates:
+        """What signs the brokers' certificate, and a client's."""
+
+    def bootstrap(self, listener: str) -> str:
+        """HOST:PORT of a listener of every broker."""
+
+    def token(self) -> str:
+        """A token that they take."""
+
+    def short_token(self) -> tuple[str, float]:
+        """One that ends soon, and when."""
+
+
+def login(kafka: SecuredBroker, mechanism: str, **more: Any) -> dict[str, Any]:
     """Options of a client that logs in with TLS around it."""
     who: dict[str, Any] = {"sasl_username": USER, "sasl_password": PASSWORD}
     if mechanism == "OAUTHBEARER":
-        who = {"sasl_oauth_token_provider": unsecured_token}
+        who = {"sasl_oauth_token_provider": kafka.token}
     return {
         "bootstrap_servers": kafka.bootstrap("SASL_SSL"),
         "security_protocol": "SASL_SSL",
@@ -148,7 +173,7 @@ def login(kafka: SecuredKafka, mechanism: str, **more: Any) -> dict[str, Any]:
 WAYS: Final = ("SSL", "MTLS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
-def options_of(kafka: SecuredKafka, way: str) -> dict[str, Any]:
+def options_of(kafka: SecuredBroker, way: str) -> dict[str, Any]:
     """How a client gets in on each way."""
     if way not in ("SSL", "MTLS"):
         return login(kafka, way)

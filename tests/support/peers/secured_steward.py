@@ -16,7 +16,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from support.peers.secured import SecuredKafka
+from support.peers.secured import SecuredBroker
+from support.peers.secured_kohort import SecuredKohort
 
 PATIENCE_S: Final = 30.0
 
@@ -24,7 +25,8 @@ PATIENCE_S: Final = 30.0
 class Steward:
     """Comes in by a door of its own, and with a client of others."""
 
-    def __init__(self, kafka: SecuredKafka) -> None:
+    def __init__(self, kafka: SecuredBroker) -> None:
+        self._kafka: Final = kafka
         self._client = AdminClient({"bootstrap.servers": kafka.bootstrap("PLAINTEXT")})
 
     def allow(self, user: str, password: str) -> None:
@@ -40,6 +42,9 @@ class Steward:
 
     def present(self, store: Path) -> None:
         """The broker is who this says, for every connection that begins from now on."""
+        if isinstance(self._kafka, SecuredKohort):
+            self._kafka.present(store)
+            return
         name, how = "listener.name.ssl.ssl.keystore.location", AlterConfigOpType.SET
         entry = ConfigEntry(name, str(store), incremental_operation=how)
         change = ConfigResource("broker", "1", incremental_configs=[entry])

@@ -310,7 +310,7 @@ _REQUESTS: Final[dict[AnyApiKey, Callable[[int, dict[str, bytes]], Iterator[Any]
             make(ApiKey.DESCRIBE_TOPIC_PARTITIONS, topics=[]),
         ]
     ),
-    # Access control, quotas and users: whether they are served or not.
+    # Access control, quotas and users. Apache Kafka does not answer a denied client that asks for all users by null.
     ApiKey.DESCRIBE_ACLS: _one(
         ApiKey.DESCRIBE_ACLS, resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1,
         principal_filter=None, host_filter=None, operation=1, permission_type=1,
@@ -319,7 +319,7 @@ _REQUESTS: Final[dict[AnyApiKey, Callable[[int, dict[str, bytes]], Iterator[Any]
     ApiKey.DELETE_ACLS: _one(ApiKey.DELETE_ACLS, filters=[]),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _one(ApiKey.DESCRIBE_CLIENT_QUOTAS, components=[], strict=False),
     ApiKey.ALTER_CLIENT_QUOTAS: _one(ApiKey.ALTER_CLIENT_QUOTAS, entries=[], validate_only=True),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _one(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, users=None),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _one(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, users=[]),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _one(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, deletions=[], upsertions=[]),
     _OWN.GROUP_HISTORY: _one(_OWN.GROUP_HISTORY, group_id=SEEN, after_sequence=0),
     _OWN.SUBMIT_MOVES: _one(

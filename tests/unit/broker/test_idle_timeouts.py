@@ -170,6 +170,7 @@ def test_who_fills_the_memory_is_as_fast_as_its_size_asks_while_others_wait() ->
 @pytest.mark.parametrize("size", [MEBI - 1000, 20 * MEBI])
 def test_many_that_fill_the_memory_and_say_no_more_keep_others_out_for_seconds(size: int) -> None:
     """Half a megabyte of a short request or of a long one, and others come as these go."""
+    begun = long_produce(size)[: MEBI // 2]
 
     async def play(address: str) -> list[float]:
         loop = asyncio.get_running_loop()
@@ -177,7 +178,7 @@ def test_many_that_fill_the_memory_and_say_no_more_keep_others_out_for_seconds(s
         async def fill() -> None:
             while True:
                 caller = await call(address)
-                caller.send(long_produce(size)[: MEBI // 2])
+                caller.send(begun)
                 while caller.lasted_s is None:
                     caller.has_news.clear()
                     await caller.has_news.wait()

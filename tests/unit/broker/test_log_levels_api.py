@@ -9,7 +9,7 @@ import pytest
 
 import kohort
 from kohort.broker.embedded import Broker
-from kohort.errors import BrokerError, ErrorCode
+from kohort.errors import AuthorizationError, BrokerError, ErrorCode
 from kohort.wire.messages import alter_configs
 from kohort.wire.messages import incremental_alter_configs as altering
 from kohort.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -20,6 +20,7 @@ from support.dialogues.broker_wire import RawClient
 LOGGER = 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
 GROUPS = "kohort.broker.groups"
+PASSWORDS = {"alice": "wonder", "bob": "builder"}
 
 
 @pytest.fixture(autouse=True)
@@ -151,3 +152,35 @@ def test_admin_client_shows_and_sets_levels(broker: Broker) -> None:
         admin.alter_configs(("broker-logger", 1), {"kohort.broker": None})
         with pytest.raises(BrokerError, match="not a supported log level"):
             admin.alter_configs(("broker-logger", 1), {"kohort.broker": "LOUD"})
+
+
+def test_levels_are_the_cluster_s_configs() -> None:
+    """KIP-412: DESCRIBE_CONFIGS and ALTER_CONFIGS on the cluster; without them nothing is told and nothing changed."""
+    config = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        + " ".join(f"user_{name}={password}" for name, password in PASSWORDS.items())
+        + ";",
+        "super.users": "User:alice",
+    }
+    logger = ("broker-logger", 1)
+    with kohort.Broker(config=config) as broker:
+        login = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+        }
+        of_alice, of_bob = ({"sasl.username": name, "sasl.password": password} for name, password in PASSWORDS.items())
+        with kohort.Admin({**login, **of_alice}) as alice, kohort.Admin({**login, **of_bob}) as admin:
+            with pytest.raises(AuthorizationError):
+                admin.describe_configs(logger)
+            with pytest.raises(AuthorizationError):
+                admin.alter_configs(logger, {"root": "TRACE"})
+            ((_, (row,)),) = alice.describe_configs(logger, ["root"]).items()
+            assert row.value == "WARN"
+            cluster = {"resource_type": "cluster", "name": "kafka-cluster"}
+            alice.create_acls([kohort.Acl(**cluster, principal="User:bob", operation="describe_configs")])
+            assert len(admin.describe_configs(logger)) == 1
+            with pytest.raises(AuthorizationError):
+                admin.alter_configs(logger, {"root": "TRACE"})

@@ -106,7 +106,7 @@ def test_refused_token_is_challenged_then_failed_and_logged_once(
         end = await client.say(b"\x01")
         assert end.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert end.error_message == "Authentication failed: the token is for another audience"
-        assert client.is_closed
+        await client.ends()
 
     with caplog.at_level(logging.WARNING, "kohort.broker"):
         really(config, play)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -369,6 +370,24 @@ def test_a_thousand_connections_are_ended_in_some_turns() -> None:
             assert turns <= 1_000 // EXAMINED_AT_ONCE + 3
             await asyncio.sleep(0)
         assert (len(world.context.purgatory), world.held, unrestricted.has_written) == (1, 0, False)
+
+    wired(dialogue)
+
+
+def test_answered_requests_are_gone_at_once() -> None:
+    """What examines a request while it waits has no share in a circle: its data would stay until a collection."""
+
+    async def dialogue(world: World) -> None:
+        alice = await world.connect()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(100):
+                world.fetch(alice, max_wait_ms=0)
+                await alice.receive(FETCH, FETCH_VERSION)
+            assert gc.collect() < 100
+        finally:
+            gc.enable()
 
     wired(dialogue)
 

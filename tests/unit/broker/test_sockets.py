@@ -12,6 +12,7 @@ import pytest
 from kohort.broker.connections.sockets import BrokerStartError, listen_on_all, refuse_strangers
 from kohort.broker.embedded import Broker
 from kohort.broker.options.settings import BrokerSettings
+from kohort.errors import ConfigError
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.registry import ApiKey
 from support.dialogues.broker_wire import RawClient, encode_request
@@ -88,7 +89,8 @@ def test_all_are_bound_before_the_directory_is_opened_or_none_is(tmp_path: Path)
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
         first, second = free.getsockname()[1], taken.getsockname()[1]
         free.close()
-        config = {"listeners": f"PLAINTEXT://127.0.0.1:{first},SSL://127.0.0.1:{second}"}
+        protocols = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
+        config = {"listeners": f"A://127.0.0.1:{first},B://127.0.0.1:{second}", **protocols}
         before = len(os.listdir("/proc/self/fd"))
         with pytest.raises(BrokerStartError, match=f"cannot listen on 127.0.0.1:{second}: the port is in use"):
             listen_on_all(BrokerSettings.of(config, data_dir=data))
@@ -97,11 +99,21 @@ def test_all_are_bound_before_the_directory_is_opened_or_none_is(tmp_path: Path)
         socket.create_server(("127.0.0.1", first)).close()
 
 
+def test_certificate_that_cannot_be_loaded_is_found_before_the_directory_is_opened(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    config = {"listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0", "ssl.keystore.location": "/nowhere.pem"}
+    with pytest.raises(ConfigError, match=r"listener SSL: ssl\.keystore\.location: /nowhere\.pem cannot be read"):
+        Broker(config=config, data_dir=data).start()
+    assert not data.exists()
+    with pytest.raises(ConfigError, match=r"listener SSL: ssl\.keystore\.location is needed where TLS is spoken"):
+        Broker(config={"listeners": "SSL://127.0.0.1:0"}).start()
+
+
 def test_one_port_of_ipv4_and_ipv6_has_a_listener_each() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    config = {"listeners": f"PLAINTEXT://0.0.0.0:{port},SSL://[::]:{port}", "allow.anonymous.beyond.loopback": True}
-    bound = listen_on_all(BrokerSettings.of(config))
+    protocols = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT", "allow.anonymous.beyond.loopback": True}
+    bound = listen_on_all(BrokerSettings.of({"listeners": f"A://0.0.0.0:{port},B://[::]:{port}", **protocols}))
     assert [each.getsockname()[:2] for each in bound] == [("0.0.0.0", port), ("::", port)]
     for each in bound:
         each.close()

@@ -38,8 +38,8 @@ class AuthorizedRights(Rights):
         self._whos: Final = whos_of(principal, host)
         self.principal: Final = principal
         self.host: Final = host
-        #: By type of resource: name -> the bit field of the operations that are allowed.
-        self._granted: Final[dict[ResourceType, dict[str, int]]] = {resource: {} for resource in ResourceType}
+        #: By the number of a type of resource: name -> the bit field of the operations that are allowed.
+        self._granted: Final[list[dict[str, int]]] = [{} for _ in range(max(ResourceType) + 1)]
         #: Operation and type of resource -> whether it is allowed on any resource of the type.
         self._any: Final[dict[tuple[AclOperation, ResourceType], bool]] = {}
 
@@ -53,7 +53,7 @@ class AuthorizedRights(Rights):
         granted = self._granted[resource].get(name)
         if granted is None:
             granted = self._decide(resource, name)
-        return bool(granted >> operation & 1)
+        return granted >> operation & 1 != 0
 
     def allows_any(self, operation: AclOperation, resource: ResourceType) -> bool:
         """Whether the principal may do this to at least one resource of that type (KIP-679)."""
@@ -71,7 +71,7 @@ class AuthorizedRights(Rights):
 
     def forget(self) -> None:
         """Forget every decision."""
-        for granted in self._granted.values():
+        for granted in self._granted:
             granted.clear()
         self._any.clear()
 

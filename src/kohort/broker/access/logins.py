@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     # It loads what fetches keys from other hosts, which few brokers need.
     from kohort.broker.access.mechanisms import Mechanisms
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.access")
 
 #: The mechanism whose users are those of a listener, not of the broker.
 PLAIN: Final = "PLAIN"
@@ -205,7 +205,9 @@ class Login:
         `has_headers`: what follows comes in SaslAuthenticate.
         """
         now_s = self._door.loop.time()
-        if self.state is LoginState.AUTHENTICATED and now_s - self._again_s < AGAIN_SECONDS:
+        is_too_soon = self._expires_s == _NO_END or now_s - self._again_s < AGAIN_SECONDS
+        if self.state is LoginState.AUTHENTICATED and is_too_soon:
+            # As Apache Kafka: a session without an end has no later login, and the connection goes on.
             answer(ErrorCode.ILLEGAL_SASL_STATE)
             return
         if self.state not in (LoginState.NONE, LoginState.AUTHENTICATED):
@@ -375,7 +377,7 @@ class Login:
         self._exchange = None
         if self._timer is not None:
             self._timer.cancel()
-        client, lifetime_ms = self._client, self._door.lifetime_ms(success)
+        client, lifetime_ms = self._client, self._door.lifetime_ms(self.mechanism, success)
         self._expires_s = self._door.loop.time() + lifetime_ms / 1000 if lifetime_ms else _NO_END
         if not is_again:
             self.username = name
@@ -482,10 +484,11 @@ class _Door:
         self._listener: Final = listener
         self._logged_in: Final = logged_in
 
-    def lifetime_ms(self, success: Success) -> int:
+    def lifetime_ms(self, mechanism: str, success: Success) -> int:
         """Return how long a session lasts from now on; 0: as long as its connection."""
-        values = self._listener.values
-        most = values["connections.max.reauth.ms"]
+        values, name = self._listener.values, "connections.max.reauth.ms"
+        # Sessions of one mechanism may have a length of their own.
+        most = values.get(f"{mechanism.lower()}.{name}", values[name])
         ends = [each for each in (most or None, success.lifetime_ms) if each is not None]
         # 0 would say that the session has no end.
         return max(1, min(ends)) if ends else 0

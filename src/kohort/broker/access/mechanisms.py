@@ -30,7 +30,7 @@ from kohort.security.scram import HASHES
 from kohort.security.scram_server import Decoys, ScramCredential, ScramServer
 from kohort.storage.catalog import Catalog, ScramUser
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.access")
 
 PLAIN: Final = "PLAIN"
 BEARER: Final = "OAUTHBEARER"

@@ -184,16 +184,16 @@ class Fetching:
     def _abandon(self) -> None:
         self._is_over = True
         # Request and fetch reference each other: the data would stay until the garbage collector runs.
-        self._rows = []
+        self._rows, self._request.on_rights = [], None
         # The waiting fetch shows that its member was reading until now.
         self._context.membership_updates.fetched_until(self._request.connection, self._context.clock.now_ms())
         if self._parked is not None:
             self._parked.cancel()
             self._parked = None
 
-    def _examine(self) -> None:
+    def _examine(self, request: Request) -> None:
         """Answer a fetch whose topics may not all be read any more; nothing of those is in the answer."""
-        rights = self._request.rights
+        rights = request.rights
         found = [rows for rows in self._plan.topics if rows.topic is not None]
         if all(rights.allows(AclOperation.READ, ResourceType.TOPIC, rows.topic.name) for rows in found if rows.topic):
             return
@@ -265,7 +265,7 @@ class Fetching:
         member = listening.member_of(connection)
         if self._wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
             self._is_over = True
-            self._request.on_abandon = None
+            self._request.on_abandon = self._request.on_rights = None
             response = self._withheld() or self._response()
             if member is not None:
                 response.membership_update = listening.tell(member)

@@ -357,8 +357,8 @@ class Request(ReplySlot):
         self.client_id = client_id
         #: Called if the connection closes before the answer; removes the request from the queue in which it waits.
         self.on_abandon: Callable[[], None] | None = None
-        #: Called if rights change before the answer; refuses what the client may not have any more.
-        self.on_rights: Callable[[], None] | None = None
+        #: Called with the request if rights change before the answer; refuses what the client may not have any more.
+        self.on_rights: Callable[[Request], None] | None = None
         #: Set for a heartbeat, before it is carried out.
         self.heartbeat: HeldHeartbeat | None = None
         #: Set for a request that its client may repeat byte for byte.

@@ -1,7 +1,7 @@
 """The binding of a broker's listening sockets, and the refusal of one that strangers could reach.
 
-Laws: all are bound, or none is; a listener without login and TLS that other machines can reach is refused, unless the
-configuration allows it in so many words.
+Laws: all are bound, or none is, and before anything else of the broker is opened; a listener without login and TLS that
+other machines can reach is refused, unless the configuration allows it in so many words.
 Source: Apache Kafka's `SocketServer.Acceptor.openServerSocket`; there an open listener starts without a word.
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 
 from kohort.broker.options.listeners import ListenerSettings, address
 from kohort.broker.options.settings import BrokerSettings
-from kohort.errors import KohortError, StorageError
+from kohort.errors import ConfigError, KohortError, StorageError
 from kohort.storage.data_directory import broker_on
 from kohort.storage.files.fs import DiskFileSystem
 
@@ -32,7 +32,12 @@ WAYS_OUT: Final = (
 
 
 def listen_on_all(settings: BrokerSettings) -> list[socket.socket]:
-    """Bind a socket for each listener, in their order; `BrokerStartError` names the one that cannot be had."""
+    """Bind a socket for each listener, in their order; `BrokerStartError` names the one that cannot be had.
+
+    `ConfigError`: a listener with TLS lacks a key or a certificate that it can use.
+    """
+    for each in settings.listeners:
+        check_certificates(each)
     with contextlib.ExitStack() as opened:
         bound = [opened.enter_context(listen_on(settings, each)) for each in settings.listeners]
         opened.pop_all()
@@ -69,6 +74,19 @@ def listen_on(settings: BrokerSettings, listener: ListenerSettings | None = None
         listening.close()
         raise
     return listening
+
+
+def check_certificates(listener: ListenerSettings) -> None:
+    """Raise `ConfigError` if a listener has TLS and its certificates cannot be loaded."""
+    if not listener.protocol.has_tls:
+        return
+    # A broker without TLS does not pay for this import.
+    from kohort.security.server_tls import ServerTls
+
+    try:
+        ServerTls(listener.values)
+    except ConfigError as why:
+        raise ConfigError(f"listener {listener.name}: {why}") from None
 
 
 def refuse_strangers(listener: ListenerSettings, bound_to: str) -> None:

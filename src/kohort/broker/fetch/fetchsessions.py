@@ -395,6 +395,12 @@ class TopicRows:
         self.missing = ErrorCode.NONE
 
 
+#: Each fetch asks for these: an enumeration's member costs more to find than a name of the module.
+_READ: Final = AclOperation.READ
+_TOPIC: Final = ResourceType.TOPIC
+_NO_TOPICS: Final[frozenset[TopicKey]] = frozenset()
+
+
 class FetchPlan:
     """The rows of one fetch, each a partition."""
 
@@ -403,6 +409,7 @@ class FetchPlan:
         "_cluster",
         "_connection",
         "_denied",
+        "_edition",
         "_is_replica",
         "_latest",
         "_session",
@@ -431,9 +438,10 @@ class FetchPlan:
         #: Whether the client calls itself a replica, which needs another right than a consumer (CVE-2018-1288).
         self._is_replica = is_replica
         #: The rights, and their edition, by which `_denied` was found.
-        self._allowed_by: tuple[Rights, int] | None = None
+        self._allowed_by: Rights | None = None
+        self._edition = 0
         #: The topics that may not be read.
-        self._denied: frozenset[TopicKey] = frozenset()
+        self._denied = _NO_TOPICS
         #: The topic that was looked for last.
         self._latest: TopicRows | None = None
         self.topics: list[TopicRows] = []
@@ -496,27 +504,28 @@ class FetchPlan:
 
     def _ask_rights(self, rights: Rights) -> None:
         """Find the topics that may not be read; nothing is asked while the rights are those of before."""
-        by = rights, rights.edition
-        session = None if self._is_replica else self._session
-        if by == self._allowed_by:
+        edition = rights.edition
+        if self._allowed_by is rights and self._edition == edition:
             return
-        self._allowed_by = by
+        self._allowed_by, self._edition = rights, edition
+        session = None if self._is_replica else self._session
         # A session of thousands of topics is decided once, not with each of its fetches.
-        if session is not None and by == session.allowed_by:
-            self._denied = frozenset()
+        if session is not None and session.allowed_by == (rights, edition):
+            self._denied = _NO_TOPICS
             return
         if self._is_replica:
             is_allowed = rights.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
-            self._denied = frozenset() if is_allowed else frozenset(rows.key for rows in self.topics)
+            self._denied = _NO_TOPICS if is_allowed else frozenset(rows.key for rows in self.topics)
             return
-        denied = set()
-        for rows in self.topics:
-            name = self._name_of(rows.key)
-            if name and not rights.allows(AclOperation.READ, ResourceType.TOPIC, name):
-                denied.add(rows.key)
-        self._denied = frozenset(denied)
+        allows = rights.allows
+        denied = [
+            rows.key
+            for rows in self.topics
+            if (name := rows.key[0] or self._name_of(rows.key)) and not allows(_READ, _TOPIC, name)
+        ]
+        self._denied = frozenset(denied) if denied else _NO_TOPICS
         if session is not None and not denied:
-            session.allowed_by = by
+            session.allowed_by = rights, edition
 
     def _name_of(self, key: TopicKey) -> str:
         name, topic_id = key

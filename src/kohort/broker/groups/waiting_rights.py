@@ -22,7 +22,7 @@ from kohort.broker.connections.request import Request
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.schema import Message
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.access")
 
 #: Connections that are examined in one turn of the loop; to refuse what waits there takes some 50 us.
 EXAMINED_AT_ONCE: Final = 100
@@ -33,10 +33,11 @@ def watch_group_right(
 ) -> None:
     """Have a waiting request answered with `refusal` as soon as its client may not read the group any more."""
     if request.rights.is_restricted:
-        request.on_rights = partial(_examine, request, group_id, refusal, on_refused)
+        # It has not the request itself: such a circle would stay until the garbage collector runs.
+        request.on_rights = partial(_examine, group_id, refusal, on_refused)
 
 
-def _examine(request: Request, group_id: str, refusal: Message, on_refused: Callable[[], object]) -> None:
+def _examine(group_id: str, refusal: Message, on_refused: Callable[[], object], request: Request) -> None:
     if request.is_open and not request.rights.allows(AclOperation.READ, ResourceType.GROUP, group_id):
         # Answered first: what the coordinator says to the end of it is no answer any more.
         request.on_abandon = None

@@ -23,7 +23,7 @@ from kohort.security.authorizer import Acl, Authorizer
 from kohort.storage.catalog import AclRow
 from kohort.storage.topics import TopicChanges, TopicPlan
 
-log = logging.getLogger("kohort.broker")
+log = logging.getLogger("kohort.broker.access")
 
 #: Entries of all lists together, and the bytes of their names, principals and hosts.
 MOST_ENTRIES: Final = 100_000
