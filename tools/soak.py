@@ -73,6 +73,11 @@ SOAKS: Mapping[str, Soak] = {
             ),
         ),
     ),
+    "logins": Soak(
+        "a million conversations of PLAIN and SCRAM, changed at some bytes; SEED draws others",
+        "10",
+        (tests("fuzz/test_sasl.py", options=("-s", "-o", "timeout=0")),),
+    ),
     "rights": Soak(
         "100,000 questions about rights beside an oracle of ten lines; SEED draws others",
         "1",

@@ -18,9 +18,20 @@ import pytest
 import kohort
 from kohort import Acl, AclFilter, ClientQuota, ScramCredential, TopicPartition
 from kohort.errors import AuthenticationError, AuthorizationError, BrokerError, ErrorCode, PartlyDoneError
+from kohort.wire.codec import decode
+from kohort.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from kohort.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kohort.wire.registry import ApiKey, ResponseHeader, response_class, response_header_version
+from support.dialogues.broker_wire import RawClient
 from support.peers.cli import TIMEOUT_SECONDS, environment, run_kohort
 from support.peers.kafka_tools import run_kafka_tool
-from support.peers.secured import PASSWORD, USER, SecuredBroker, SecuredKafka
+from support.peers.secured import PASSWORD, USER, SecuredBroker, SecuredKafka, quoted
 from support.peers.secured_kohort import SecuredKohort
 from support.waiting import until
 
@@ -133,6 +144,120 @@ def test_users_and_limits_are_those_of_kafkas_tool(kafka: SecuredBroker, admin: 
     with pytest.raises(BrokerError, match="no user dave") as nobody:
         admin.describe_user_scram_credentials(["dave"])
     assert nobody.value.code is ErrorCode.RESOURCE_NOT_FOUND
+
+
+def test_our_broker_answers_about_users_as_apache_kafka_does(kafka: SecuredBroker) -> None:
+    """Each change of users, and what is described after it: codes and words; then the words of logins."""
+    config = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": "org.apache.kafka.common.security.plain."
+        f"PlainLoginModule required user_{USER}={quoted(PASSWORD)};",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "super.users": f"User:ANONYMOUS;User:{USER}",
+    }
+    with kohort.Broker(config=config) as ours:
+        for listener, play in (("PLAINTEXT", users_told), ("SASL_PLAINTEXT", logins_told)):
+            said = [play(int(at.rpartition(":")[2])) for at in (kafka.bootstrap(listener), ours.bootstrap_of(listener))]
+            for theirs, of_ours in zip(*said, strict=True):
+                assert of_ours == theirs
+
+
+def users_told(port: int) -> list[object]:
+    """What a broker says to changes of users that are there, are not, are odd, are named twice."""
+    steps: list[list[tuple[str, int, int] | tuple[str, int]]] = [
+        [("hal", 1, 4096)],
+        [("hal", 2, 16384), ("ida", 1, 4095), ("joe", 1, 16385), ("", 1, 4096), ("kim", 3, 4096), ("lea", 0, 4096)],
+        [("hal", 1, 4096), ("hal", 2, 4096), ("ida", 1, 4096)],
+        [("hal", 1), ("hal", 1, 8192)],
+        [("nobody", 1), ("", 1), ("hal", 7), ("ida", 2)],
+        [("hal", 1), ("ida", 1), ("ida", 1)],
+        [("hal", 2), ("ida", 1)],
+    ]
+    said: list[object] = []
+    with RawClient(port) as client:
+        for step in steps:
+            request = AlterUserScramCredentialsRequest(
+                deletions=[ScramCredentialDeletion(name=row[0], mechanism=row[1]) for row in step if len(row) == 2],
+                upsertions=[
+                    ScramCredentialUpsertion(
+                        name=row[0], mechanism=row[1], iterations=row[2], salt=b"salt", salted_password=b"x" * 32
+                    )
+                    for row in step
+                    if len(row) == 3
+                ],
+            )
+            answer = client.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, request)
+            said.append(sorted((row.user, row.error_code, row.error_message) for row in answer.results))
+            for names in (["hal"], ["hal", "ida", "hal", "nobody"]):
+                asked = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names])
+                said.append(described(client, asked, names))
+    return said
+
+
+def described(client: RawClient, asked: DescribeUserScramCredentialsRequest, names: list[str]) -> object:
+    """The answer, once Apache Kafka's broker has it from its controller: the same three times in a row."""
+    answers: list[object] = []
+
+    def ask() -> bool:
+        answer = client.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, asked)
+        rows = [
+            (row.user, row.error_code, row.error_message, sorted(map(str, row.credential_infos)))
+            for row in answer.results
+            if row.user in names
+        ]
+        answers.append((answer.error_code, answer.error_message, sorted(rows)))
+        # Between two looks of a client on this machine a record of the controller has long arrived.
+        return len(answers) >= 100
+
+    until(ask, what="an answer that stays")
+    return answers[-1]
+
+
+def logins_told(port: int) -> list[object]:
+    """What a listener with logins says to those that fail, and out of turn."""
+    plain = f"\0{USER}\0{PASSWORD}".encode()
+    said: list[object] = []
+
+    def converse(*messages: tuple[ApiKey, int, Any]) -> None:
+        with RawClient(port) as client:
+            for key, version, message in messages:
+                client.send(key, version, message)
+                frame = client.receive_frame()
+                if not frame:
+                    said.append("closed")
+                    return
+                at = decode(ResponseHeader, response_header_version(key, version), frame)[1]
+                answer: Any = decode(response_class(key), version, frame, at)[0]
+                if key is ApiKey.SASL_HANDSHAKE:
+                    said.append((answer.error_code, sorted({*answer.mechanisms} - {"OAUTHBEARER"})))
+                else:
+                    said.append((answer.error_code, answer.error_message, answer.session_lifetime_ms))
+            if answer.error_code not in (ErrorCode.NONE, ErrorCode.ILLEGAL_SASL_STATE):
+                said.append(client.is_closed_by_broker())
+
+    def choose(name: str, version: int = 1) -> tuple[ApiKey, int, Any]:
+        return ApiKey.SASL_HANDSHAKE, version, SaslHandshakeRequest(mechanism=name)
+
+    def say(token: bytes, version: int = 2) -> tuple[ApiKey, int, Any]:
+        return ApiKey.SASL_AUTHENTICATE, version, SaslAuthenticateRequest(auth_bytes=token)
+
+    converse(choose("PLAIN"), say(plain))
+    converse(choose("PLAIN"), say(plain, 0))
+    converse(choose("PLAIN"), say(plain + b"x"))
+    converse(choose("PLAIN"), say(b"\0mallory\0x", 1))
+    converse(choose("PLAIN"), say(b"root" + plain))
+    converse(choose("PLAIN"), say(b"\0\0x"))
+    converse(choose("PLAIN"), say(b"\0x\0"))
+    converse(choose("PLAIN"), say(b"\0x"))
+    converse(choose("SCRAM-SHA-512"), say(b"nonsense"))
+    converse(choose("SCRAM-SHA-256"), say(b"n,a=root,n=alice,r=nonce"))
+    converse(choose("GSSAPI"))
+    converse(choose("GSSAPI", 0))
+    converse(choose("plain"))
+    # Sessions have no end here, so that there is no later login.
+    converse(choose("PLAIN"), say(plain), choose("PLAIN"), say(plain + b"x"))
+    converse(choose("PLAIN"), say(plain), choose("NONE"))
+    return said
 
 
 def test_right_that_is_taken_away_is_named_by_every_client(

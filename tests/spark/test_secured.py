@@ -1,4 +1,4 @@
-"""Spark at an Apache Kafka behind TLS and logins: what source and sink take, and that nobody reads it in a plan."""
+"""Spark at brokers behind TLS and logins, Apache Kafka's and ours: what it takes, and what no plan shows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ import pytest
 
 import kohort
 import kohort.spark
-from support.peers.secured import PASSWORD, SHORT_S, USER, SecuredKafka, quoted
+from support.peers.secured import PASSWORD, SHORT_S, USER, SecuredBroker, SecuredKafka, quoted
+from support.peers.secured_kohort import SecuredKohort
 from support.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.interop, pytest.mark.apache]
+pytestmark = pytest.mark.interop
+
+APACHE = pytest.param("apache", marks=pytest.mark.apache)
 
 #: How a name and a password are given.
 LOGINS = {
@@ -30,10 +33,11 @@ LOGINS = {
 }
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[SecuredKafka]:
+@pytest.fixture(scope="module", params=[APACHE, "kohort"])
+def kafka(request: pytest.FixtureRequest) -> Iterator[SecuredBroker]:
     # A token's own end is shorter, and the broker sees to it.
-    with SecuredKafka({"listener.name.sasl_ssl.oauthbearer.connections.max.reauth.ms": 3_600_000}) as made:
+    sessions = {"listener.name.sasl_ssl.oauthbearer.connections.max.reauth.ms": 3_600_000}
+    with SecuredKohort(sessions) if request.param == "kohort" else SecuredKafka(sessions) as made:
         with kohort.Admin(bootstrap_servers=made.bootstrap("PLAINTEXT")) as admin:
             admin.create_topic("guarded", 2)
             admin.create_topic("token-in", 2)
@@ -41,7 +45,7 @@ def kafka() -> Iterator[SecuredKafka]:
         yield made
 
 
-def settings(kafka: SecuredKafka, login: str) -> dict[str, str]:
+def settings(kafka: SecuredBroker, login: str) -> dict[str, str]:
     return {
         "kafka.bootstrap.servers": kafka.bootstrap("SASL_SSL"),
         "kafka.security.protocol": "SASL_SSL",
@@ -53,7 +57,7 @@ def settings(kafka: SecuredKafka, login: str) -> dict[str, str]:
 
 
 def test_rows_are_written_and_read_and_a_query_is_a_member(
-    spark: SparkSession, kafka: SecuredKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, kafka: SecuredBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the options of both worlds; the query's offsets are its group's."""
     rows = spark.range(20).selectExpr("cast(id as string) as value", "'guarded' as topic")
@@ -85,7 +89,7 @@ def test_rows_are_written_and_read_and_a_query_is_a_member(
     assert sum(offset or 0 for offset in committed.values()) == 20
 
 
-def test_wrong_password_is_said_where_the_frame_is_used(spark: SparkSession, kafka: SecuredKafka) -> None:
+def test_wrong_password_is_said_where_the_frame_is_used(spark: SparkSession, kafka: SecuredBroker) -> None:
     """In one sentence, which has no password."""
     wrong = {**settings(kafka, "librdkafka's"), "kafka.sasl.password": "open-sesame"}
     frame = spark.read.format("kohort").options(**wrong, subscribe="guarded").load()
@@ -109,7 +113,9 @@ def importing(spark: SparkSession) -> Iterator[None]:
     kohort.spark.register(spark)
 
 
-def test_query_outlives_its_tokens(spark: SparkSession, kafka: SecuredKafka, tmp_path: Path, importing: None) -> None:
+# Workers make their tokens by a function's name; those of that one are without a signature.
+@pytest.mark.parametrize("kafka", [APACHE], indirect=True)
+def test_query_outlives_its_tokens(spark: SparkSession, kafka: SecuredBroker, tmp_path: Path, importing: None) -> None:
     """From one topic into another: the driver, its reader and the tasks have tokens made anew, by a function's name."""
     options = {
         **settings(kafka, "librdkafka's"),

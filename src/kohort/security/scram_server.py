@@ -198,9 +198,13 @@ class ScramServer:
 
     def _decoded(self, text: bytes) -> bytes:
         try:
-            return b64decode(text, validate=True)
+            found = b64decode(text, validate=True)
         except Base64Error:
             self._refuse("what should be base64 is not")
+        if b64encode(found) != text:
+            # Bits that mean nothing: there is one way to write a proof.
+            self._refuse("what should be base64 has bits to spare")
+        return found
 
     def _refuse(self, detail: str) -> NoReturn:
         """Fail with Kafka's one text, which tells neither that a user exists nor that it does not."""

@@ -18,6 +18,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from kohort.broker.access.logins import Login
 from kohort.broker.access.rights import EVERYTHING
 from kohort.broker.connections.buffers import WRITE_AT_BYTES
 from kohort.broker.connections.heartbeats import HeldHeartbeats
@@ -36,6 +37,7 @@ from kohort.simulation.assignors import SimulatedAssignors
 from kohort.simulation.network import Connection, NumberedReply, SimulatedNetwork
 from kohort.simulation.trace import LawBroken, Story
 from kohort.testing.clock import VirtualClock
+from kohort.wire.registry import AnyApiKey, ApiKey
 
 # The story has the events that the runtime logs.
 logging.getLogger("kohort.broker").addHandler(logging.NullHandler())
@@ -332,6 +334,8 @@ _NUMBER_BYTES: Final = 8
 class SimulatedRoute:
     """The route of an answer: its frame is the request's number, and the answer itself is kept."""
 
+    # A member's heartbeat stands for every command here: nothing looks at the API beside quotas, which a world has not.
+    api_key: AnyApiKey = ApiKey.CONSUMER_GROUP_HEARTBEAT
     version = 1
     is_long = False
     is_flexible = True
@@ -367,6 +371,7 @@ class Socket:
         self.peer_host, self.local_host = "10.0.0.1", "10.0.0.2"
         self.listener = ListenerSettings(name="PLAINTEXT", host="10.0.0.2", port=9092)
         self.principal, self.rights = ANONYMOUS, EVERYTHING
+        self.login: Login | None = None
         self.software = connection.software
         self.told_intervals: dict[tuple[str, str], int] = {}
         self.cuts: dict[tuple[str, str], int] = {}
@@ -409,6 +414,10 @@ class Socket:
             self._has_turn = True
             self._loop.call_soon(self._take_turn)
         self._holds.release_overtaken()
+
+    def mute(self, wait_ms: int) -> None:
+        """Raise an error: no client of a world has a quota."""
+        raise AssertionError(f"a client was to wait {wait_ms} ms")
 
     def close(self) -> None:
         """Close the broker's end and abandon its answers."""

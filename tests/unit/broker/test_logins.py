@@ -88,7 +88,7 @@ def test_plain_logs_in_and_then_is_served() -> None:
         client = connect()
         await client.versions()
         answer = await client.plain("alice", "wonder")
-        assert (answer.error_code, answer.error_message, answer.auth_bytes) == (0, None, b"")
+        assert (answer.error_code, answer.error_message, answer.auth_bytes) == (0, "", b"")
         assert answer.session_lifetime_ms == 0
         assert client.connection.principal == "User:alice"
         assert client.connection.gate is None
@@ -469,6 +469,19 @@ def test_session_ends_at_its_first_use_after_its_time(caplog: pytest.LogCaptureF
     assert "the session of User:u is over" in caplog.text
 
 
+def test_session_without_an_end_has_no_later_login() -> None:
+    """As in Apache Kafka: it is told so, and goes on."""
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        make_users(context, upsertion("u", "p"))
+        client = connect()
+        await client.scram("u", "p")
+        assert (await client.choose(SCRAM)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert (await client.metadata()).cluster_id is not None
+
+    virtually(play)
+
+
 @pytest.mark.parametrize("what", ["user", "mechanism", "password", "soon", "request"])
 def test_later_login_is_of_the_same_user(what: str) -> None:
     """Kafka's words; all but a handshake too soon after another end the connection."""
@@ -507,7 +520,7 @@ def test_later_login_is_of_the_same_user(what: str) -> None:
         await client.ends()
         assert client.connection.principal == "User:u"
 
-    virtually(play)
+    virtually(play, connections_max_reauth_ms=60_000)
 
 
 def test_thousand_logins_leave_nothing_behind() -> None:

@@ -205,7 +205,9 @@ class Login:
         `has_headers`: what follows comes in SaslAuthenticate.
         """
         now_s = self._door.loop.time()
-        if self.state is LoginState.AUTHENTICATED and now_s - self._again_s < AGAIN_SECONDS:
+        is_too_soon = self._expires_s == _NO_END or now_s - self._again_s < AGAIN_SECONDS
+        if self.state is LoginState.AUTHENTICATED and is_too_soon:
+            # As Apache Kafka: a session without an end has no later login, and the connection goes on.
             answer(ErrorCode.ILLEGAL_SASL_STATE)
             return
         if self.state not in (LoginState.NONE, LoginState.AUTHENTICATED):

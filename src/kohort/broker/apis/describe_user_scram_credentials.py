@@ -33,7 +33,8 @@ def handle(context: BrokerContext, request: Request, message: wire.DescribeUserS
 
 
 def _row(name: str, credentials: list[ScramUser] | None, *, times: int) -> wire.DescribeUserScramCredentialsResult:
-    row = wire.DescribeUserScramCredentialsResult(user=name, error_message=None)
+    # Without an error its text is empty in Apache Kafka, not null.
+    row = wire.DescribeUserScramCredentialsResult(user=name, error_message="")
     if times > 1:
         row.error_code = ErrorCode.DUPLICATE_RESOURCE
         row.error_message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
@@ -49,4 +50,4 @@ def _row(name: str, credentials: list[ScramUser] | None, *, times: int) -> wire.
 
 
 def _response(rows: list[wire.DescribeUserScramCredentialsResult]) -> wire.DescribeUserScramCredentialsResponse:
-    return wire.DescribeUserScramCredentialsResponse(error_message=None, results=rows)
+    return wire.DescribeUserScramCredentialsResponse(error_message="", results=rows)

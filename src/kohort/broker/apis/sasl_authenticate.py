@@ -22,9 +22,10 @@ def handle(
         )
 
     def answer(code: ErrorCode, text: str | None, data: bytes, lifetime_ms: int) -> None:
+        # Without an error its text is empty in Apache Kafka, not null.
         request.answer(
             wire.SaslAuthenticateResponse(
-                error_code=code, error_message=text, auth_bytes=data, session_lifetime_ms=lifetime_ms
+                error_code=code, error_message=text or "", auth_bytes=data, session_lifetime_ms=lifetime_ms
             )
         )
 

@@ -9,11 +9,11 @@ heartbeats included: only those of brokers are exempt, and acks=0 from request_p
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from copy import copy
 from functools import cache
 from struct import Struct
-from time import perf_counter
 from typing import Any, Final
 
 from kohort.broker.connections.request import Framing, Peer, Request
@@ -71,7 +71,7 @@ class MeasuredRequest(Request):
         self._size: Final = size
         self._user: Final = user_of(connection.principal)
         #: Set while the loop is at work on it.
-        self._began: float | None = perf_counter()
+        self._began: float | None = time.perf_counter()
         self._seconds = 0.0
         self._is_counted = False
         #: The time that its client has to wait, once that is known.
@@ -89,7 +89,7 @@ class MeasuredRequest(Request):
     def _pause(self) -> None:
         """Stop the measurement of its time: it waits for something."""
         if self._began is not None:
-            self._seconds += perf_counter() - self._began
+            self._seconds += time.perf_counter() - self._began
             self._began = None
 
     # ---- what is counted

@@ -29,6 +29,8 @@ REMEMBERED_MS: Final = 3_600_000
 LONGEST_TAG: Final = 256
 
 
+#: Clients whose limits are kept, since each of their requests asks for them; then all are looked for anew.
+MOST_FOUND: Final = 1_000
 #: Entities with quotas that a cluster has at most, and characters of a name of one.
 MOST_ENTITIES: Final = 10_000
 LONGEST_NAME: Final = 1_024
@@ -82,6 +84,8 @@ class QuotaLimits:
     def __init__(self, quotas: Quotas) -> None:
         #: Quota -> (user, client id) of the entity -> limit.
         self._of: dict[Quota, dict[tuple[_Part, _Part], float]] = {}
+        #: Answers of `find` since the last change.
+        self._found: Final[dict[tuple[Quota, str, str], Applied | None]] = {}
         #: Address -> connections a second; `None` is the default.
         self.by_address: dict[str | None, float] = {}
         #: The brokers of the cluster, which hear of changes.
@@ -93,6 +97,7 @@ class QuotaLimits:
     def apply(self, quotas: Quotas) -> None:
         """Put these limits in force in place of all others."""
         self._of = {quota: {} for quota in Quota}
+        self._found.clear()
         self.by_address = {}
         self.entity_count = len(quotas)
         for entity, limits in quotas.items():
@@ -114,9 +119,21 @@ class QuotaLimits:
 
     def find(self, quota: Quota, user: str, client_id: str) -> Applied | None:
         """Return the limit of a client, the most specific one; `None` if it has none."""
-        limits = self._of[quota]
-        if not limits:
+        if not self._of[quota]:
             return None
+        key = (quota, user, client_id)
+        found = self._found
+        if key in found:
+            return found[key]
+        if len(found) >= MOST_FOUND:
+            found.clear()
+        applied = self._look_for(quota, user, client_id)
+        if len(client_id) <= LONGEST_TAG:
+            found[key] = applied
+        return applied
+
+    def _look_for(self, quota: Quota, user: str, client_id: str) -> Applied | None:
+        limits = self._of[quota]
         users: dict[bool | None, _Part] = {True: user, None: None, False: _ABSENT}
         client_ids: dict[bool | None, _Part] = {True: client_id, None: None, False: _ABSENT}
         for of_user, of_client, by_user, by_client in _PRECEDENCE:

@@ -53,8 +53,7 @@ class RateWindow:
 
     def total(self, now_ms: int) -> float:
         """Return the sum over the latest windows."""
-        self._purge(now_ms)
-        return sum(sample.value for sample in self._samples)
+        return self._measure(now_ms)[0]
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
         """Return how long nothing may be added for the rate to fall to `limit` a second; 0 if it is there.
@@ -64,22 +63,18 @@ class RateWindow:
         >>> window.throttle_ms(1000.0, now_ms=0)
         5000
         """
-        total = self.total(now_ms)
-        span_ms = self._span_ms(now_ms)
+        total, first_ms = self._measure(now_ms)
+        span_ms = now_ms - first_ms
+        # A rate over the first moments would be far too high: all windows but the present one count as over.
+        whole, least = span_ms // self._window_ms, self._most - 1
+        if whole < least:
+            span_ms += (least - whole) * self._window_ms
+        span_ms = max(span_ms, 1)
         rate = total / (span_ms / 1000)
         if rate <= limit:
             return 0
         # Of O above T over W: a pause of X brings O * W / (W + X) to T.
         return _whole_ms((rate - limit) / limit * span_ms)
-
-    def _span_ms(self, now_ms: int) -> int:
-        """Return the time over which the sum is a rate."""
-        span_ms = now_ms - min((sample.start_ms for sample in self._samples), default=now_ms)
-        # A rate over the first moments would be far too high: all windows but the present one count as over.
-        whole, least = span_ms // self._window_ms, self._most - 1
-        if whole < least:
-            span_ms += (least - whole) * self._window_ms
-        return max(span_ms, 1)
 
     def _advance(self, now_ms: int) -> _Sample:
         self._current = (self._current + 1) % (self._most + 1)
@@ -89,12 +84,18 @@ class RateWindow:
             self._samples[self._current].reset(now_ms)
         return self._samples[self._current]
 
-    def _purge(self, now_ms: int) -> None:
-        age_ms = self._most * self._window_ms
+    def _measure(self, now_ms: int) -> tuple[float, int]:
+        """Forget samples that are too old; return the sum of the others, and when the first of them began, ms."""
+        total, first_ms = 0.0, now_ms
+        oldest_ms = now_ms - self._most * self._window_ms
         for sample in self._samples:
             # A sample that overlaps the measured time is kept, although it has begun before.
-            if now_ms - sample.last_ms >= age_ms:
+            if sample.last_ms <= oldest_ms:
                 sample.reset(now_ms)
+            else:
+                total += sample.value
+                first_ms = min(first_ms, sample.start_ms)
+        return total, first_ms
 
 
 class TokenBucket:
