@@ -1,4 +1,4 @@
-"""The how-tos that secure a broker, as a reader follows them: from an empty directory to clients that are let in or not.
+"""The how-tos that secure a broker, as a reader follows them: from nothing to clients that are let in, and refused.
 
 A block of properties or Python whose first line is `# NAME.SUFFIX` is that file. `kohort up` is the one block of bash:
 it runs until the page ends. All others are run in order and print what the text block behind them says.
@@ -23,7 +23,9 @@ from support.ports import quiet_port
 pytestmark = pytest.mark.interop
 
 RECIPES = ("how-to/encrypt-connections.md", "how-to/log-in-by-scram.md", "how-to/log-in-by-oauth.md")
-_BLOCK = re.compile(r"^```(sh|bash|python|properties)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(
+    r"^```(sh|bash|python|properties)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE
+)
 _FILE = re.compile(r"# ([\w.]+\.\w+)\n")
 _SHELL = f"""
 python3() {{ {shlex.quote(sys.executable)} "$@"; }}

@@ -104,6 +104,27 @@ LIMITS: Final = (
         counted="connection_creation_rate",
     ),
     Limit(
+        "time for a login",
+        _option("sasl.login.timeout.ms"),
+        "the connection is closed",
+        "test_logins.py::test_login_that_takes_too_long_is_given_up",
+        option="sasl.login.timeout.ms",
+    ),
+    Limit(
+        "a request before the login",
+        _option("sasl.server.max.receive.size"),
+        "the connection is closed, the rest of it unread",
+        "test_logins.py::test_long_frame_before_the_login_is_refused_unread",
+        option="sasl.server.max.receive.size",
+    ),
+    Limit(
+        "logins of an address that fail in a second",
+        _option("sasl.failures.per.second.per.ip"),
+        "further attempts of the address wait",
+        "test_logins.py::test_sixth_failure_of_an_address_waits",
+        option="sasl.failures.per.second.per.ip",
+    ),
+    Limit(
         "descriptors of connections and of files of the log",
         "four fifths together; with a data directory half of that each, unless connections need less",
         "fewer connections; files that were not used for long are closed",

@@ -17,7 +17,7 @@ RUN_ELSEWHERE = {
     "how-to/encrypt-connections.md": "interop/test_secured_recipes.py",
     "how-to/log-in-by-oauth.md": "interop/test_secured_recipes.py",
     "how-to/log-in-by-scram.md": "interop/test_secured_recipes.py",
-    "reference/access.md": "interop/test_access_apache.py",
+    "reference/access.md": "interop/test_access.py",
     "reference/assignors.md": "unit/assign/test_documentation.py",
     "reference/migrate.md": "interop/test_migrate_doc.py",
     "reference/pipelines.md": "spark/test_pipelines.py",
