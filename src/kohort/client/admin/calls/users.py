@@ -33,7 +33,7 @@ class UserCalls(Calls):
         Raises:
             BrokerError: RESOURCE_NOT_FOUND: one of them has no password.
             AuthorizationError: it takes `describe` on the cluster.
-            UnsupportedFeatureError: the broker keeps no users, as kohort's own.
+            UnsupportedFeatureError: the broker keeps no users.
         """
         chosen = results.to_users(users)
         if chosen == []:
