@@ -258,6 +258,18 @@ def limits() -> list[str]:
     return limitstable.table().splitlines()
 
 
+def required_rights() -> list[str]:
+    """A row for each right that an API needs; the API is named in its first row only."""
+    from kohort.broker.access.required_rights import rows
+
+    cells, shown = [], -1
+    for row in rows():
+        api = ("", "") if row.number == shown else (f"{row.number:,}", row.api)
+        cells.append((*api, row.needs or "none", row.of, row.denied.replace("_", "\\_")))
+        shown = row.number
+    return table(("key", "API", "needs", "of", "when it is denied"), cells)
+
+
 # -- other clients ------------------------------------------------------------------------------------------------
 
 
@@ -492,6 +504,7 @@ SECTIONS: Final[tuple[tuple[str, str, Callable[[], list[str]]], ...]] = (
     ("explanation/simulation.md", "laws", laws),
     ("reference/options.md", "options", options),
     ("reference/limits.md", "limits", limits),
+    ("reference/security.md", "required rights", required_rights),
     ("reference/migrate.md", "spellings", spellings),
     ("reference/migrate.md", "renamed", renamed),
     ("reference/migrate.md", "codes", codes),

@@ -20,7 +20,7 @@ import kohort
 from kohort.cli.main import VERBS, build_parser
 from kohort.cli.parser import foreign_words
 from kohort.cli.recordformat import TOKENS
-from support.builders.site import DOCS, PAGES, Block, blocks, run_block, scripts
+from support.builders.site import DOCS, PAGES, RUN_ELSEWHERE, Block, blocks, run_block, scripts
 from support.peers.cli import TIMEOUT_SECONDS, environment, run_kohort
 from support.peers.kafka_tools import run_kafka_tool
 from support.waiting import until
@@ -41,7 +41,7 @@ set -eo pipefail
 LINES = [
     line
     for page in PAGES
-    if page.startswith(("how-to/", "explanation/")) and page not in SESSIONS
+    if page.startswith(("how-to/", "explanation/")) and page not in SESSIONS and page not in RUN_ELSEWHERE
     for block in blocks(page, "sh")
     for line in block.code.splitlines()
 ]

@@ -20,7 +20,7 @@ import pytest
 import kohort
 from kohort.broker.connections.handshakes import FILES_SECONDS
 from kohort.broker.embedded import Broker
-from kohort.errors import BrokersUnreachableError
+from kohort.errors import AuthorizationError, BrokersUnreachableError
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.registry import ApiKey
 from support.dialogues.broker_wire import encode_request
@@ -390,3 +390,30 @@ def test_authority_that_goes_takes_its_clients_with_it(secured: Secured, tmp_pat
             assert asked(ours_) and asked(plain)
     finally:
         secured.trust.write_bytes(kept)
+
+
+def test_principal_of_a_certificate_has_its_rights(tmp_path: Path) -> None:
+    """By the rules; another certificate of the same authority has none, and is told so."""
+    certificates = Certificates(tmp_path)
+    config: dict[str, object] = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.location": str(certificates.store("127.0.0.1")),
+        "ssl.truststore.location": str(certificates.ca),
+        "ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=([a-z]+)@example.org,.*$/$1/U,DEFAULT",
+        "super.users": "User:CLIENT",
+    }
+    with Broker(config=config) as broker:
+        options = {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "security_protocol": "SSL",
+            "ssl_ca_location": str(certificates.ca),
+        }
+        with kohort.Admin(**options, ssl_certificate_location=str(certificates.client)) as admin:
+            admin.create_topic("t", 1)
+        other = certificates.store("other@example.org")
+        with (
+            kohort.Admin(**options, ssl_certificate_location=str(other)) as admin,
+            pytest.raises(AuthorizationError),
+        ):
+            admin.create_topic("u", 1)

@@ -14,7 +14,10 @@ DOCS = ROOT / "docs"
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))}
 #: Page with blocks that are not run as below -> the test that runs them; `None`: fragments of a reader's own program.
 RUN_ELSEWHERE = {
-    "reference/access.md": "interop/test_access_apache.py",
+    "how-to/encrypt-connections.md": "interop/test_secured_recipes.py",
+    "how-to/log-in-by-oauth.md": "interop/test_secured_recipes.py",
+    "how-to/log-in-by-scram.md": "interop/test_secured_recipes.py",
+    "reference/access.md": "interop/test_access.py",
     "reference/assignors.md": "unit/assign/test_documentation.py",
     "reference/migrate.md": "interop/test_migrate_doc.py",
     "reference/pipelines.md": "spark/test_pipelines.py",

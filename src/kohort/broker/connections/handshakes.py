@@ -33,8 +33,9 @@ log = logging.getLogger("kohort.broker.connections")
 MOST_THREADS: Final = 4
 #: The time between two looks at handshakes that are not done, while there are any.
 LOOK_SECONDS: Final = 0.25
-#: How long a client may leave its place unused while another waits for one.
-PATIENCE_SECONDS: Final = 1.0
+#: How long a client may leave its place unused while another waits for one. A program that opens a thousand
+#: connections at once, on a machine that is busy, takes longer than a second for the next word of each.
+PATIENCE_SECONDS: Final = 3.0
 #: The time between two looks at the files of certificates.
 FILES_SECONDS: Final = 0.5
 #: A reason is logged no more often than that, with the number of its refusals, and so many reasons in this time.

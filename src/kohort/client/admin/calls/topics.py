@@ -373,7 +373,7 @@ class RecordCalls(Calls):
             BrokerError: OFFSET_OUT_OF_RANGE: it does not go as far, or POLICY_VIOLATION: the topic is compacted only.
             UnknownTopicError: a partition is not there.
             PartlyDoneError: of several partitions some were not cut; `done` and `failed` say which.
-            UnsupportedFeatureError: the broker deletes no records: kohort's own does not yet.
+            UnsupportedFeatureError: the broker deletes no records.
         """
         cuts = results.to_cuts(offsets)
 

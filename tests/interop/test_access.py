@@ -1,4 +1,4 @@
-"""Users, rights and limits against an Apache Kafka with an authorizer, beside what its own tools say of them."""
+"""Users, rights and limits of a broker with an authorizer, Apache Kafka's and ours, beside what Kafka's tools say."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kohort.wire.registry import ApiKey, ResponseHeader, response_class, response_header_version
 from support.dialogues.broker_wire import RawClient
 from support.peers.cli import TIMEOUT_SECONDS, environment, run_kohort
-from support.peers.secured import PASSWORD, USER, SecuredKafka, quoted
+from support.peers.kafka_tools import run_kafka_tool
+from support.peers.secured import PASSWORD, USER, SecuredBroker, SecuredKafka, quoted
+from support.peers.secured_kohort import SecuredKohort
 from support.waiting import until
 
-pytestmark = [pytest.mark.interop, pytest.mark.apache]
+pytestmark = pytest.mark.interop
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "access.md"
 SECRET = "open-sesame"
@@ -45,26 +47,26 @@ set -eo pipefail
 """
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[SecuredKafka]:
-    """Who comes in without a name, and the user of the fixture, may everything."""
+@pytest.fixture(scope="module", params=[pytest.param("apache", marks=pytest.mark.apache), "kohort"])
+def kafka(request: pytest.FixtureRequest) -> Iterator[SecuredBroker]:
+    """Apache Kafka, and kohort's own broker; who comes in without a name, and the user, may everything."""
     properties: dict[str, object] = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:ANONYMOUS;User:{USER}",
         "group.consumer.heartbeat.interval.ms": 200,
         "group.consumer.min.heartbeat.interval.ms": 100,
     }
-    with SecuredKafka(properties) as made:
+    with SecuredKohort(properties) if request.param == "kohort" else SecuredKafka(properties) as made:
         yield made
 
 
 @pytest.fixture
-def admin(kafka: SecuredKafka) -> Iterator[kohort.Admin]:
+def admin(kafka: SecuredBroker) -> Iterator[kohort.Admin]:
     with kohort.Admin(bootstrap_servers=kafka.bootstrap("PLAINTEXT")) as admin:
         yield admin
 
 
-def options_of(kafka: SecuredKafka, user: str) -> dict[str, Any]:
+def options_of(kafka: SecuredBroker, user: str) -> dict[str, Any]:
     return {
         "bootstrap_servers": kafka.bootstrap("SASL_PLAINTEXT"),
         "security_protocol": "SASL_PLAINTEXT",
@@ -74,7 +76,7 @@ def options_of(kafka: SecuredKafka, user: str) -> dict[str, Any]:
     }
 
 
-def lets_in(kafka: SecuredKafka, user: str) -> bool:
+def lets_in(kafka: SecuredBroker, user: str) -> bool:
     """Whether somebody can log in anew."""
     with kohort.Admin(**options_of(kafka, user)) as theirs:
         try:
@@ -85,18 +87,18 @@ def lets_in(kafka: SecuredKafka, user: str) -> bool:
         return True
 
 
-def make_user(admin: kohort.Admin, kafka: SecuredKafka, user: str) -> None:
+def make_user(admin: kohort.Admin, kafka: SecuredBroker, user: str) -> None:
     admin.alter_user_scram_credentials([ScramCredential(user=user, password=SECRET, iterations=4096)])
     until(lambda: lets_in(kafka, user), what=f"{user} can log in")
 
 
-def test_entries_are_those_of_kafkas_tool(kafka: SecuredKafka, admin: kohort.Admin) -> None:
+def test_entries_are_those_of_kafkas_tool(kafka: SecuredBroker, admin: kohort.Admin) -> None:
     """Which adds its own and shows both; words, patterns, hosts and permissions are the same."""
     ours = Acl(
         resource_type="topic", name="par", pattern_type="prefixed", principal="User:a b", operation="alter_configs"
     )
     admin.create_acls([ours, ours])
-    tool = partial(kafka.broker.tool, ACLS, "--bootstrap-server", kafka.bootstrap("PLAINTEXT"))
+    tool = partial(run_kafka_tool, ACLS, "--bootstrap-server", kafka.bootstrap("PLAINTEXT"))
     resource = ("--topic", "par", "--resource-pattern-type", "prefixed")
     tool("--add", "--deny-principal", "User:eve", "--operation", "Read", "--deny-host", "10.0.0.1", *resource)
     theirs = Acl(
@@ -113,7 +115,7 @@ def test_entries_are_those_of_kafkas_tool(kafka: SecuredKafka, admin: kohort.Adm
     until(lambda: admin.describe_acls(about) == [], what="both entries are gone")
 
 
-def test_users_and_limits_are_those_of_kafkas_tool(kafka: SecuredKafka, admin: kohort.Admin) -> None:
+def test_users_and_limits_are_those_of_kafkas_tool(kafka: SecuredBroker, admin: kohort.Admin) -> None:
     """Both mechanisms by one call; what the tool has set is described, and what we set the tool describes."""
     mechanisms = ("SCRAM-SHA-256", "SCRAM-SHA-512")
     admin.alter_user_scram_credentials(
@@ -122,7 +124,7 @@ def test_users_and_limits_are_those_of_kafkas_tool(kafka: SecuredKafka, admin: k
     )
     admin.alter_client_quotas([ClientQuota(entity={"user": "carol"}, values={"producer_byte_rate": 1e6})])
     until(lambda: len(admin.describe_client_quotas({"user": "carol"})) == 1, what="the limit is known")
-    said = kafka.broker.tool(
+    said = run_kafka_tool(
         CONFIGS, "--bootstrap-server", kafka.bootstrap("PLAINTEXT"), "--describe", "--entity-type", "users"
     )
     assert "Quota configs for user-principal 'carol' are producer_byte_rate=1000000.0" in said
@@ -144,7 +146,7 @@ def test_users_and_limits_are_those_of_kafkas_tool(kafka: SecuredKafka, admin: k
     assert nobody.value.code is ErrorCode.RESOURCE_NOT_FOUND
 
 
-def test_our_broker_answers_about_users_as_apache_kafka_does(kafka: SecuredKafka) -> None:
+def test_our_broker_answers_about_users_as_apache_kafka_does(kafka: SecuredBroker) -> None:
     """Each change of users, and what is described after it: codes and words; then the words of logins."""
     config = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
@@ -259,7 +261,7 @@ def logins_told(port: int) -> list[object]:
 
 
 def test_right_that_is_taken_away_is_named_by_every_client(
-    kafka: SecuredKafka, admin: kohort.Admin, caplog: pytest.LogCaptureFixture
+    kafka: SecuredBroker, admin: kohort.Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The one that is missing, on what; with it all goes on."""
     make_user(admin, kafka, "gina")
@@ -345,8 +347,8 @@ def test_right_that_is_taken_away_is_named_by_every_client(
         assert [missing(call) for _, call in calls] == [(each, "cluster", "kafka-cluster") for each, _ in calls]
 
 
-def test_user_that_is_removed_stays_only_where_it_is(kafka: SecuredKafka, admin: kohort.Admin) -> None:
-    """From the command line; the connection that is open goes on, a new one is refused."""
+def test_user_that_is_removed_stays_only_where_it_is(kafka: SecuredBroker, admin: kohort.Admin) -> None:
+    """From the command line; a new connection is refused. The one that is open goes on, but with our broker it ends."""
     make_user(admin, kafka, "frank")
     here = ("-b", kafka.bootstrap("PLAINTEXT"))
     with kohort.Admin(**options_of(kafka, "frank")) as theirs:
@@ -356,10 +358,11 @@ def test_user_that_is_removed_stays_only_where_it_is(kafka: SecuredKafka, admin:
         assert lets_in(kafka, "frank")
         assert run_kohort("user", "remove", "frank", "--execute", *here).out == shown.out
         until(lambda: not lets_in(kafka, "frank"), what="frank is not let in")
-        theirs.list_topics()
+        with contextlib.nullcontext() if isinstance(kafka, SecuredKafka) else pytest.raises(AuthenticationError):
+            theirs.list_topics()
 
 
-def test_document_says_what_happens(kafka: SecuredKafka, tmp_path: Path) -> None:
+def test_document_says_what_happens(kafka: SecuredBroker, tmp_path: Path) -> None:
     """Its blocks one after the other; what looks a change up does so until the broker has heard of it."""
     text = DOCUMENT.read_text()
     for written, real in [
@@ -400,7 +403,7 @@ def run_python(code: str, names: dict[str, Any]) -> str:
     return printed.getvalue()
 
 
-def run_shell(kafka: SecuredKafka, directory: Path, code: str, _: dict[str, Any]) -> str:
+def run_shell(kafka: SecuredBroker, directory: Path, code: str, _: dict[str, Any]) -> str:
     """What a block prints, by an administrator without a name."""
     done = subprocess.run(
         ["bash", "-c", SHELL + code],
