@@ -1,4 +1,4 @@
-"""An ordinary day beside security: Kafka's own file, clients that are early, asleep, or beside one that tries passwords.
+"""An ordinary day with security: Kafka's own file, clients that are early or asleep, a neighbour that tries passwords.
 
 `make soak ONLY=secured` gives the same file to Apache Kafka, and prints what a client waits beside a flood of logins.
 """
@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
 import statistics
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +106,7 @@ def certificates(tmp_path: Path) -> Certificates:
     return Certificates(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "kind", ["kohort", *([pytest.param("apache", marks=pytest.mark.apache)] if IS_SOAK else [])]
-)
+@pytest.mark.parametrize("kind", ["kohort", *([pytest.param("apache", marks=pytest.mark.apache)] if IS_SOAK else [])])
 def test_file_of_a_secured_apache_kafka_works_unchanged(tmp_path: Path, certificates: Certificates, kind: str) -> None:
     """Its users are let in with the rights that they are given; what has no effect here is named once."""
     outside = quiet_port()
@@ -155,7 +152,7 @@ def test_file_with_what_is_not_there_is_refused_in_a_sentence_for_each_line(
     lines = secured_file(tmp_path, certificates, quiet_port(), quiet_port()) | {
         "sasl.enabled.mechanisms": "GSSAPI,SCRAM-SHA-512",
         "sasl.kerberos.service.name": "kafka",
-        "listener.name.sasl_ssl.plain.sasl.server.callback.handler.class": "com.example.LdapAuthenticateCallbackHandler",
+        "listener.name.sasl_ssl.plain.sasl.server.callback.handler.class": "com.example.Ldap",
         "authorizer.class.name": "com.example.RangerAuthorizer",
         "ssl.keystore.type": "JKS",
         "principal.builder.class": "com.example.Principals",
@@ -245,7 +242,7 @@ with kohort.Producer(json.loads(sys.argv[1])) as producer:
 def test_machine_that_sleeps_beyond_its_sessions(certificates: Certificates, sleeper: str) -> None:
     """A laptop that was closed: its client logs in anew; a broker that was away counts the session from then on."""
     with Logins(certificates, connections_max_reauth_ms=SESSION_MS) as place:
-        given = kohort_json(place.client)
+        given = json.dumps(place.client)
         with started([sys.executable, "-c", _SENDER, given], env=environment()) as running:
             running.wait_for_lines(3)
             pid = running.process.pid if sleeper == "client" else place.broker.process_id
@@ -261,12 +258,6 @@ def test_machine_that_sleeps_beyond_its_sessions(certificates: Certificates, sle
             assert running.process.poll() is None, running.complaints
             offsets = [int(line.split()[1]) for line in list(running.lines)]
     assert offsets == list(range(len(offsets))), "each once"
-
-
-def kohort_json(options: dict[str, Any]) -> str:
-    import json
-
-    return json.dumps(options)
 
 
 class Guesser:

@@ -355,7 +355,8 @@ class Java(Kind):
             module = "plain.PlainLoginModule" if way.mechanism == "PLAIN" else "scram.ScramLoginModule"
             words = f"username={quoted(way.user)} password={quoted(way.password)}"
             if way.mechanism == "OAUTHBEARER":
-                module, words = "oauthbearer.OAuthBearerLoginModule", f"unsecuredLoginStringClaim_sub={quoted(way.user)}"
+                module = "oauthbearer.OAuthBearerLoginModule"
+                words = f"unsecuredLoginStringClaim_sub={quoted(way.user)}"
                 # A token without a signature Java makes by itself, and reads none from a file.
                 if not (token := way.token()).endswith("."):
                     words = ""
