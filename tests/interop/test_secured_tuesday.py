@@ -64,6 +64,7 @@ def secured_file(directory: Path, certificates: Certificates, *ports: int) -> di
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "CONTROLLER:SASL_SSL,SASL_SSL:SASL_SSL",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "sasl.mechanism.controller.protocol": "PLAIN",
         "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{_MODULES}.plain.PlainLoginModule required {own} {users};",
@@ -275,7 +276,7 @@ class Guesser:
             with contextlib.suppress(OSError, AssertionError), RawClient(self._port) as guess:
                 guess.socket.settimeout(2)
                 guess.ask(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"))
-                said = SaslAuthenticateRequest(auth_bytes=b"\0alice\0open-sesame")
+                said = SaslAuthenticateRequest(auth_bytes=b"\0job\0open-sesame")
                 answer = guess.ask(ApiKey.SASL_AUTHENTICATE, 2, said)
                 assert answer.error_code
                 self.refused += 1
@@ -296,7 +297,11 @@ class Guesser:
 def test_neighbour_that_tries_passwords_holds_up_no_other(certificates: Certificates) -> None:
     """A hundred a second from the same address: a client that has logged in goes on, and a new one comes in."""
     rounds = 300 if IS_SOAK else 20
-    with Logins(certificates) as place, kohort.Producer({**place.client, "linger.ms": 0}) as producer:
+    with Logins(certificates) as place, contextlib.ExitStack() as stack:
+        listener = place.broker.bootstrap_of("SASL_PLAINTEXT")
+        options = {**place.client, "security.protocol": "SASL_PLAINTEXT", "bootstrap.servers": listener}
+        del options["ssl.ca.location"]
+        producer = stack.enter_context(kohort.Producer({**options, "linger.ms": 0}))
 
         def latencies_ms() -> list[float]:
             found = []
@@ -308,11 +313,11 @@ def test_neighbour_that_tries_passwords_holds_up_no_other(certificates: Certific
 
         producer.send("t", b"first").result(PATIENCE_SECONDS)
         alone = latencies_ms()
-        with Guesser(int(place.broker.bootstrap_of("SASL_PLAINTEXT").rpartition(":")[2]), 100) as guesser:
+        with Guesser(int(listener.rpartition(":")[2]), 100) as guesser:
             until(lambda: guesser.refused >= 5, what="some are refused", step=lambda: time.sleep(0.01))
             beside = latencies_ms()
             began = time.perf_counter()
-            with kohort.Admin(place.client) as admin:
+            with kohort.Admin(options) as admin:
                 admin.list_topics()
             login_ms = (time.perf_counter() - began) * 1000
         for what, found in (("alone", alone), ("beside", beside)):

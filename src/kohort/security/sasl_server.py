@@ -150,3 +150,19 @@ def decoded_name(name: bytes) -> str:
     if not text.isprintable():
         raise LoginFailed("Authentication failed: a user's name has printable characters only")
     return text
+
+
+def claimed_name(mechanism: str, message: bytes) -> bytes:
+    """Return what stands for the user that the first message of an exchange claims; nothing of it is proven.
+
+    >>> claimed_name("PLAIN", b"\\0alice\\0wonder"), claimed_name("SCRAM-SHA-512", b"n,,n=alice,r=nonce")
+    (b'alice', b'alice')
+    """
+    if mechanism == "PLAIN":
+        parts = message.split(b"\0", 2)
+        return parts[1] if len(parts) == 3 else b""
+    if mechanism.startswith("SCRAM-"):
+        parts = message.split(b",", 3)
+        return parts[2].removeprefix(b"n=") if len(parts) == 4 else b""
+    # A token names its user in words that only its check reads: two clients of a user have a token each.
+    return message

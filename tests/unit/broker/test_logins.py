@@ -385,6 +385,31 @@ def test_sixth_failure_of_an_address_waits() -> None:
     virtually(play)
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_user_who_fails_all_the_time_holds_up_no_other_of_the_address(mechanism: str) -> None:
+    """A job with an old password and 100 attempts: a right login beside it comes in with the next few of them."""
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        make_users(context, upsertion("alice", "wonder"), upsertion("alice", "wonder", mechanism=2))
+        loop = asyncio.get_running_loop()
+
+        said = encode_request(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=b"\0job\0old"))
+        for _ in range(100):
+            failing = connect()
+            await failing.choose("PLAIN")
+            failing.feed(said)
+        began, client = loop.time(), connect()
+        login = (
+            client.plain("alice", "wonder")
+            if mechanism == "PLAIN"
+            else client.scram("alice", "wonder", mechanism=mechanism)
+        )
+        assert (await login).error_code == 0
+        assert loop.time() - began < 1.0
+
+    virtually(play)
+
+
 def test_waiting_attempt_of_a_closed_connection_is_forgotten() -> None:
     """A crowd that leaves does not keep others waiting."""
 

@@ -1,7 +1,8 @@
 """The attempts to log in of each address: after too many failures the next ones wait.
 
 Laws: an attempt takes one of the address's failures in advance and gives it back unless it fails, so that no more than
-these fail, however many come at once. What waits goes on in the order of its coming, and holds up no other address.
+these fail, however many come at once. What waits holds up no other address. The users of one address take turns, each
+with its attempts in the order of their coming: a program with an old password does not keep its neighbours out.
 Source: requirement S8 (5 failed logins a second and address).
 """
 
@@ -20,6 +21,9 @@ _CUSTOMER_BITS: Final = 64
 class Attempt(Protocol):
     """A login whose turn it may be."""
 
+    #: A number that stands for the user that it claims to be; it is the same as long as it waits.
+    claimed_user: int
+
     def start_attempt(self) -> None:
         """Carry out the attempt; `LoginAttempts.end` is called once it is over."""
 
@@ -33,8 +37,9 @@ class _Address:
         #: Failures that were left at `at_s`, in the loop's seconds.
         self.left = left
         self.at_s = at_s
-        #: Attempts that wait, the oldest first.
-        self.waiting: Final[dict[Attempt, None]] = {}
+        #: User, as the attempt claims it -> its attempts that wait, at least one, the oldest first. The user whose turn
+        #: it is comes first.
+        self.waiting: Final[dict[int, dict[Attempt, None]]] = {}
         #: Runs when the oldest may go on.
         self.timer: asyncio.TimerHandle | None = None
         #: Whether attempts are being started.
@@ -57,7 +62,7 @@ class LoginAttempts:
             if len(self._addresses) >= MOST_ADDRESSES:
                 self._forget_calm()
             address = self._addresses[key] = _Address(self._most, self._loop.time())
-        address.waiting[attempt] = None
+        address.waiting.setdefault(attempt.claimed_user, {})[attempt] = None
         self._go_on(address)
 
     def end(self, host: str, *, has_failed: bool) -> None:
@@ -70,8 +75,11 @@ class LoginAttempts:
     def cancel(self, host: str, attempt: Attempt) -> None:
         """Forget an attempt that may be waiting; its connection is closed."""
         address = self._addresses.get(_key(host))
-        if address is not None:
-            address.waiting.pop(attempt, None)
+        attempts = None if address is None else address.waiting.get(attempt.claimed_user)
+        if address is not None and attempts is not None:
+            attempts.pop(attempt, None)
+            if not attempts:
+                del address.waiting[attempt.claimed_user]
 
     def stop(self) -> None:
         """Stop all timers."""
@@ -90,8 +98,13 @@ class LoginAttempts:
         address.is_going_on = True
         try:
             while address.waiting and address.left >= 1:
-                attempt = next(iter(address.waiting))
-                del address.waiting[attempt]
+                user = next(iter(address.waiting))
+                attempts = address.waiting.pop(user)
+                attempt = next(iter(attempts))
+                del attempts[attempt]
+                if attempts:
+                    # The next turn is that of another user, if there is one.
+                    address.waiting[user] = attempts
                 address.left -= 1
                 attempt.start_attempt()
         finally:

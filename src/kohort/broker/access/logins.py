@@ -25,7 +25,16 @@ from kohort.broker.options.first_users import FirstUser
 from kohort.broker.options.listeners import ListenerSettings
 from kohort.broker.scheduling import BlockingWork
 from kohort.errors import ErrorCode, RemoteProtocolError
-from kohort.security.sasl_server import Challenge, Check, LoginFailed, ServerExchange, Step, Success, Wait
+from kohort.security.sasl_server import (
+    Challenge,
+    Check,
+    LoginFailed,
+    ServerExchange,
+    Step,
+    Success,
+    Wait,
+    claimed_name,
+)
 from kohort.security.scram import HASHES, salted_password
 from kohort.security.scram_server import ScramCredential
 from kohort.storage.catalog import ScramUser
@@ -172,11 +181,15 @@ class Login:
         #: The exchange under way; `None` if the mechanism may not be changed to the one that was chosen.
         self._exchange: ServerExchange | None = None
         self._wrong_mechanism = ""
+        #: Whether the exchange waits for its first message.
+        self._is_begin = True
         #: Whether messages of the mechanism come without headers, as after a handshake of version 0.
         self._is_raw = False
         #: The message that is looked at and the answer that it waits for.
         self._message = b""
         self._answer: AnswerProof = _no_answer
+        #: A number that stands for the user that the exchange under way claims, for the order of attempts.
+        self.claimed_user = 0
         #: Whether an attempt is counted that has to be ended.
         self._has_attempt = False
         #: Whether the client was told that it is refused, and has to say one more thing before the connection ends.
@@ -220,6 +233,7 @@ class Login:
             self._fail(lambda: answer(ErrorCode.ILLEGAL_SASL_STATE), "a second mechanism is chosen during a login")
             return
         self._exchange = exchange = self._door.mechanisms.exchange(mechanism)
+        self._is_begin = True
         if exchange is None:
             reason = f"mechanism {mechanism[:40]!r} is not offered"
             self._fail(lambda: answer(ErrorCode.UNSUPPORTED_SASL_MECHANISM), reason)
@@ -251,6 +265,10 @@ class Login:
             self._fail(lambda: answer(ErrorCode.ILLEGAL_SASL_STATE, text, b"", 0), text)
             return
         self._message, self._answer = message, answer
+        if self._is_begin:
+            # Only its first message has the name, and what a client sends may be long: a number is kept of it.
+            self._is_begin = False
+            self.claimed_user = hash(claimed_name(self.mechanism, message))
         self._advance(LoginEvent.SPEAK)
         # What is pipelined behind it is read with the rights that it gives.
         self._client.hold()
