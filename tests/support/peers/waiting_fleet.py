@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import selectors
+import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -32,6 +33,8 @@ class WaitingClient(RawClient):
 
     def __init__(self, port: int, *, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(port)
+        # Its first request comes right behind its last word of the handshake, which has no answer.
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname="127.0.0.1")
         #: The request that waits.
