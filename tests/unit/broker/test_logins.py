@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kohort.broker.access import logins
 from kohort.broker.access.logins import READ, THREADS, TRANSITIONS, LoginState
 from kohort.errors import ErrorCode
 from kohort.security.plain_users import LEAST_ITERATIONS, PasswordHash, write_users
@@ -489,6 +490,28 @@ def test_removed_user_is_out_at_once_and_others_stay(caplog: pytest.LogCaptureFi
 
     really(play)
     assert "'carol' was removed" in caplog.text
+
+
+def test_user_of_many_connections_is_out_in_short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are served in between; one that is made anew meanwhile is another user, and stays."""
+    monkeypatch.setattr(logins, "ENDED_AT_ONCE", 3)
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        make_users(context, upsertion("bob", "b"))
+        clients = [connect() for _ in range(8)]
+        for client in clients:
+            assert (await client.scram("bob", "b")).error_code == 0
+
+        context.logins._on_scram_gone([("bob", SCRAM)])
+
+        assert sum(client.is_closed for client in clients) == 3
+        anew = connect()
+        assert (await anew.scram("bob", "b")).error_code == 0
+        await asyncio.sleep(0.1)
+        assert all(client.is_closed for client in clients)
+        assert not anew.is_closed
+
+    virtually(play)
 
 
 def test_new_password_holds_for_the_next_login() -> None:

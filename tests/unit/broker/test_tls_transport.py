@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import pytest
 import trustme
 
+from kohort.broker.connections import handshakes
 from kohort.broker.connections.handshakes import FILES_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS, Handshakes
 from kohort.broker.connections.tls_transport import RECORD_BYTES, SLICE_BYTES, State, TlsProtocol
 from kohort.broker.options.listeners import ListenerSettings
@@ -757,10 +758,15 @@ def test_certificates_are_taken_again_while_clients_are_connected(
     assert lines("certificates_taken") == ["event=certificates_taken listener=SSL connections_ended=0"]
 
 
+@pytest.mark.parametrize("at_once", [1, 50])
 def test_authority_that_is_taken_out_ends_the_connections_of_its_clients(
-    certificates: Certificates, store: Path, tmp_path: Path
+    certificates: Certificates, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    """Within a second, and those of no other; one in the middle of its handshake does not get in."""
+    """Within a second, and those of no other; one in the middle of its handshake does not get in.
+
+    Many connections are examined in several turns of the loop.
+    """
+    monkeypatch.setattr(handshakes, "EXAMINED_AT_ONCE", at_once)
     path, others = tmp_path / "ca.pem", Certificates(tmp_path)
     both = certificates.ca.read_bytes() + others.ca.read_bytes()
     trust = tmp_path / "trust.pem"

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
@@ -23,7 +23,7 @@ from kohort.broker.access.login_attempts import LoginAttempts
 from kohort.broker.access.rights import Rights
 from kohort.broker.options.first_users import FirstUser
 from kohort.broker.options.listeners import ListenerSettings
-from kohort.broker.scheduling import BlockingWork
+from kohort.broker.scheduling import BlockingWork, CooperativeWork
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.security.sasl_server import (
     Challenge,
@@ -62,6 +62,8 @@ _HEADER_BYTES: Final = 10
 _SALT_BYTES: Final = 32
 _ITERATIONS: Final = 8_192
 _NO_END: Final = float("inf")
+#: Connections that end in one turn of the loop; each costs some 65 us, most of it for its line of the log.
+ENDED_AT_ONCE: Final = 100
 
 
 class LoginState(IntEnum):
@@ -290,7 +292,8 @@ class Login:
 
     def end(self, reason: str) -> None:
         """End the connection of a user that is no user any more."""
-        self._client.give_up(reason)
+        if not self._is_closed:
+            self._client.give_up(reason)
 
     def _admit(self, frame: memoryview) -> bool:
         """Take a frame without a header; raise `RemoteProtocolError` for a request that is not to be read now."""
@@ -601,6 +604,7 @@ class Logins:
         """Read what logins are checked by; raise `ConfigError` if a listener lacks something."""
         self._changes: Final = changes
         self._threads: Final = BlockingWork(loop, threads=THREADS, name="kohort-login")
+        self._work: Final = CooperativeWork(loop)
         #: (name, mechanism, listener of PLAIN) -> logins of connections that are open.
         self._logged_in: Final[dict[tuple[str, str, str], set[Login]]] = {}
         self._doors: Final[dict[str, _Door]] = {}
@@ -663,6 +667,13 @@ class Logins:
 
     def _end(self, keys: Collection[tuple[str, str, str]]) -> None:
         """End the connections of users that are none any more."""
-        for key in keys:
-            for login in list(self._logged_in.get(key, ())):
-                login.end(f"the user {key[0]!r} was removed")
+        # All that are meant are known first: a user of that name who is made meanwhile is another one.
+        due = [(login, key[0]) for key in keys for login in self._logged_in.get(key, ())]
+        self._work.run(_end_all(due))
+
+
+def _end_all(due: Sequence[tuple[Login, str]]) -> Iterator[None]:
+    for number, (login, name) in enumerate(due, start=1):
+        login.end(f"the user {name!r} was removed")
+        if number % ENDED_AT_ONCE == 0:
+            yield

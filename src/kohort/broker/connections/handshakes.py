@@ -17,12 +17,12 @@ import logging
 import os
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from kohort.broker.connections.tls_transport import RECEIVED_BYTES, Opened, TlsProtocol
 from kohort.broker.options.listeners import ListenerSettings
-from kohort.broker.scheduling import BlockingWork
+from kohort.broker.scheduling import BlockingWork, CooperativeWork
 from kohort.errors import KohortError
 from kohort.security.principals import NoPrincipalError
 from kohort.security.server_tls import ServerTls, explain_client, verified_chain
@@ -38,6 +38,8 @@ LOOK_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 3.0
 #: The time between two looks at the files of certificates.
 FILES_SECONDS: Final = 0.5
+#: Connections whose certificates are examined in one turn of the loop; each costs some 100 us.
+EXAMINED_AT_ONCE: Final = 50
 #: A reason is logged no more often than that, with the number of its refusals, and so many reasons in this time.
 LOG_EVERY_SECONDS: Final = 1.0
 MOST_REASONS: Final = 10
@@ -91,6 +93,7 @@ class Handshakes:
         self._work: Final = BlockingWork(loop, threads=threads, name="kohort-tls")
         #: Of its own, so that a crowd does not keep a certificate from being taken back.
         self._files: Final = BlockingWork(loop, threads=1, name="kohort-certificates")
+        self._examinations: Final = CooperativeWork(loop)
         #: Connection before its end of the handshake -> when it has to be done; oldest first.
         self._new: Final[dict[TlsProtocol, float]] = {}
         #: Connections with a place, and their number by address.
@@ -313,15 +316,17 @@ class Handshakes:
         else:
             self._fault = ""
             if result:
-                self._on_new_certificates()
+                self._examinations.run(self._examine_all())
 
-    def _on_new_certificates(self) -> None:
+    def _examine_all(self) -> Iterator[None]:
         ended = 0
-        for connection in list(self._proven):
+        for number, connection in enumerate(list(self._proven), start=1):
             tls = connection.get_extra_info("ssl_object")
-            if tls is None or not self._is_trusted(tls):
+            if not connection.is_closing() and (tls is None or not self._is_trusted(tls)):
                 connection.abort()
                 ended += 1
+            if number % EXAMINED_AT_ONCE == 0:
+                yield
         log.info("event=certificates_taken listener=%s connections_ended=%d", self.listener.name, ended)
 
     def _is_trusted(self, tls: ssl.SSLObject) -> bool:
