@@ -155,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._muted is not None:
             self._muted.cancel()
         self.input.close()
-        log.debug("event=connection_ended peer=%s:%d principal=%s", self.peer_host, self.peer_port, self.principal)
+        log.debug("event=connection_ended peer=%s:%d principal=%r", self.peer_host, self.peer_port, self.principal)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next bytes (asyncio)."""
