@@ -10,11 +10,13 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from kohort.broker import batch_validation, connection, listener, scheduling
+from kohort.broker.access import authorization
 from kohort.broker.connections import idle_timeouts, request
 from kohort.broker.connections.buffers import BASE_BYTES
 from kohort.broker.fetch import fetchsessions, purgatory
 from kohort.broker.limits import client_quotas, connection_quotas, connection_rates, memory, requests
 from kohort.broker.options.settings import BROKER_OPTIONS
+from kohort.broker.topics import acls
 from kohort.coordinator.consumer.client_assignors import assignor_metadata as assignor_bounds
 from kohort.storage.partitions import validation
 from kohort.wire.decoder import VALUES_PER_ROW
@@ -102,6 +104,27 @@ LIMITS: Final = (
         "the connection is closed, after one window at most",
         "test_listener.py::TestRate::test_connections_of_an_address_are_closed_after_a_wait",
         counted="connection_creation_rate",
+    ),
+    Limit(
+        "TLS handshakes that are begun and not done",
+        _option("ssl.handshakes.max"),
+        "further clients wait, and nothing is read of them",
+        "test_tls_transport.py::test_handshakes_have_a_limit_and_one_for_an_address",
+        option="ssl.handshakes.max",
+    ),
+    Limit(
+        "those of one address",
+        _option("ssl.handshakes.max.per.ip"),
+        "the same; the newest of a crowd is next",
+        "test_tls_transport.py::test_handshakes_have_a_limit_and_one_for_an_address",
+        option="ssl.handshakes.max.per.ip",
+    ),
+    Limit(
+        "time for a handshake",
+        _option("ssl.handshake.timeout.ms"),
+        _CLOSED,
+        "test_tls_transport.py::test_handshake_has_its_time",
+        option="ssl.handshake.timeout.ms",
     ),
     Limit(
         "time for a login",
@@ -328,6 +351,18 @@ LIMITS: Final = (
         "its answer says how long the client waits, and nothing is read of it for that time",
         "test_throttling.py::TestProduce::test_the_answer_leaves_at_once_and_the_connection_rests",
         counted="quotas",
+    ),
+    Limit(
+        "entries of the access lists; bytes of their names, principals and hosts",
+        f"{acls.MOST_ENTRIES:,}; {acls.MOST_BYTES >> 20} MiB",
+        "further ones are refused with POLICY_VIOLATION",
+        "test_authorization.py::test_what_all_entries_take_is_bounded",
+    ),
+    Limit(
+        "decisions about resources that are kept for all principals together",
+        f"{authorization.MOST_KEPT:,}, of names up to {authorization.LONGEST_KEPT} characters",
+        "all are forgotten and made anew",
+        "test_authorization.py::test_kept_decisions_are_bounded",
     ),
     Limit(
         "users, client ids and addresses with quotas; characters of such a name",

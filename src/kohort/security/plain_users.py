@@ -87,18 +87,22 @@ class PlainUsers:
 
     def verify(self, username: str, password: bytes) -> bool:
         """Whether a user of this name has this password; it may take many rounds."""
-        digest = self._digest(password)
-        if hmac.compare_digest(self._proven.get(username, b""), digest):
+        if self.recognises(username, password):
             return True
-        is_right = False
-        if self._hashes:
-            known = self._hashes.get(username)
-            # The rounds are made for every name, or a quick answer would tell that there is no such user.
-            is_right = (known or self._decoy).matches(password) and known is not None
-            if is_right:
-                self._proven[username] = digest
-        listed = self._passwords.get(username)
-        return hmac.compare_digest(self._key if listed is None else listed, digest) or is_right
+        if not self._hashes:
+            return False
+        known = self._hashes.get(username)
+        # The rounds are made for every name, or a quick answer would tell that there is no such user.
+        is_right = (known or self._decoy).matches(password) and known is not None
+        if is_right:
+            self._proven[username] = self._digest(password)
+        return is_right
+
+    def recognises(self, username: str, password: bytes) -> bool:
+        """Whether the password was right for the user's hash before, or is listed; it takes no rounds."""
+        digest = self._digest(password)
+        known = self._proven.get(username, b""), self._passwords.get(username, b"")
+        return any(hmac.compare_digest(each, digest) for each in known)
 
     def _digest(self, password: bytes) -> bytes:
         return hmac.digest(self._key, password, _HASH)

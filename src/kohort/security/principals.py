@@ -1,6 +1,7 @@
 """The principals of clients with certificates: names of certificates, and the rules that make users' names of them.
 
-Laws: a certificate that no rule is for has no principal, and its client is refused. Patterns are of those that
+Laws: a certificate that no rule is for has no principal, and its client is refused; so is one whose name is not in
+UTF-8 or has control characters, which would write lines of their own into logs and lists. Patterns are of those that
 configure the broker, names of those that sign certificates: with google-re2 any pattern takes linear time, without it
 names of more than `LONGEST_NAME` characters are refused.
 Source: Apache Kafka's `ssl.principal.mapping.rules` (KIP-371), `SslPrincipalMapper`; Java's `Matcher.replaceAll`.
@@ -9,6 +10,7 @@ Source: Apache Kafka's `ssl.principal.mapping.rules` (KIP-371), `SslPrincipalMap
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +22,8 @@ from kohort.security.x509 import distinguished_name, parse_certificate
 OPTION: Final = "ssl.principal.mapping.rules"
 #: The longest name that Python's own patterns are tried on.
 LONGEST_NAME: Final = 1_024
+#: Categories of Unicode: control, format, lone surrogates, private and unassigned characters; ends of lines.
+_UNPRINTABLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 _RULE: Final = r"(DEFAULT)|RULE:((\\.|[^\\/])*)/((\\.|[^\\/])*)/([LU]?).*?|(.*?)"
 _PARSER: Final = re.compile(_RULE)
@@ -69,9 +73,18 @@ class MappingRules:
         """Return the principal of a certificate in DER, as `User:NAME`.
 
         Raises:
-            NoPrincipalError: no rule is for its name.
+            NoPrincipalError: no rule is for its name, or its name is one that no user should have.
+            ValueError: it is no certificate.
         """
-        return f"User:{self.user(distinguished_name(parse_certificate(certificate).subject))}"
+        try:
+            name = distinguished_name(parse_certificate(certificate).subject, is_exact=True)
+        except UnicodeDecodeError:
+            raise NoPrincipalError("a certificate for a name that is not in UTF-8") from None
+        user = self.user(name)
+        # Blanks of other scripts are printable enough; what ends a line or turns the direction of writing is not.
+        if any(unicodedata.category(each) in _UNPRINTABLE for each in user):
+            raise NoPrincipalError(f"a certificate for {user[:LONGEST_NAME]!r}, which has control characters")
+        return f"User:{user}"
 
     def user(self, name: str) -> str:
         """Return the user's name that the first rule for a distinguished name makes of it.

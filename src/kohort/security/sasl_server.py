@@ -87,6 +87,8 @@ class PlainServer:
     Args:
         verify: whether a user of this name has this password. It is called on a thread, and takes as long for a user
             that does not exist.
+        recognises: whether it is known at once that they have. A crowd of guesses on the threads does not keep such a
+            user waiting then.
 
     >>> PlainServer(lambda name, password: (name, password) == ("alice", b"wonder")).step(b"\\0alice\\0wonder").work()
     Success(principal_name='alice', lifetime_ms=None)
@@ -95,8 +97,14 @@ class PlainServer:
     #: Kafka's words; they are the same whether the name or the password is wrong.
     REFUSAL: Final = "Authentication failed: Invalid username or password"
 
-    def __init__(self, verify: Callable[[str, bytes], bool]) -> None:
+    def __init__(
+        self,
+        verify: Callable[[str, bytes], bool],
+        *,
+        recognises: Callable[[str, bytes], bool] = lambda *_: False,
+    ) -> None:
         self._verify: Final = verify
+        self._recognises: Final = recognises
         self._is_used = False
 
     def step(self, message: bytes) -> Step:
@@ -120,6 +128,8 @@ class PlainServer:
         username = decoded_name(name)
         if len(password) > LONGEST_PASSWORD_BYTES:
             raise LoginFailed(self.REFUSAL)
+        if self._recognises(username, password):
+            return Success(username)
         return Check(lambda: self._compare(username, password))
 
     def _compare(self, username: str, password: bytes) -> Step:

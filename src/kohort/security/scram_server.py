@@ -185,6 +185,9 @@ class ScramServer:
         client_key = bytes(left ^ right for left, right in zip(proof, signature, strict=True))
         if not hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), credential.stored_key):
             self._refuse("the proof does not hold")
+        if self._credential_of(self._username) != credential:
+            # Who has an old password could else keep an exchange open over its change, and log in after it.
+            self._refuse("the user was changed during the login")
         return Success(self._username, b"v=" + b64encode(hmac.digest(credential.server_key, signed, self._hash)))
 
     def _name(self, escaped: bytes) -> str:

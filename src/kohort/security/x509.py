@@ -33,7 +33,8 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.25": "DC",
 }
 #: The tags of texts. Java reads all of them as UTF-8, that of two bytes a character (0x1E), too.
-_TEXTS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
+_WIDE_TEXT: Final = 0x1E
+_TEXTS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, _WIDE_TEXT})
 #: Characters that are written with a backslash.
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 #: What is written with a backslash at either end of a value.
@@ -71,21 +72,23 @@ def parse_certificate(der: bytes) -> Certificate:
     return Certificate(issuer=fields[2][2], subject=fields[4][2], key=fields[5][2])
 
 
-def distinguished_name(name: bytes) -> str:
+def distinguished_name(name: bytes, *, is_exact: bool = False) -> str:
     """Return a name in DER as text, the last part first, as Java writes it by RFC 2253.
 
+    `is_exact`: the text is of no other name, which Java's may be where a value is not in UTF-8.
+
     Raises:
-        ValueError: the bytes are no name.
+        ValueError: the bytes are no name, or have no exact text.
     """
     parts = []
     for tag, content, _ in _elements(_only(name, _SEQUENCE)):
         if tag != _SET:
             raise ValueError("a name with something else than sets")
-        parts.append("+".join(_attribute(whole) for _, _, whole in _elements(content)))
+        parts.append("+".join(_attribute(whole, is_exact=is_exact) for _, _, whole in _elements(content)))
     return ",".join(reversed(parts))
 
 
-def _attribute(pair: bytes) -> str:
+def _attribute(pair: bytes, *, is_exact: bool) -> str:
     elements = list(_elements(_only(pair, _SEQUENCE)))
     if len(elements) != 2 or elements[0][0] != _OID:
         raise ValueError("an attribute that is not a type and a value")
@@ -95,8 +98,11 @@ def _attribute(pair: bytes) -> str:
     if keyword is None or tag not in _TEXTS:
         # A value of an unknown kind may be anything, so that its bytes are shown.
         return f"{keyword or kind}=#{whole.hex()}"
-    # Java puts the sign of a lost character in place of bytes that are no text.
-    return f"{keyword}={_escape(content.decode('utf-8', 'replace'))}"
+    # Java puts the sign of a lost character in place of bytes that are no text. By two bytes a character another
+    # name is spelled than the one that the authority has seen: U+6F70 U+7300 would be `ops`.
+    if is_exact and tag == _WIDE_TEXT:
+        raise ValueError("a name with two bytes a character (BMPString)")
+    return f"{keyword}={_escape(content.decode('utf-8', 'strict' if is_exact else 'replace'))}"
 
 
 def _escape(value: str) -> str:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hmac
 import ssl
+from hashlib import sha384
+from pathlib import Path
 from typing import Any, Final
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 #: Options of TLS by their names, each as by default.
 TLS_VALUES: Final[dict[str, Any]] = {
@@ -107,3 +112,27 @@ def shaken(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObjec
     """The broker's and the client's end after their handshake."""
     session = connect(server, client)
     return session.ours, session.client.tls
+
+
+def new_keys(key_log: Path, count: int) -> bytes:
+    """So many records of a TLS 1.3 client that say no more than that it has a new key, and want one (RFC 8446).
+
+    Python's ssl module cannot send them; the client's log has its first secret. The suite is AES-256-GCM with SHA-384.
+    """
+    words = dict(line.split()[::2] for line in key_log.read_text().splitlines() if not line.startswith("#"))
+    secret = bytes.fromhex(words["CLIENT_TRAFFIC_SECRET_0"])
+    # A KeyUpdate that asks for the other's, and the type of a handshake's record.
+    message, head = bytes((24, 0, 0, 1, 1, 22)), bytes((23, 3, 3, 0, 22))
+    records = bytearray()
+    for _ in range(count):
+        key, nonce = _expanded(secret, b"key", 32), _expanded(secret, b"iv", 12)
+        # Each key is used for one record, whose number is 0.
+        records += head + AESGCM(key).encrypt(nonce, message, head)
+        secret = _expanded(secret, b"traffic upd", 48)
+    return bytes(records)
+
+
+def _expanded(secret: bytes, label: bytes, size: int) -> bytes:
+    label = b"tls13 " + label
+    info = size.to_bytes(2, "big") + bytes((len(label),)) + label + b"\0"
+    return hmac.digest(secret, info + b"\1", sha384)[:size]

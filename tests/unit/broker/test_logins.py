@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from kohort.broker.access.logins import READ, TRANSITIONS, LoginState
+from kohort.broker.access.logins import READ, THREADS, TRANSITIONS, LoginState
 from kohort.errors import ErrorCode
+from kohort.security.plain_users import LEAST_ITERATIONS, PasswordHash, write_users
 from kohort.security.scram import ScramExchange
 from kohort.simulation.clients.network import VirtualLoop, run_virtually
 from kohort.wire.messages.alter_user_scram_credentials import ScramCredentialDeletion
@@ -21,7 +24,7 @@ from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kohort.wire.registry import SERVED, ApiKey
-from support.dialogues.broker_wire import encode_request
+from support.dialogues.broker_wire import encode_request, fetch_request, make
 from support.dialogues.login_dialogue import SCRAM, LoginDialogue, config_of, upsertion, users_of
 from support.dialogues.wired_connection import wired_broker
 
@@ -401,6 +404,39 @@ def test_waiting_attempt_of_a_closed_connection_is_forgotten() -> None:
     virtually(play)
 
 
+def test_guesses_of_clients_that_are_gone_cost_no_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crowd of many addresses that leaves does not keep a new login waiting, and one that stays no known user."""
+    users = {"carol": PasswordHash.of(b"c", iterations=LEAST_ITERATIONS)}
+    write_users(tmp_path / "users", users)
+    checked: list[bytes] = []
+    may_go_on, matches = threading.Event(), PasswordHash.matches
+
+    def checks(known: PasswordHash, password: bytes) -> bool:
+        checked.append(password)
+        may_go_on.wait(10)
+        return matches(known, password)
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        may_go_on.set()
+        assert (await connect().plain("carol", "c")).error_code == 0
+        monkeypatch.setattr(PasswordHash, "matches", checks)
+        may_go_on.clear()
+        crowd = [connect() for _ in range(100)]
+        for client in crowd:
+            await client.choose("PLAIN")
+            guess = SaslAuthenticateRequest(auth_bytes=b"\0carol\0guess")
+            client.feed(encode_request(ApiKey.SASL_AUTHENTICATE, 2, guess))
+        # All threads are busy with the crowd.
+        assert (await connect().plain("carol", "c")).error_code == 0
+        for client in crowd:
+            client.connection.connection_lost(None)
+        may_go_on.set()
+        assert (await connect().plain("carol", "d")).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert len(checked) <= THREADS + 1
+
+    really(play, sasl_plain_users_file=str(tmp_path / "users"), sasl_failures_per_second_per_ip=1_000)
+
+
 def test_removed_user_is_out_at_once_and_others_stay(caplog: pytest.LogCaptureFixture) -> None:
     """AlterUserScramCredentials: when the removal is in force its connections end, and those of no other mechanism."""
 
@@ -467,6 +503,26 @@ def test_session_ends_at_its_first_use_after_its_time(caplog: pytest.LogCaptureF
 
     virtually(play, connections_max_reauth_ms=3000)
     assert "the session of User:u is over" in caplog.text
+
+
+def test_request_that_waits_over_the_end_of_its_session_gets_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """A fetch may wait for weeks: what is written after the session is not for it."""
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        make_users(context, upsertion("u", "p"))
+        admin, waiting, idle = await with_alice(connect), connect(), connect()
+        topics = [{"name": "t", "num_partitions": 1, "replication_factor": 1}]
+        await admin.ask(ApiKey.CREATE_TOPICS, 7, make(ApiKey.CREATE_TOPICS, topics=topics, timeout_ms=1000))
+        for client in (waiting, idle):
+            await client.scram("u", "p")
+        waiting.feed(encode_request(ApiKey.FETCH, 12, fetch_request("t", max_wait_ms=2**31 - 1)))
+        await asyncio.sleep(3.1)
+        assert waiting.is_closed
+        assert not waiting.has_written
+        assert not idle.is_closed
+
+    virtually(play, connections_max_reauth_ms=3000, super_users="User:u;User:alice")
+    assert "a request still waits" in caplog.text
 
 
 def test_session_without_an_end_has_no_later_login() -> None:

@@ -18,7 +18,7 @@ import trustme
 from kohort.broker.connections.handshakes import FILES_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS, Handshakes
 from kohort.broker.connections.tls_transport import RECORD_BYTES, SLICE_BYTES, State, TlsProtocol
 from kohort.broker.options.listeners import ListenerSettings
-from support.dialogues.tls_client import TLS_VALUES, TlsClient
+from support.dialogues.tls_client import TLS_VALUES, TlsClient, new_keys
 from support.peers.certificates import Certificates
 
 T = TypeVar("T")
@@ -303,6 +303,39 @@ def test_long_bytes_both_ways(certificates: Certificates, store: Path, version: 
             assert wire.client.decrypt(wire.take()) == b"".join(parts)
         wire.above.transport.write(b"")
         assert not wire.take()
+
+    played(story, keystore_location=store)
+
+
+def test_records_without_content_are_refused(
+    certificates: Certificates, store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """New keys again and again, by a client that needs no login for them."""
+
+    async def story(door: Door) -> None:
+        context = client_context(certificates)
+        context.keylog_filename = str(tmp_path / "keys")
+        wire = Wire(door, context)
+        await wire.shake_hands()
+        sealed, size = new_keys(tmp_path / "keys", 1_000), 27
+        # Some are let through, in any pieces.
+        wire.send(sealed[: 60 * size + 13], cut=11)
+        assert not wire.socket.is_ended
+        wire.send(sealed[60 * size + 13 :])
+        assert wire.socket.is_aborted
+        assert "its TLS records have no content" in caplog.text
+
+    played(story, keystore_location=store)
+
+
+def test_short_records_with_content_are_read_however_many(certificates: Certificates, store: Path) -> None:
+    async def story(door: Door) -> None:
+        wire = Wire(door, client_context(certificates))
+        await wire.shake_hands()
+        for cut in (1, 5, 97, None):
+            wire.above.taken.clear()
+            wire.send(b"".join(wire.client.encrypt(b"x") for _ in range(1_000)), cut)
+            assert wire.above.taken == b"x" * 1_000, cut
 
     played(story, keystore_location=store)
 

@@ -42,6 +42,19 @@ def test_user_is_verified_by_hash() -> None:
     assert hashed("wonder") != hashed("wonder")
 
 
+def test_password_is_recognised_once_it_was_right() -> None:
+    """Without rounds: a known user need not wait behind a crowd of guesses."""
+    users = PlainUsers({"alice": hashed("wonder")}, passwords={"bob": "builder"})
+    assert not users.recognises("alice", b"wonder")
+    assert users.verify("alice", b"wonder")
+    assert users.recognises("alice", b"wonder")
+    assert users.recognises("bob", b"builder")
+    assert not any(
+        users.recognises(name, password)
+        for name, password in [("alice", b"builder"), ("bob", b"wonder"), ("mallory", b"wonder"), ("", b"")]
+    )
+
+
 def test_right_password_costs_its_rounds_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand connections of one user cost the rounds of one; a wrong password and an unknown user each time."""
     made: list[bytes] = []

@@ -221,3 +221,23 @@ def test_bytes_that_are_no_certificate_are_an_error_and_nothing_else() -> None:
     ):
         with pytest.raises(ValueError, match=r"."):
             parse_certificate(none)
+
+
+@pytest.mark.parametrize("name", ["a\nevent=logged_in", "a\x1b[2J", "\u202eecila", "a\u2028b", "a\x7f"])
+def test_name_that_would_write_into_logs_is_nobodys(name: str) -> None:
+    """As of a user of SASL, whose name is printable."""
+    with pytest.raises(NoPrincipalError, match="control characters") as refused:
+        MappingRules().principal(certificate(cn(name)))
+    assert str(refused.value).isprintable()
+
+
+def test_name_with_a_blank_of_another_script_is_a_users() -> None:
+    assert MappingRules().principal(certificate(cn("\u65e5\u672c\u3000\u4f8b"))) == "User:CN=\u65e5\u672c\u3000\u4f8b"
+
+
+def test_name_that_could_be_read_as_another_is_nobodys() -> None:
+    """Java reads both as UTF-8: the first is `ops` then, and all of the second kind are one name."""
+    with pytest.raises(ValueError, match="BMPString"):
+        MappingRules().principal(certificate(cn("\u6f70\u7320", _ASN1Type.BMPString)))
+    with pytest.raises(NoPrincipalError, match="not in UTF-8"):
+        MappingRules().principal(certificate(cn("Jos#", _ASN1Type.T61String)).replace(b"Jos#", b"Jos\xe9"))

@@ -31,6 +31,11 @@ def test_client_of_ours_logs_in() -> None:
     assert after(server().step(PlainExchange("alice", "wonder").first())) == Success("alice")
 
 
+def test_recognised_password_needs_no_thread() -> None:
+    broker = PlainServer(lambda *_: False, recognises=lambda name, password: PASSWORDS.get(name) == password)
+    assert broker.step(b"\0alice\0wonder") == Success("alice")
+
+
 def test_unknown_user_and_wrong_password_are_told_the_same() -> None:
     """Neither answer tells an attacker which names are there."""
     texts = set()

@@ -46,6 +46,16 @@ def test_example_of_the_rfc() -> None:
     assert broker.step(FINAL) == Success("user", b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
 
 
+def test_password_that_is_changed_during_the_exchange_is_the_old_one() -> None:
+    """Else an exchange that is kept open logs a removed user in again, once the name is given anew."""
+    users = {"user": PENCIL}
+    broker = ScramServer("SCRAM-SHA-256", users.__getitem__, nonce=SERVER_NONCE)
+    broker.step(FIRST)
+    users["user"] = credential("SCRAM-SHA-256", "another")
+    with pytest.raises(LoginFailed, match=REFUSAL):
+        broker.step(FINAL)
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("name", ["alice", "a,b", "a=b", "=2C", "=,=", "zoë", " blank "])
 def test_client_of_ours_proves_its_password_and_gets_proof(mechanism: str, name: str) -> None:

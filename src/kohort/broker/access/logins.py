@@ -132,6 +132,10 @@ class Client(Protocol):
     def peer(self) -> str:
         """The client's address and port, for logs."""
 
+    @property
+    def is_served(self) -> bool:
+        """Whether the client waits for an answer of this broker."""
+
     def guard(self, gate: Callable[[memoryview], bool] | None, *, least: int | None, most: int | None) -> None:
         """Have frames of `least` to `most` bytes pass the gate first; `None`: as for every connection."""
 
@@ -182,6 +186,8 @@ class Login:
         self._again_s = -_NO_END
         #: Ends a login that takes too long, or a failed one after its pause.
         self._timer: asyncio.TimerHandle | None = None
+        #: Looks at what waits when the session ends.
+        self._end_timer: asyncio.TimerHandle | None = None
         self._waiting: asyncio.Task[None] | None = None
         self._is_closed = False
         client.guard(self._admit, least=None, most=door.most_bytes)
@@ -254,8 +260,9 @@ class Login:
         """Forget everything under way; the connection is closed."""
         self._is_closed = True
         self._message, self._answer = b"", _no_answer
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._end_timer):
+            if timer is not None:
+                timer.cancel()
         if self._waiting is not None:
             self._waiting.cancel()
             # The task is dropped unheard, so its attempt is ended here.
@@ -336,14 +343,15 @@ class Login:
             case Success():
                 self._succeed(step)
             case Check(work):
-                self._door.threads.submit(work, self._on_checked)
+                self._door.threads.submit(lambda: None if self._is_closed else work(), self._on_checked)
             case Wait():
                 self._waiting = self._door.loop.create_task(self._wait(step))
             case _:
                 assert_never(step)
 
-    def _on_checked(self, result: Step | Exception) -> None:
-        if self._is_closed:
+    def _on_checked(self, result: Step | Exception | None) -> None:
+        """Go on with what a thread has found; `None`: its client had gone before, and nothing was looked at."""
+        if self._is_closed or result is None:
             # An attempt whose client has not waited for its end still counts.
             self._end_attempt(has_failed=isinstance(result, Exception))
         elif isinstance(result, LoginFailed):
@@ -378,7 +386,7 @@ class Login:
         if self._timer is not None:
             self._timer.cancel()
         client, lifetime_ms = self._client, self._door.lifetime_ms(self.mechanism, success)
-        self._expires_s = self._door.loop.time() + lifetime_ms / 1000 if lifetime_ms else _NO_END
+        self._set_end(lifetime_ms)
         if not is_again:
             self.username = name
             client.principal = f"User:{name}"
@@ -392,6 +400,19 @@ class Login:
         # A session without an end needs no look at each request.
         client.guard(self._admit if lifetime_ms else None, least=None, most=None)
         self._reply(success.data, lifetime_ms)
+
+    def _set_end(self, lifetime_ms: int) -> None:
+        """Let the session end then; 0: never."""
+        loop = self._door.loop
+        self._expires_s = loop.time() + lifetime_ms / 1000 if lifetime_ms else _NO_END
+        if self._end_timer is not None:
+            self._end_timer.cancel()
+        self._end_timer = loop.call_at(self._expires_s, self._on_end) if lifetime_ms else None
+
+    def _on_end(self) -> None:
+        """End a session over whose end a request waits: its answer would be for a user that is none any more."""
+        if self.state is LoginState.AUTHENTICATED and self._client.is_served:
+            self._client.give_up(f"the session of {self._client.principal} is over, and a request still waits")
 
     def _reply(self, data: bytes, lifetime_ms: int) -> None:
         answer, self._answer = self._answer, _no_answer

@@ -67,7 +67,7 @@ class Mechanisms:
         for name in self.names:
             if name == PLAIN:
                 self._file = _UsersFile(listener, loop=loop, threads=threads, on_gone=on_gone)
-                self._makers[name] = partial(PlainServer, self._file.verify)
+                self._makers[name] = partial(PlainServer, self._file.verify, recognises=self._file.recognises)
             elif name in HASHES:
                 self._makers[name] = partial(_scram_server, name, _ScramUsers(name, catalog))
             else:
@@ -178,7 +178,14 @@ class _UsersFile:
 
     def verify(self, name: str, password: bytes) -> bool:
         """Whether a user has this password now; called on a thread."""
-        return self.users.verify(name, password)
+        users = self.users
+        is_right = users.verify(name, password)
+        # The file may have been read again during the rounds: the password that counts is the one of this moment.
+        return is_right and (users is self.users or self.users.verify(name, password))
+
+    def recognises(self, name: str, password: bytes) -> bool:
+        """Whether it is known without any rounds that a user has this password."""
+        return self.users.recognises(name, password)
 
     def _look(self) -> None:
         path, found = self._path, _stamp(self._path)

@@ -59,7 +59,10 @@ class UserCalls(Calls):
         upsertions: Iterable[ScramCredential] = (),
         deletions: Iterable[tuple[str, str] | UserScramCredential] = (),
     ) -> None:
-        """Set passwords, and take some away. Brokers heed it a little later; open logins stay.
+        """Set passwords, and take some away. Brokers heed it a little later.
+
+        Connections of a user stay open with a new password. Those of a removed user end at kohort's broker, and stay
+        until their session ends at Apache Kafka.
 
         Args:
             upsertions: passwords that are to count from now on.
