@@ -6,6 +6,7 @@ import ast
 import posixpath
 import re
 import runpy
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -194,12 +195,38 @@ def test_events_of_the_history_are_those_that_are_told() -> None:
     assert [name for name in named if f'"{name}"' not in told] == []
 
 
+def test_lines_of_the_log_about_security_are_those_that_are_written() -> None:
+    """With their levels, none left out."""
+    rows = rows_under("reference/security.md", "| event | level | when |")
+    named = {
+        (event, level.strip())
+        for events, levels, _ in rows
+        for event, level in zip_longest(
+            re.findall(r"`(\w+)`", events), levels.split(","), fillvalue=levels.split(",")[-1]
+        )
+    }
+    broker = ROOT / "src" / "kohort" / "broker"
+    others = ("connections/handshakes.py", "groups/waiting_rights.py", "limits/connection_quotas.py", "topics/acls.py")
+    files = [*(broker / "access").glob("*.py"), *(broker / each for each in others)]
+    written: dict[str, set[str]] = {}
+    for path in files:
+        for level, event in re.findall(r"log\.(\w+)\(\s*\"event=(\w+)", path.read_text()):
+            written.setdefault(event, set()).add({"warning": "WARN", "exception": "ERROR"}.get(level, level.upper()))
+    assert sorted(written.keys() - {event for event, _ in named}) == []
+    assert [(event, level) for event, level in named if level not in written.get(event, ())] == []
+
+
 @pytest.mark.parametrize(
     ("page", "limit"),
     [
         ("reference/codes.md", f"{MAX_SUBSCRIBED_TOPICS:,} topics"),
         ("reference/codes.md", f"{MAX_OWNED_PARTITIONS:,} partitions"),
         ("reference/codes.md", f"{MAX_NAME:,} characters"),
+        (
+            "reference/security.md",
+            f"in frames of {BROKER_OPTIONS.option('sasl.server.max.receive.size').default >> 10} KiB, "
+            f"for {BROKER_OPTIONS.option('sasl.login.timeout.ms').default // 1000} s",
+        ),
         ("how-to/subscribe-by-pattern.md", f"{MAX_REGEX:,} bytes"),
         ("reference/codes.md", f"{MEMBER_METADATA_LIMIT_BYTES >> 20} MiB (classic)"),
         ("reference/codes.md", f"{GROUP_METADATA_LIMIT_BYTES >> 20} MiB in all"),

@@ -1,1 +1,1 @@
-"""Proof of identity: SASL exchanges, certificates, secrets."""
+"""Proof of identity and decisions about rights: SASL exchanges, certificates, secrets, the authorizer."""
