@@ -110,9 +110,21 @@ SOAKS: Mapping[str, Soak] = {
         "every option of the Spark source beside Spark's own", "2", (tests("spark/test_same_as_spark.py", jobs=0),)
     ),
     "secured": Soak(
-        "three brokers of Apache Kafka behind TLS and logins, every way in, brokers restarted",
-        "5",
-        (tests("interop/test_secured_cluster.py", jobs=0),),
+        "each client by each login, with TLS and without, at our broker and Apache Kafka's; brokers that restart, move "
+        "and sleep; 1,000 connections whose rights, user or certificate are taken away",
+        "20",
+        (
+            tests(
+                *(
+                    f"interop/test_secured_{name}.py"
+                    for name in ("matrix", "brokers", "cluster", "moves", "restart", "fleet", "tuesday")
+                ),
+                jobs=0,
+                # What it prints of refusals and of times is a part of what it is for.
+                options=("-rP", "--show-capture=stdout"),
+            ),
+            tests("spark/test_secured.py", jobs=0),
+        ),
     ),
     "administered": Soak(
         "three brokers of Apache Kafka administered by commands, and while one is away",

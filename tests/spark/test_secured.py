@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,9 +41,67 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[SecuredBroker]:
     with SecuredKohort(sessions) if request.param == "kohort" else SecuredKafka(sessions) as made:
         with kohort.Admin(bootstrap_servers=made.bootstrap("PLAINTEXT")) as admin:
             admin.create_topic("guarded", 2)
+            admin.create_topic("logged", 2)
             admin.create_topic("token-in", 2)
             admin.create_topic("token-out", 2)
         yield made
+
+
+@contextmanager
+def event_log(spark: SparkSession, directory: Path) -> Iterator[None]:
+    """Spark's own event log of what happens meanwhile, as `spark.eventLog.enabled` writes it from a session's start."""
+    jvm, context = spark._jvm, spark._jsc.sc()
+    assert jvm is not None
+    conf = context.conf().clone()
+    for name in ("compress", "rolling.enabled"):
+        conf.set(f"spark.eventLog.{name}", "false")
+    listener = jvm.org.apache.spark.scheduler.EventLoggingListener(
+        context.applicationId(),
+        jvm.scala.Option.empty(),
+        jvm.java.net.URI(directory.as_uri()),
+        conf,
+        spark._jsc.hadoopConfiguration(),
+    )
+    listener.start()
+    context.addSparkListener(listener)
+    try:
+        yield
+        context.listenerBus().waitUntilEmpty(int(PATIENCE_SECONDS * 1000))
+    finally:
+        context.removeSparkListener(listener)
+        listener.stop()
+
+
+def test_event_log_has_no_secret(spark: SparkSession, kafka: SecuredBroker, tmp_path: Path) -> None:
+    """Neither of a batch nor of a query, with a password and with a login configuration; the plans are in it."""
+    for folder in ("events", "checkpoint"):
+        (tmp_path / folder).mkdir()
+    with event_log(spark, tmp_path / "events"):
+        for login in LOGINS:
+            rows = spark.range(2).selectExpr("cast(id as string) as value", "'logged' as topic")
+            rows.write.format("kohort").options(**settings(kafka, login)).mode("append").save()
+            frame = spark.read.format("kohort").options(**settings(kafka, login), subscribe="logged").load()
+            assert frame.count() > 0
+        stream = spark.readStream.format("kohort").options(**settings(kafka, "Java's"), subscribe="logged").load()
+        query = (
+            stream.writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+        wrong = {**settings(kafka, "librdkafka's"), "kafka.sasl.password": "open-sesame"}
+        with pytest.raises(Exception, match="does not let this client in"):
+            spark.read.format("kohort").options(**wrong, subscribe="logged").load().collect()
+    said = "".join(path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file())
+    assert "SparkListenerSQLExecutionStart" in said
+    assert "QueryProgressEvent" in said
+    # In JSON a quotation mark has a backslash before it.
+    assert "wonder, " not in said
+    assert "open-sesame" not in said
+    kept = "".join(path.read_text(errors="replace") for path in (tmp_path / "checkpoint").rglob("*") if path.is_file())
+    assert kept
+    assert "wonder, " not in kept
 
 
 def settings(kafka: SecuredBroker, login: str) -> dict[str, str]:

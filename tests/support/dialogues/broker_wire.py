@@ -69,6 +69,11 @@ class RawClient:
         """(correlation id, answer) of the next answer."""
         frame = self.receive_frame()
         assert frame, "the broker closed the connection"
+        return self.decoded(frame, key, version)
+
+    @staticmethod
+    def decoded(frame: bytes, key: ApiKey, version: int) -> tuple[int, Any]:
+        """(correlation id, answer) of a frame."""
         header, position = decode(ResponseHeader, response_header_version(key, version), frame)
         message, end = decode(response_class(key), version, frame, position)
         assert end == len(frame), "the answer has bytes behind it"
