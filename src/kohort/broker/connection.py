@@ -354,7 +354,7 @@ class Connection(asyncio.BufferedProtocol):
             self._context.watch.leave()
         self._holds.release_overtaken()
         self._write_ready()
-        self._set_reading(not is_blocked and self._muted is None)
+        self._set_reading(not is_blocked)
         if is_blocked and self._may_handle():
             self._schedule_turn()
 
@@ -455,19 +455,19 @@ class Connection(asyncio.BufferedProtocol):
             route = routes.resolve(api_key, version)
         if route.has_flexible_header:
             body = routes.skip_header_tags(frame, body)
-        measured = None
         # A client that has not logged in yet has no quota: its user is not known.
         if context.client_quotas.is_on and (self.login is None or self.login.has_succeeded):
-            quotas, size = context.client_quotas, len(frame)
-            measured = MeasuredRequest(
-                self, route, correlation_id, client_id, quotas=quotas, now_ms=context.monotonic_ms, size=size
+            quotas, now_ms = context.client_quotas, context.monotonic_ms
+            request: Request = MeasuredRequest(
+                self, route, correlation_id, client_id, quotas=quotas, now_ms=now_ms, size=len(frame)
             )
-        request = measured or Request(self, route, correlation_id, client_id)
+        else:
+            request = Request(self, route, correlation_id, client_id)
         message = route.decode(frame, body)[0]
         context.watch.during = route.name
         answer = route.handle(context, request, message)
-        if measured is not None:
-            answer = measured.handled(answer)
+        if isinstance(request, MeasuredRequest):
+            answer = request.handled(answer)
         if request.repeatable is not None and len(frame) <= LONGEST_REPEAT_BYTES and self.gate is None:
             self._cached = CachedHeartbeat(frame, request, request.repeatable)
         if answer is None:
@@ -482,7 +482,7 @@ class Connection(asyncio.BufferedProtocol):
             self._replies.add(request)
         else:
             route.append_frame(self._output.small, correlation_id, answer)
-        if measured is not None and self._muted is not None:
+        if self._muted is not None:
             # Nothing behind it is handled before its wait is over.
             return BYTES_PER_TURN
         return LONG_COUNTS if route.is_long else SHORT_COUNTS
@@ -510,7 +510,7 @@ class Connection(asyncio.BufferedProtocol):
     def _set_reading(self, wanted: bool) -> None:
         if self._transport is None or wanted == self._is_reading or self._transport.is_closing():
             return
-        if wanted and self._is_finishing:
+        if wanted and (self._is_finishing or self._muted is not None):
             return
         self._is_reading = wanted
         # A pause at the limit of open requests is counted for `kohort broker status`.
