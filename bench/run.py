@@ -31,6 +31,7 @@ BENCHES = (
     "consume",
     "secured",
     "tls",
+    "sasl",
     "rights",
     "quotas",
     "send",

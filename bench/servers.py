@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -34,9 +34,11 @@ class KohortServer:
         *,
         in_memory: bool = False,
         python: str = sys.executable,
+        arguments: Sequence[str] = (),
     ) -> None:
-        """`python`: the interpreter, which is that of the checkout whose broker it starts."""
+        """`python`: the interpreter, which is that of the checkout whose broker it starts; `arguments` of `up`."""
         self._python = python
+        self._arguments = list(arguments)
         self._properties = dict(properties or {})
         self.directory = None if in_memory else tempfile.mkdtemp(prefix="kohort-bench-")
         self.port = 0
@@ -52,6 +54,7 @@ class KohortServer:
         command += ["--data-dir", self.directory] if self.directory else ["--in-memory"]
         for name, value in self._properties.items():
             command += ["--config", f"{name}={value}"]
+        command += self._arguments
         began = time.monotonic()
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None

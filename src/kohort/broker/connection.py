@@ -29,12 +29,14 @@ from kohort.broker.connections.request import ReplyQueue, ReplySlot, Request
 from kohort.broker.connections.sockets import plain_host
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
+from kohort.broker.limits.client_quotas import Quota, user_of
 from kohort.broker.limits.requests import MOST_ORDINARY_BYTES, check_length
 from kohort.broker.options.listeners import ListenerSettings
 from kohort.broker.scheduling import SHORT_BYTES
 from kohort.errors import ForeignProtocolError, RemoteProtocolError, StorageError
 from kohort.security.access_control import ANONYMOUS, AclOperation, ResourceType
 from kohort.wire.foreign import HTTP_ANSWER, impossible_length
+from kohort.wire.registry import ApiKey
 
 log = logging.getLogger("kohort.broker.connections")
 
@@ -103,6 +105,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_write_paused = False
         #: Set while the budget has refused a longer buffer.
         self._waits_for_memory = False
+        #: Whether a request to produce has come; the first one waits for what its client owes by other connections.
+        self._has_produced = False
         #: Set while nothing is read of the client, because it is beyond a quota.
         self._muted: asyncio.TimerHandle | None = None
         #: A further turn is scheduled on the loop.
@@ -155,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._muted is not None:
             self._muted.cancel()
         self.input.close()
-        log.debug("event=connection_ended peer=%s:%d principal=%s", self.peer_host, self.peer_port, self.principal)
+        log.debug("event=connection_ended peer=%s:%d principal=%r", self.peer_host, self.peer_port, self.principal)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next bytes (asyncio)."""
@@ -354,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
             self._context.watch.leave()
         self._holds.release_overtaken()
         self._write_ready()
-        self._set_reading(not is_blocked and self._muted is None)
+        self._set_reading(not is_blocked)
         if is_blocked and self._may_handle():
             self._schedule_turn()
 
@@ -371,6 +375,7 @@ class Connection(asyncio.BufferedProtocol):
         received, passes = self.input, self._context.fair_queue
         position, have, view = 0, received.have, received.view
         is_blocked, needed, bytes_left = False, 0, BYTES_PER_TURN
+        may_owe = not self._has_produced and self._context.client_quotas.is_on
         while have - position >= 4:
             size = _SIZE.unpack_from(view, position)[0]
             # The length is checked before any memory is asked for.
@@ -382,6 +387,10 @@ class Connection(asyncio.BufferedProtocol):
                     self._output.small += HTTP_ANSWER
                 raise error
             end = position + 4 + size
+            if may_owe and self._is_held_back(view[position + 4 : min(end, have)]):
+                # Before the rest of it has come: what waits takes no memory.
+                is_blocked = True
+                break
             if end > have:
                 if size > MOST_ORDINARY_BYTES and have - position >= _SIZE_AND_KEY.size:
                     # Only requests with records or assignments may be so long; others are refused unread.
@@ -433,6 +442,26 @@ class Connection(asyncio.BufferedProtocol):
             self._write_ready()
         return True
 
+    def _is_held_back(self, start: memoryview) -> bool:
+        """Whether the first request to produce has to wait, of which these bytes have come.
+
+        KIP-219 holds up the connection alone: a client that connects again for each request would have no quota.
+        """
+        if self._has_produced or len(start) < MIN_FRAME_BYTES or (self.login and not self.login.has_succeeded):
+            return False
+        api_key, _, _, client_id_size = _HEADER.unpack_from(start)
+        body = MIN_FRAME_BYTES + max(client_id_size, 0)
+        if api_key != ApiKey.PRODUCE or body > len(start):
+            return False
+        self._has_produced = True
+        context, quota = self._context, Quota.PRODUCER_BYTE_RATE
+        client, now_ms = (user_of(self.principal), str(start[MIN_FRAME_BYTES:body], "utf-8")), context.monotonic_ms()
+        wait_ms = context.client_quotas.owed_ms(quota, *client, now_ms)
+        if wait_ms:
+            context.client_quotas.note_throttled(quota, *client, wait_ms, now_ms)
+            self.mute(wait_ms)
+        return wait_ms > 0
+
     def _handle(self, frame: memoryview) -> int:
         """Handle one request: header, body, API; queue its answer or its place.
 
@@ -455,19 +484,19 @@ class Connection(asyncio.BufferedProtocol):
             route = routes.resolve(api_key, version)
         if route.has_flexible_header:
             body = routes.skip_header_tags(frame, body)
-        measured = None
         # A client that has not logged in yet has no quota: its user is not known.
         if context.client_quotas.is_on and (self.login is None or self.login.has_succeeded):
-            quotas, size = context.client_quotas, len(frame)
-            measured = MeasuredRequest(
-                self, route, correlation_id, client_id, quotas=quotas, now_ms=context.monotonic_ms, size=size
+            quotas, now_ms = context.client_quotas, context.monotonic_ms
+            request: Request = MeasuredRequest(
+                self, route, correlation_id, client_id, quotas=quotas, now_ms=now_ms, size=len(frame)
             )
-        request = measured or Request(self, route, correlation_id, client_id)
+        else:
+            request = Request(self, route, correlation_id, client_id)
         message = route.decode(frame, body)[0]
         context.watch.during = route.name
         answer = route.handle(context, request, message)
-        if measured is not None:
-            answer = measured.handled(answer)
+        if isinstance(request, MeasuredRequest):
+            answer = request.handled(answer)
         if request.repeatable is not None and len(frame) <= LONGEST_REPEAT_BYTES and self.gate is None:
             self._cached = CachedHeartbeat(frame, request, request.repeatable)
         if answer is None:
@@ -482,7 +511,7 @@ class Connection(asyncio.BufferedProtocol):
             self._replies.add(request)
         else:
             route.append_frame(self._output.small, correlation_id, answer)
-        if measured is not None and self._muted is not None:
+        if self._muted is not None:
             # Nothing behind it is handled before its wait is over.
             return BYTES_PER_TURN
         return LONG_COUNTS if route.is_long else SHORT_COUNTS
@@ -510,7 +539,7 @@ class Connection(asyncio.BufferedProtocol):
     def _set_reading(self, wanted: bool) -> None:
         if self._transport is None or wanted == self._is_reading or self._transport.is_closing():
             return
-        if wanted and self._is_finishing:
+        if wanted and (self._is_finishing or self._muted is not None):
             return
         self._is_reading = wanted
         # A pause at the limit of open requests is counted for `kohort broker status`.

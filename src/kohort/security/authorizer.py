@@ -330,6 +330,24 @@ def whos_of(principal: str, host: str) -> tuple[Who, ...]:
     return tuple((each, where) for each in dict.fromkeys((principal, EVERY_USER)) for where in hosts)
 
 
+def is_met(principal: str, host: str) -> bool:
+    """Whether a client can be of that kind of principal, and come from a host that is written so.
+
+    >>> [is_met("User:eve", host) for host in ("*", "10.0.0.7", "::1", "::ffff:10.0.0.7", "10.0.0.0/8", "eve.example")]
+    [True, True, True, False, False, False]
+    """
+    if not principal.startswith("User:"):
+        return False
+    if host == WILDCARD:
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped is None and host in _spellings(str(address))
+
+
 def _spellings(host: str) -> tuple[str, ...]:
     """Return an address as it came, and as Java writes it: `::1` is `0:0:0:0:0:0:0:1` there."""
     try:

@@ -1,6 +1,8 @@
 """Brokers with TLS and a login, for tests of programs that have to use both.
 
 Certificates and the password are made anew for each test; nothing of them outlives it.
+
+Apart: pytest loads the plugin in every run, and this only where a test wants TLS or a login.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from kohort.broker.topics.acls import MOST_CHANGED, MOST_ENTRIES, AccessControlL
 from kohort.broker.topics.topic_operations import Outcome
 from kohort.errors import ConfigError, ErrorCode, KohortError, Refused
 from kohort.security.access_control import AclOperation, AclPermission, PatternType, ResourceType
-from kohort.security.authorizer import Acl, Authorizer
+from kohort.security.authorizer import Acl, Authorizer, is_met
 from kohort.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kohort.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kohort.wire.messages.describe_acls import DescribeAclsRequest
@@ -31,6 +32,7 @@ from support.dialogues.wired_connection import WiredConnection, wired_broker
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
+DENY = AclPermission.DENY
 ALICE = "User:alice"
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 CONFIG: dict[str, object] = {"authorizer.class.name": AUTHORIZER, "super.users": "User:root;User:ANONYMOUS"}
@@ -293,3 +295,47 @@ def test_principal_of_10_000_characters_is_refused() -> None:
             assert found.error_message == "a principal or host of 10005 characters; 4096 are allowed"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("principal", "host"),
+    [
+        ("User:eve", "::ffff:10.0.0.7"),
+        ("User:eve", "2001:DB8::1"),
+        ("User:eve", "0::1"),
+        ("User:eve", "10.0.0.0/8"),
+        ("User:eve", "10.0.0.7 "),
+        ("User:eve", "eve.example.org"),
+        ("User:eve", ""),
+        ("user:eve", "*"),
+        ("Group:eve", "*"),
+    ],
+)
+def test_entry_that_would_deny_nothing_is_refused(principal: str, host: str) -> None:
+    """What its author believes to be closed would be open. One that would allow nothing is taken, as by Kafka."""
+
+    async def play() -> None:
+        with wired_broker(CONFIG) as context:
+            client = WiredConnection(context)
+            sent = [
+                AclCreation(
+                    resource_type=TOPIC, resource_name="t", resource_pattern_type=PatternType.LITERAL,
+                    principal=principal, host=host, operation=READ, permission_type=each,
+                )
+                for each in (AclPermission.DENY, AclPermission.ALLOW)
+            ]  # fmt: skip
+            answer = await client.ask(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=sent))
+            assert [row.error_code for row in answer.results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+            assert "would deny nothing" in answer.results[0].error_message
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("host", ["10.0.0.7", "::1", "0:0:0:0:0:0:0:1", "2001:db8::1", "2001:db8:0:0:0:0:0:1"])
+def test_entry_denies_hosts_in_every_spelling_that_is_taken(host: str) -> None:
+    """Whether it is written as Python or as Java writes it."""
+    assert is_met("User:eve", host)
+    authorizer = Authorizer()
+    authorizer.add(entry(principal="User:eve"), entry(principal="User:eve")._replace(host=host, permission=DENY))
+    assert not authorizer.allows("User:eve", str(ipaddress.ip_address(host)), READ, TOPIC, "orders")
+    assert authorizer.allows("User:eve", "10.9.9.9", READ, TOPIC, "orders")

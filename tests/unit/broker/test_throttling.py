@@ -140,6 +140,37 @@ class TestProduce:
 
         play(scene)
 
+    @pytest.mark.parametrize("cut", [20, None])
+    def test_a_client_that_connects_again_waits_for_what_it_owes(self, cut: int | None) -> None:
+        """With its first request, as soon as it has begun to come; for eleven windows at most."""
+
+        async def scene(scene: Scene) -> None:
+            scene.limit(producer_byte_rate=1_000)
+            request = produce_request("t", records(15_000))
+            size = scene.feed(ApiKey.PRODUCE, PRODUCE, request)
+            again, frame = scene.connect(), encode_request(ApiKey.PRODUCE, PRODUCE, request)
+            again.feed(encode_request(ApiKey.METADATA, 9, MetadataRequest(topics=[])))
+            assert again.take_answers(ApiKey.METADATA, 9), "what is not limited is answered"
+            again.feed(frame[:cut])
+            began = scene.loop.time()
+            assert again.connection.is_muted
+            assert not again.has_written
+            if cut is not None:
+                assert not again.connection.is_read
+                await asyncio.sleep((size - 10_000) / 1000 + 0.001)
+                again.feed(frame[cut:])
+            ((_, answer),) = await again.receive(ApiKey.PRODUCE, PRODUCE)
+            assert scene.loop.time() - began == pytest.approx((size - 10_000) / 1000, abs=0.01)
+            assert answer.throttle_time_ms > 10_000
+            last = scene.connect()
+            last.feed(frame)
+            assert last.connection.is_muted
+            began = scene.loop.time()
+            await last.receive(ApiKey.PRODUCE, PRODUCE)
+            assert scene.loop.time() - began == pytest.approx(11, abs=0.01)
+
+        play(scene)
+
 
 class TestFetch:
     def test_an_answer_that_is_too_much_is_empty_and_does_not_count(self) -> None:

@@ -30,7 +30,7 @@ _DENIED: Final = ConsumerGroupHeartbeatResponse(
 
 def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroupHeartbeatRequest) -> bytes | None:
     """Ask the group's coordinator; return the answer if it is known at once and nothing is new."""
-    rights = request.rights
+    rights = request.connection.rights
     if rights.is_restricted and (denied := _denied(rights, message)) is not None:
         return encode(denied, request.version)
     runtime, connections = context.runtime, context.member_connections
@@ -147,7 +147,7 @@ def _denied(rights: Rights, message: wire.ConsumerGroupHeartbeatRequest) -> Cons
 
 def _watch_right(context: BrokerContext, request: Request, command: commands.ConsumerGroupHeartbeat) -> None:
     """Have the heartbeat refused while it is held, if its client may not read the group any more."""
-    if request.rights.is_restricted:
+    if request.connection.rights.is_restricted:
         watch_group_right(request, command.group_id, _DENIED, partial(context.runtime.abandon, command))
 
 

@@ -12,7 +12,7 @@ from kohort.broker.topics.acls import AccessControlLists
 from kohort.broker.topics.topic_operations import Outcome, code_of
 from kohort.errors import ErrorCode, Refused, RemoteProtocolError
 from kohort.security.access_control import CLUSTER_NAME, AclOperation, AclPermission, PatternType, ResourceType
-from kohort.security.authorizer import ANY, MATCH, Acl
+from kohort.security.authorizer import ANY, MATCH, Acl, is_met
 from kohort.wire.messages import create_acls as wire
 
 #: The longest principal and host of an entry, in characters. Apache Kafka has no limit but that of the protocol.
@@ -99,6 +99,10 @@ def _check(sent: wire.AclCreation) -> Acl | Refused:
         why = f"Could not parse principal from `{principal[:100]}` (no colon is present separating the principal type from the principal name)"  # noqa: E501
     elif len(principal) > LONGEST_WHO or len(sent.host) > LONGEST_WHO:
         why = f"a principal or host of {max(len(principal), len(sent.host))} characters; {LONGEST_WHO} are allowed"
+    elif sent.permission_type == AclPermission.DENY and not is_met(principal, sent.host):
+        # Apache Kafka takes it, and denies nobody anything.
+        shown = f"{principal[:100]} from {sent.host[:100]}"
+        why = f"{shown} would deny nothing: User:NAME from an address such as 10.0.0.7 or ::1, or from *, is expected"
     if why is not None:
         return Refused(ErrorCode.INVALID_REQUEST, why)
     return Acl(

@@ -45,7 +45,7 @@ def handle(context: BrokerContext, request: Request, message: wire.FetchRequest)
     except Refused as refused:
         return FetchResponse(error_code=refused.code)
     known = message.member
-    rights = request.rights
+    rights = request.connection.rights
     if known is not None and not rights.allows(AclOperation.READ, ResourceType.GROUP, known.group_id):
         # News of a group are for those alone that may be its members; the records are another matter.
         known = None
@@ -58,7 +58,7 @@ def handle(context: BrokerContext, request: Request, message: wire.FetchRequest)
     is_replica = rights.is_restricted and _is_of_replica(request, message)
     plan = FetchPlan(context.cluster, asked, request.connection, session, is_replica=is_replica)
     # A fetch that is denied shows nothing of its member's progress.
-    if not plan.has_denied:
+    if not plan.denied:
         context.membership_updates.fetched(request, message, asked, partial(_name, context), now_ms)
     Fetching(context, request, message, plan, session).start()
     return None
@@ -158,7 +158,7 @@ class Fetching:
     def start(self) -> None:
         """Answer at once if there is enough data, an error, or no time to wait; else park the fetch."""
         self._request.on_abandon = self._abandon
-        if self._request.rights.is_restricted:
+        if self._request.connection.rights.is_restricted:
             self._request.on_rights = self._examine
         self._read()
 
@@ -266,7 +266,8 @@ class Fetching:
         if self._wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
             self._is_over = True
             self._request.on_abandon = self._request.on_rights = None
-            response = self._withheld() or self._response()
+            response = self._withheld() if self._request.is_measured else None
+            response = response or self._response()
             if member is not None:
                 response.membership_update = listening.tell(member)
             self._request.answer(response)

@@ -24,7 +24,7 @@ _DENIED: Final = HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAIL
 
 def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) -> HeartbeatResponse | None:
     """Ask the group's coordinator."""
-    rights = request.rights
+    rights = request.connection.rights
     if rights.is_restricted and not rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     runtime, connections = context.runtime, context.member_connections

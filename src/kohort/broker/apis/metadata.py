@@ -34,7 +34,7 @@ def handle(context: BrokerContext, request: Request, message: wire.MetadataReque
     """Describe the cluster; create missing topics where client and broker allow it."""
     failures: dict[str, ErrorCode] = {}
     missing = _missing(context, message)
-    if missing and request.rights.is_restricted:
+    if missing and request.connection.rights.is_restricted:
         missing, denied = _split_creatable(request, missing)
         failures.update(dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     # More topics than a minute allows are not tried; an invalid name is still reported as invalid.
@@ -188,7 +188,7 @@ def _answer(
 ) -> wire.MetadataResponseTopic:
     if asked.topic_id != ZERO_TOPIC_ID or asked.name is None:
         return _answer_by_id(context, request, asked)
-    if request.rights.is_restricted and not _may_describe(request, asked.name):
+    if request.connection.rights.is_restricted and not _may_describe(request, asked.name):
         return _refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=asked.name)
     topic = context.cluster.topic(asked.name)
     if topic is not None:
@@ -219,7 +219,7 @@ def _answer_by_id(
         if name is not None and not _may_describe(request, name):
             name = None
         return _refuse(ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=asked.topic_id)
-    if request.rights.is_restricted and not _may_describe(request, topic.name):
+    if request.connection.rights.is_restricted and not _may_describe(request, topic.name):
         # Ids are no secret, names are: Java's consumer gets none and says so, as from Apache Kafka.
         return _refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=asked.topic_id)
     return _describe(context, topic)

@@ -24,7 +24,7 @@ def handle(
     context: BrokerContext, request: Request, message: wire.OffsetCommitRequest
 ) -> wire.OffsetCommitResponse | None:
     """Ask the group's coordinator to commit; refuse topics without name and id, or without the right, here."""
-    rights = request.rights
+    rights = request.connection.rights
     if rights.is_restricted and not rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
         return _answer(message, [ErrorCode.GROUP_AUTHORIZATION_FAILED] * len(message.topics), [])
     if message.member_id:

@@ -51,7 +51,7 @@ class _Production:
     def __init__(self, context: BrokerContext, request: Request, message: wire.ProduceRequest) -> None:
         self._context: Final = context
         self._request: Final = request
-        self._rights: Final = request.rights
+        self._rights: Final = request.connection.rights
         self._acks: Final = message.acks
         self._now_ms: Final = context.clock.now_ms()
         self._refused: Final = _refuse_whole(message)

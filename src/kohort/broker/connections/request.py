@@ -148,7 +148,7 @@ class ReplyQueue:
     def is_full(self) -> bool:
         """Whether no further request should be read for now."""
         return (
-            len(self) >= self.limit
+            len(self._slots) + len(self._unordered) >= self.limit
             or self._long >= (MOST_LONG if self._answers is None else self._answers.most_long)
             or self._known_bytes >= MOST_KNOWN_BYTES
             or self._kept_bytes >= self._parked.limit_of_connection

@@ -408,11 +408,11 @@ class FetchPlan:
         "_allowed_by",
         "_cluster",
         "_connection",
-        "_denied",
         "_edition",
         "_is_replica",
         "_latest",
         "_session",
+        "denied",
         "last_epochs",
         "leader_epochs",
         "limits",
@@ -437,11 +437,11 @@ class FetchPlan:
         self._session = session
         #: Whether the client calls itself a replica, which needs another right than a consumer (CVE-2018-1288).
         self._is_replica = is_replica
-        #: The rights, and their edition, by which `_denied` was found.
+        #: The rights, and their edition, by which `denied` was found.
         self._allowed_by: Rights | None = None
         self._edition = 0
         #: The topics that may not be read.
-        self._denied = _NO_TOPICS
+        self.denied = _NO_TOPICS
         #: The topic that was looked for last.
         self._latest: TopicRows | None = None
         self.topics: list[TopicRows] = []
@@ -479,17 +479,12 @@ class FetchPlan:
         self.numbers, self.offsets, self.limits = numbers, offsets, limits
         self.leader_epochs, self.last_epochs = leader_epochs, last_epochs
 
-    @property
-    def has_denied(self) -> bool:
-        """Whether a topic may not be read."""
-        return bool(self._denied)
-
     def resolve(self) -> bool:
         """Look the topics up again; return whether they are the same as before."""
         is_same = True
         if self._connection.rights.is_restricted:
             self._ask_rights(self._connection.rights)
-        find = self._find_allowed if self._denied else self._cluster.find
+        find = self._find_allowed if self.denied else self._cluster.find
         for rows in self.topics:
             topic, missing = find(*rows.key)
             if topic is rows.topic and topic is not None:
@@ -511,11 +506,11 @@ class FetchPlan:
         session = None if self._is_replica else self._session
         # A session of thousands of topics is decided once, not with each of its fetches.
         if session is not None and session.allowed_by == (rights, edition):
-            self._denied = _NO_TOPICS
+            self.denied = _NO_TOPICS
             return
         if self._is_replica:
             is_allowed = rights.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
-            self._denied = _NO_TOPICS if is_allowed else frozenset(rows.key for rows in self.topics)
+            self.denied = _NO_TOPICS if is_allowed else frozenset(rows.key for rows in self.topics)
             return
         allows = rights.allows
         denied = [
@@ -523,7 +518,7 @@ class FetchPlan:
             for rows in self.topics
             if (name := rows.key[0] or self._name_of(rows.key)) and not allows(_READ, _TOPIC, name)
         ]
-        self._denied = frozenset(denied) if denied else _NO_TOPICS
+        self.denied = frozenset(denied) if denied else _NO_TOPICS
         if session is not None and not denied:
             session.allowed_by = rights, edition
 
@@ -533,7 +528,7 @@ class FetchPlan:
         return name if topic is None else topic.name
 
     def _find_allowed(self, name: str, topic_id: bytes) -> tuple[Topic | None, ErrorCode]:
-        if (name, topic_id) in self._denied:
+        if (name, topic_id) in self.denied:
             return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return self._cluster.find(name, topic_id)
 

@@ -209,6 +209,15 @@ class ClientQuotas:
         wait_ms = rate.throttle_ms(applied.limit, now_ms)
         return min(wait_ms, self._windows["window_ms"]) if quota is Quota.REQUEST_PERCENTAGE else wait_ms
 
+    def owed_ms(self, quota: Quota, user: str, client_id: str, now_ms: int) -> int:
+        """Return how long a client has to wait for what was counted against a rate before, all windows at most."""
+        applied = self.limits.find(quota, user, client_id)
+        client = None if applied is None else self._clients.get(_key(quota, applied))
+        if applied is None or client is None:
+            return 0
+        wait_ms = client.rate.throttle_ms(applied.limit, now_ms)
+        return min(wait_ms, self._windows["windows"] * self._windows["window_ms"])
+
     def take_back(self, quota: Quota, user: str, client_id: str, amount: float, now_ms: int) -> bool:
         """Take back an `amount` that was counted at this time, unless it is all that the client has.
 
@@ -271,7 +280,7 @@ class ClientQuotas:
 
     def _client(self, quota: Quota, applied: Applied, now_ms: int) -> _Client:
         clients = self._clients
-        key = (quota, _tag(applied.user), _tag(applied.client_id))
+        key = _key(quota, applied)
         # The client that was used last stands last: the first ones are those to forget.
         client = clients.pop(key, None)
         if client is None:
@@ -292,6 +301,10 @@ class ClientQuotas:
 
 def _windows_of(values: Mapping[str, Any], prefix: str) -> dict[str, int]:
     return {"windows": values[f"{prefix}.window.num"], "window_ms": values[f"{prefix}.window.size.seconds"] * 1000}
+
+
+def _key(quota: Quota, applied: Applied) -> tuple[Quota, str, str]:
+    return quota, _tag(applied.user), _tag(applied.client_id)
 
 
 def _tag(name: str) -> str:
