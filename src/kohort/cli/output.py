@@ -1,12 +1,17 @@
-"""The output of the command line: tables for people, JSON lines for programs, sentences for errors."""
+"""The output of the command line: tables for people, JSON lines for programs, sentences for errors.
+
+Names of groups, members and clients are any text that a client has sent. Laws: a cell and a sentence are one line each,
+and nothing in them moves the cursor of a terminal or turns the direction of writing.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from argparse import Namespace
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any, Final
 
@@ -45,17 +50,40 @@ def text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "backslashreplace")
 
 
+def one_line(value: object) -> str:
+    r"""Return the text of a value with escapes in place of what is not printable.
+
+    >>> one_line("a\nb \u65e5\u3000\u672c \x1b[2J") == r"a\nb 日　本 \x1b[2J"
+    True
+    """
+    return _escaped(str(value), lambda character: character.encode("unicode_escape").decode())
+
+
+def _escaped(said: str, escape: Callable[[str], str]) -> str:
+    if said.isprintable():
+        return said
+    # Python calls the blanks of other scripts unprintable, too.
+    return "".join(each if each.isprintable() or unicodedata.category(each) == "Zs" else escape(each) for each in said)
+
+
+def say(*sentences: object) -> None:
+    """Print sentences, a line each."""
+    sys.stdout.write("".join(f"{one_line(sentence)}\n" for sentence in sentences))
+
+
 def print_json(value: Any) -> None:
     """Print one JSON document on a line of its own, in ASCII if the output is not UTF-8."""
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    sys.stdout.write(json.dumps(plain(value), ensure_ascii=not is_utf8) + "\n")
+    said = json.dumps(plain(value), ensure_ascii=not is_utf8)
+    # JSON itself escapes the oldest of the characters that are not printable only.
+    sys.stdout.write(_escaped(said, lambda character: json.dumps(character)[1:-1]) + "\n")
 
 
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, has_heading: bool = True
 ) -> None:
     """Print a table, or `empty` if it has no rows."""
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["-" if cell is None else one_line(cell) for cell in row] for row in rows]
     if not cells:
         sys.stdout.write(empty + "\n")
     elif sys.stdout.isatty():
@@ -120,5 +148,6 @@ def _print_as_lists(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> N
 
 
 def complain(sentence: object) -> None:
-    """Print one line on the error output."""
-    sys.stderr.write(f"kohort: {sentence}\n")
+    """Print a sentence on the error output."""
+    # Several mistakes are told at once, a line each.
+    sys.stderr.write("kohort: " + "\n".join(map(one_line, str(sentence).split("\n"))) + "\n")

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from kohort.cli.output import complain, plain, print_json, print_table, text
+from kohort.cli.output import complain, one_line, plain, print_json, print_table, say, text
 from kohort.client.admin.results.groups import MemberDescription
 from kohort.ids import TopicPartition
 
@@ -100,3 +100,39 @@ def test_a_table_without_rows_says_so(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_complaint_is_one_line_on_the_error_output(capsys: pytest.CaptureFixture[str]) -> None:
     complain(ValueError("no such thing"))
     assert capsys.readouterr() == ("", "kohort: no such thing\n")
+
+
+EVIL = "g\nfake  Stable\x1b[2J\x9b1A\u202e\x07"
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_names_that_clients_choose_write_nothing_but_their_cell(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group whose name has a line of its own, or moves the cursor of an administrator's terminal."""
+    monkeypatch.setattr(sys, "stdout", Terminal() if is_terminal else io.StringIO())
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("TERM", "dumb")
+    print_table(("GROUP", "STATE"), [(EVIL, "Empty")], empty="none")
+    say(f"{EVIL} is there", EVIL)
+    lines = sys.stdout.getvalue().splitlines()  # type: ignore[attr-defined]
+    shown = r"g\nfake  Stable\x1b[2J\x9b1A\u202e\x07"
+    assert [line.rstrip() for line in lines[1:]] == [f"{shown}  Empty", f"{shown} is there", shown]
+
+
+def test_a_complaint_about_such_a_name_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    complain("two mistakes:\none \x1b[31m")
+    assert capsys.readouterr().err == "kohort: two mistakes:\none \\x1b[31m\n"
+
+
+def test_printable_text_of_any_script_stays_as_it_is() -> None:
+    for each in ("ä ß", "日　本", "a\u00a0b", "", "👍"):
+        assert one_line(each) == each
+
+
+def test_json_of_such_a_name_is_the_name_and_printable(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json([EVIL, "日　本"])
+    out = capsys.readouterr().out
+    assert json.loads(out) == [EVIL, "日　本"]
+    assert "日　本" in out
+    assert not {"\x1b", "\x9b", "\u202e"} & set(out)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.cli import arguments
 from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common, add_execute
-from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table, show, show_plan, text
+from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table, say, show, show_plan, text
 from kohort.cli.verbs.grouphistory import add_history
 from kohort.cli.verbs.groupmove import add_move
 from kohort.cli.verbs.why import add_why
@@ -96,14 +96,12 @@ def run_describe(options: argparse.Namespace) -> int:
         "" if group.group_epoch is None else f", epoch {group.group_epoch}, assignment epoch {group.assignment_epoch}"
     )
     mode = ", static" if group.is_static else ""
-    print(f"{group.group_id}: {group.group_type}{mode}, {group.state}, assignor {group.assignor or '-'}{epochs}")
+    say(f"{group.group_id}: {group.group_type}{mode}, {group.state}, assignor {group.assignor or '-'}{epochs}")
     if group.assignor_failure:
-        print(f"the assignor has failed: {group.assignor_failure}")
+        say(f"the assignor has failed: {group.assignor_failure}")
     columns, members = _members(group)
     print_table(columns, members, empty="no members")
-    for line in waiting:
-        print(line)
-    print()
+    say(*waiting, "")
     rows = [(row.topic, row.partition, row.committed, row.end_offset, row.lag, row.member_id) for row in offsets]
     print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"), rows, empty="no offsets committed")
     return 0
@@ -169,7 +167,7 @@ def _tell(options: argparse.Namespace, value: object, sentence: str) -> None:
     if options.json:
         print_json(value)
     else:
-        print(sentence)
+        say(sentence)
 
 
 _REGISTRATION = "group.registration.timeout.ms"

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.bootstrap import open_admin
-from kohort.cli.output import complain, plain, print_json, print_table
+from kohort.cli.output import complain, plain, print_json, print_table, say
 from kohort.errors import BrokerError, ErrorCode, KohortError
 from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.words import (
@@ -72,7 +72,7 @@ def run_history(options: argparse.Namespace) -> int:
         if any(event.cause != event.origin for event in found.events):
             print("CAUSE a<b: input a, as part of the rebalance that input b began")
         if found.counts:
-            print("counted: " + ", ".join(f"{name} {count}" for name, count in found.counts.items()))
+            say("counted: " + ", ".join(f"{name} {count}" for name, count in found.counts.items()))
         if found.has_older:
             print("older rows are in the topic __group_journal: --all shows them, too")
         elif not found.is_complete:

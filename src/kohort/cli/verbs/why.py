@@ -11,7 +11,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.bootstrap import open_admin
-from kohort.cli.output import print_json
+from kohort.cli.output import print_json, say
 from kohort.cli.verbs.grouphistory import where_rows_are_kept
 from kohort.errors import KohortError, NotInHistoryError
 from kohort.ids import TopicPartition
@@ -55,7 +55,7 @@ def run_why(options: argparse.Namespace) -> int:
         gone = where_rows_are_kept(admin) if is_cut else ""
     if options.partition is not None:
         owners = found.partition(*options.partition)
-        _say(options, owners, [_told(row) for row in owners])
+        _say(options, owners, [line for row in owners for line in _told(row)])
     elif options.member is not None:
         member = found.member(options.member)
         _say(options, member, [member.sentence])
@@ -65,12 +65,12 @@ def run_why(options: argparse.Namespace) -> int:
         if options.last and found.last is None:
             raise KohortError(f"the history of group {found.group_id} has no rebalance: {found.summary}")
         rebalance = found.last if options.last and found.last is not None else found.rebalance(options.rebalance)
-        _say(options, rebalance, [_told(rebalance)])
+        _say(options, rebalance, _told(rebalance))
     else:
-        latest = [] if found.last is None else [_told(found.last)]
+        latest = [] if found.last is None else _told(found.last)
         _say(options, {"last": found.last, "now": found.now, "summary": found.summary}, [*latest, found.summary])
     if gone:
-        print(f"what was before the oldest rows of this group's history is not known: {gone}")
+        say(f"what was before the oldest rows of this group's history is not known: {gone}")
     return 0
 
 
@@ -87,16 +87,16 @@ def _explain(admin: Admin, options: argparse.Namespace) -> GroupExplanation:
     return found if is_there or not found.has_older else admin.explain_group(options.group, whole=True)
 
 
-def _told(row: GroupRebalance | Ownership) -> str:
+def _told(row: GroupRebalance | Ownership) -> list[str]:
     timing = getattr(row, "timing", "")
-    return f"{show_clock(row.began_ms)}  {row.sentence}" + (f"\n{' ' * 14}{timing}" if timing else "")
+    return [f"{show_clock(row.began_ms)}  {row.sentence}", *([f"{' ' * 14}{timing}"] if timing else ())]
 
 
 def _say(options: argparse.Namespace, values: object, sentences: list[str]) -> None:
     if options.json:
         print_json(values)
     else:
-        print("\n".join(sentences))
+        say(*sentences)
 
 
 def read_partition(text: str) -> TopicPartition:
