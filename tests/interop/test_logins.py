@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
+from kafka.net.compat import KafkaNetClient
 
 import kohort
 from kohort.errors import AuthenticationError, BrokersUnreachableError
@@ -133,12 +133,20 @@ def test_wrong_password_is_told_to_clients(
     until(lambda: errors, what="confluent-kafka is told", step=lambda: producer.poll(0.1))
     assert said in errors[0]
 
+    limits = {"bootstrap_timeout_ms": 500, "max_block_ms": 500}
+    made: list[KafkaNetClient] = []
+
+    def make(**config: Any) -> KafkaNetClient:
+        made.append(KafkaNetClient(**config))
+        return made[-1]
+
     with caplog.at_level(logging.WARNING, logger="kafka"), pytest.raises(kafka.errors.KafkaError):
         kafka.KafkaProducer(
-            **pythons(broker, mechanism, sasl_plain_password="open-sesame", bootstrap_timeout_ms=500, max_block_ms=500)
+            **pythons(broker, mechanism, sasl_plain_password="open-sesame", kafka_client=make, **limits)
         )
     # A producer of kafka-python that is not made leaves its sockets behind.
-    gc.collect()
+    for each in made:
+        each.close()
     assert (
         f"SaslAuthenticationFailedError: Authentication failed{'' if mechanism == 'PLAIN' else ' during'}"
         in caplog.text

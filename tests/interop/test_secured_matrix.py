@@ -7,9 +7,11 @@ and more of them are in `test_logins.py`, `test_oauth_broker.py` and `test_tls_l
 from __future__ import annotations
 
 import gc
+import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -18,6 +20,7 @@ from support.depth import IS_SOAK
 from support.peers.secured import SecuredBroker, SecuredKafka
 from support.peers.secured_clients import KINDS, WAYS, Java, Way, franz_go
 from support.peers.secured_kohort import SecuredKohort
+from support.peers.secured_steward import Steward
 from support.waiting import until
 
 pytestmark = [
@@ -71,6 +74,7 @@ def _around() -> Iterator[None]:
     if IS_SOAK:
         franz_go()
     yield
+    # What the log of a test has of its clients goes with the next test: the last one here refuses none.
     gc.collect()
 
 
@@ -132,3 +136,57 @@ def test_session_that_ends_costs_no_record(broker: SecuredBroker, topic: str, ki
                 pause.wait(0.05)
     with kohort.Admin(bootstrap_servers=broker.bootstrap("PLAINTEXT")) as admin:
         assert admin.describe_topics([topic])[0].partitions[0].end_offset == count
+
+
+#: Clients with a producer that stays.
+STAYING = list(KINDS)[:4]
+
+
+@pytest.mark.parametrize("kind", STAYING if IS_SOAK else ["aiokafka"])
+def test_password_changes_meanwhile(broker: SecuredBroker, topic: str, kind: str) -> None:
+    """The session that is open lasts until its end; then nothing is written until the old password is back."""
+    steward = Steward(broker)
+    steward.allow("bob", "first")
+    way = Way(broker, "SCRAM-SHA-512", "SASL_SSL", "bob", "first")
+
+    def is_written(send: Callable[[], None]) -> bool:
+        try:
+            send()
+        except Exception as why:
+            assert "first" not in str(why)
+            return False
+        return True
+
+    until(lambda: not KINDS["kohort"].refused(way, topic), what="the broker knows bob")
+    with KINDS[kind].sending(way, topic) as send:
+        send()
+        steward.allow("bob", "second")
+        until(lambda: not is_written(send), what="its session is over", step=lambda: time.sleep(0.1))
+        steward.allow("bob", "first")
+        # A producer of kafka-python's that has heard the refusal fails for good.
+        with KINDS[kind].sending(way, topic) if kind == "kafka-python" else nullcontext(send) as again:
+            until(lambda: is_written(again), what="it is let in again", step=lambda: time.sleep(0.1))
+
+
+@pytest.mark.parametrize("kind", STAYING if IS_SOAK else ["kafka-python"])
+def test_certificate_of_the_listener_changes_meanwhile(broker: SecuredBroker, topic: str, kind: str) -> None:
+    """One of the same authority: who is connected goes on, and so does a client that comes then."""
+    steward, way = Steward(broker), Way(broker, "SCRAM-SHA-256", "SASL_SSL")
+    # Apache Kafka is told for a listener, and the steward tells the one of certificates alone.
+    if isinstance(broker, SecuredKafka):
+        way = Way(broker, "certificate", "MTLS")._replace(listener="SSL")
+    before = presented(way)
+    with KINDS[kind].sending(way, topic) as send:
+        send()
+        steward.present(broker.certificates.store("127.0.0.1", "renewed.example"))
+        until(lambda: presented(way) != before, what="the new certificate", step=lambda: time.sleep(0.05))
+        send()
+        with KINDS[kind].sending(way, topic) as late:
+            late()
+    with kohort.Admin(bootstrap_servers=broker.bootstrap("PLAINTEXT")) as admin:
+        assert admin.describe_topics([topic])[0].partitions[0].end_offset == 3
+
+
+def presented(way: Way) -> str:
+    host, _, port = way.address.rpartition(":")
+    return ssl.get_server_certificate((host, int(port)))

@@ -21,6 +21,7 @@ import aiokafka
 import aiokafka.abc
 import confluent_kafka
 import kafka
+import kafka.net.compat
 import kafka.net.sasl.oauth
 
 import kohort
@@ -242,11 +243,22 @@ class KafkaPython(Kind):
 
     def refused(self, way: Way, topic: str) -> str:
         del topic
+        # A producer that is not made leaves its sockets behind, unless they are closed here.
+        made: list[kafka.net.compat.KafkaNetClient] = []
+
+        def make(**config: Any) -> kafka.net.compat.KafkaNetClient:
+            made.append(kafka.net.compat.KafkaNetClient(**config))
+            return made[-1]
+
+        limits = {"bootstrap_timeout_ms": 500, "max_block_ms": 500}
         with _heard("kafka") as lines:
             try:
-                kafka.KafkaProducer(**self.options(way), bootstrap_timeout_ms=500, max_block_ms=500)
+                kafka.KafkaProducer(**self.options(way), **limits, kafka_client=make)
             except kafka.errors.KafkaError as why:
                 lines.append(repr(why))
+            finally:
+                for each in made:
+                    each.close()
         return "\n".join(lines)
 
     @contextmanager
