@@ -5,6 +5,7 @@ The dialogue checks the invariants, the fold over the log and the uniqueness of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -37,6 +38,18 @@ MINE = ClientAssignor("mine", 0, 2, 0, 1, b"a lot")
 THEIRS = ClientAssignor("theirs", 1, 1, 1, 1, b"")
 
 
+@dataclass(frozen=True)
+class PartialSight:
+    """A member that may see some of the topics."""
+
+    names: frozenset[str]
+    edition: int = 0
+
+    def sees(self, topic: str) -> bool:
+        """Implement `Sight.sees`."""
+        return topic in self.names
+
+
 class Chaos:
     """Sends one random thing after the other; half of it makes sense.
 
@@ -47,6 +60,8 @@ class Chaos:
 
     def __init__(self, seed: int, *, has_transactions: bool = True, is_static: bool = False) -> None:
         self.random = Random(seed)
+        #: What members may see is drawn apart from what they do.
+        self.sights = Random(seed)
         self.dialogue = GroupDialogue(
             {"t": 3, "u": 2},
             group_consumer_session_timeout_ms=1_000,
@@ -139,6 +154,10 @@ class Chaos:
         assert not answer.is_parked
         if isinstance(answer.body, Refusal):
             assert said == 0 or answer.body.code != ErrorCode.GROUP_ID_NOT_FOUND
+        elif regex and self.sights.random() < 0.5:
+            # Of a member that may not see all, the broker says so behind its heartbeat.
+            names = self.sights.sample(TOPICS, self.sights.randint(0, len(TOPICS)))
+            self.dialogue.pattern_sent(regex, PartialSight(frozenset(names)))
 
     def _assignors(self, *, is_join: bool) -> tuple[ClientAssignor, ...] | None:
         if len(self.client_assignors) == 1 or (not is_join and self.random.random() < 0.8):
