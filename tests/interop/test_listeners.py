@@ -6,7 +6,7 @@ import asyncio
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +80,11 @@ def with_kafka_python(bootstrap: str, group: str) -> tuple[set[str], list[bytes]
     for value in VALUES:
         producer.send(group, value).get(PATIENCE_SECONDS)
     producer.close()
-    consumer = KafkaConsumer(group, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest")
-    came = [next(consumer).value for _ in VALUES]
-    told = {f"{each.host}:{each.port}" for each in consumer._client.cluster.brokers()}
-    consumer.close()
+    # Now and then it assigns by metadata from before the topic; it looks again after this time.
+    fresh = {"auto_offset_reset": "earliest", "metadata_max_age_ms": 500}
+    with closing(KafkaConsumer(group, bootstrap_servers=bootstrap, group_id=group, **fresh)) as consumer:
+        came = [next(consumer).value for _ in VALUES]
+        told = {f"{each.host}:{each.port}" for each in consumer._client.cluster.brokers()}
     return told, came
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +105,9 @@ def test_clients_write_and_read_as_a_group(broker: kohort.Broker, mechanism: str
 
     with kafka.KafkaProducer(**pythons(broker, mechanism)) as other:
         other.send("t", b"kafka-python").get(20)
-    reader = kafka.KafkaConsumer(
-        "t", group_id=f"p-{mechanism}", auto_offset_reset="earliest", **pythons(broker, mechanism)
-    )
-    until(lambda: reader.poll(200), what="kafka-python reads")
-    reader.close()
+    fresh = {"auto_offset_reset": "earliest", "metadata_max_age_ms": 500}
+    with closing(kafka.KafkaConsumer("t", group_id=f"p-{mechanism}", **fresh, **pythons(broker, mechanism))) as reader:
+        until(lambda: reader.poll(200), what="kafka-python reads")
 
     async def play() -> None:
         async with aiokafka.AIOKafkaProducer(**pythons(broker, mechanism)) as producer:

@@ -163,9 +163,9 @@ class KafkaPython(Client):
         producer = kafka.KafkaProducer(**options)
         producer.send(topic, b"kafka-python").get(PATIENCE_SECONDS)
         producer.close()
-        consumer = kafka.KafkaConsumer(
-            topic, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=PATIENCE_SECONDS * 1000, **options
-        )
+        # Now and then it assigns by metadata from before the topic; it looks again after the last of these times.
+        limits = {"consumer_timeout_ms": PATIENCE_SECONDS * 1000, "metadata_max_age_ms": 500}
+        consumer = kafka.KafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", **limits, **options)
         try:
             return [next(consumer).value]
         finally:

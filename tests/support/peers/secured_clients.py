@@ -13,7 +13,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -229,16 +229,17 @@ class KafkaPython(Kind):
         del protocol
         with self.sending(way, topic) as send:
             send()
-        consumer = kafka.KafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", **self.options(way))
         found: list[bytes] = []
+        # A member that led its group before it knew the topic gives itself nothing until its metadata are old.
+        fresh = {"auto_offset_reset": "earliest", "metadata_max_age_ms": 500}
+        with closing(kafka.KafkaConsumer(topic, group_id=topic, **fresh, **self.options(way))) as consumer:
 
-        def read() -> None:
-            for records in consumer.poll(200).values():
-                found.extend(record.value for record in records)
+            def read() -> None:
+                for records in consumer.poll(200).values():
+                    found.extend(record.value for record in records)
 
-        until(lambda: found, what="kafka-python reads", step=read)
-        consumer.commit()
-        consumer.close()
+            until(lambda: found, what="kafka-python reads", step=read)
+            consumer.commit()
         return found
 
     def refused(self, way: Way, topic: str) -> str:
