@@ -243,6 +243,8 @@ def test_kafkas_tool_administers_users(broker: kohort.Broker, tmp_path: Path) ->
         admin.describe_cluster()
     tool("--alter", "--entity-name", "erin", "--delete-config", "SCRAM-SHA-512")
     assert "erin" not in tool("--describe")
+    with kohort.Producer(**ours(broker, "SCRAM-SHA-512")) as producer:
+        producer.send("t", b"for Java").result(20)
     out = run_kafka_tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *("--bootstrap-server", broker.bootstrap_servers, "--command-config", str(properties), "--topic", "t"),
