@@ -11,7 +11,6 @@ import secrets
 import selectors
 import socket
 import ssl
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +30,7 @@ from kohort.wire.registry import ApiKey, response_class, response_header_version
 from load import RawConnection, frame
 from report import APACHE_KAFKA, Row, Table, compare, take_turns, warmed
 from servers import KohortServer, apache_left_out
+from tls import come
 
 MECHANISM = "SCRAM-SHA-512"
 CROWD, ASK_EVERY_S = 1_000, 0.005
@@ -117,35 +117,6 @@ def one_by_one(server: Server) -> float:
     return (time.perf_counter() - began) / LOGINS * 1e3
 
 
-class Come(NamedTuple):
-    """Seconds until the last of a crowd was answered, and the 99th percentile of a settled connection, ms."""
-
-    all_s: float
-    p99_ms: float
-
-
-def come(server: Server) -> Come:
-    """A crowd, in a process of its own, and a settled client in another."""
-    settled = _start("settled", server)
-    assert settled.stdin is not None and settled.stdout is not None
-    settled.stdout.readline()
-    crowd = _start("crowd", server)
-    assert crowd.stdout is not None
-    all_s = float(crowd.stdout.readline())
-    settled.stdin.write("stop\n")
-    settled.stdin.flush()
-    p99_ms = float(settled.stdout.readline())
-    for each in (settled, crowd):
-        each.wait(60)
-    return Come(all_s, p99_ms)
-
-
-def _start(what: str, server: Server) -> subprocess.Popen[str]:
-    # The password is the bench's own, as everything here.
-    command = [sys.executable, __file__, what, *map(str, server)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
 class _Client:
     """One connection of the crowd: a handshake, then a talk."""
 
@@ -225,7 +196,7 @@ def measure(runs: int) -> list[Table]:
     with ExitStack() as stack:
         servers, left_out = open_servers(stack)
         single = take_turns(runs, *(partial(one_by_one, server) for server in servers))
-        crowds = take_turns(runs, *(partial(come, server) for server in servers))
+        crowds = take_turns(runs, *(partial(come, __file__, *map(str, server)) for server in servers))
 
     def row(what: str, found: list[list[Any]], unit: str, reach: str) -> Row:
         ours, peers = found[0], found[1] if len(found) > 1 else []

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -140,12 +140,12 @@ class Come(NamedTuple):
     p99_ms: float
 
 
-def come(server: Server) -> Come:
-    """A crowd, in a process of its own, and a settled client in another."""
-    settled = _start("settled", server)
+def come(script: str, *arguments: str) -> Come:
+    """Run `script` with these arguments twice: as a crowd, and as a settled client beside it."""
+    settled = _start(script, "settled", arguments)
     assert settled.stdin is not None and settled.stdout is not None
     settled.stdout.readline()
-    crowd = _start("crowd", server)
+    crowd = _start(script, "crowd", arguments)
     assert crowd.stdout is not None
     all_s = float(crowd.stdout.readline())
     settled.stdin.write("stop\n")
@@ -156,8 +156,8 @@ def come(server: Server) -> Come:
     return Come(all_s, p99_ms)
 
 
-def _start(what: str, server: Server) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, what, str(server.port), server.ca]
+def _start(script: str, what: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, script, what, *arguments]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -236,7 +236,7 @@ def measure(runs: int) -> list[Table]:
         for what, reach, run in loads:
             found = take_turns(runs, *(partial(run, server) for server in servers))
             rows += _rows(what, reach, found, runs)
-        crowds = take_turns(runs, *(partial(come, server) for server in servers))
+        crowds = take_turns(runs, *(partial(come, __file__, str(each.port), each.ca) for each in servers))
     ours, peers = crowds[0], crowds[1] if len(crowds) > 1 else []
     for what, reach, place in (
         (f"{CROWD:,} connections at once, to the last first answer", "<= 1x", 0),
