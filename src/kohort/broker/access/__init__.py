@@ -1,1 +1,1 @@
-"""Who a client is, and what it may do: logins, rights, and the table of what each API needs."""
+"""Identity and rights of clients: logins, decisions about rights, and the table of the rights that each API needs."""

@@ -502,7 +502,7 @@ def _refusal_of(mechanism: str) -> str:
 
 
 class _Door:
-    """What the logins at one listener have in common."""
+    """The options, threads and open connections that all logins at one listener share."""
 
     def __init__(
         self,
