@@ -16,11 +16,14 @@ from typing import Any, Final
 
 from kohort.base.options import Option, as_text, parse_bool, parse_float, parse_int, parse_str
 from kohort.coordinator.settings import (
+    ENFORCEMENTS,
+    LIVENESS,
     MEMBERSHIPS,
     MISMATCH_POLICIES,
     MOST_MOVES_AT_ONCE,
     MOST_MOVES_PER_SECOND,
     MOVE_ORDERS,
+    OWNERSHIP_REFUSALS,
     STATIC_FALLBACKS,
     GroupSettings,
 )
@@ -197,6 +200,33 @@ _ALL: Final = (
         "A new value makes the group, if it is static, rebalance now.",
         parse=parse_str,
         choices=None,
+    ),
+    _of_ours(
+        "group.ownership.enforce",
+        "Whose fetches are checked for partitions of other members: off: none; ours: those that say whose they are, by "
+        "a tag or a token; all: also those of a client id and host that only one member has.",
+        parse=parse_str,
+        choices=ENFORCEMENTS,
+    ),
+    _of_ours(
+        "group.ownership.refusal",
+        "What a stock client is answered for a partition of another member: quiet: no error and no records; strict: "
+        "NOT_LEADER_OR_FOLLOWER.",
+        parse=parse_str,
+        choices=OWNERSHIP_REFUSALS,
+    ),
+    _of_ours(
+        "group.ownership.lease.ms",
+        "How long a member may read that the coordinator has not heard of; -1: half of the session timeout, which is "
+        "also the most.",
+        low=-1,
+    ),
+    _of_ours(
+        "group.liveness",
+        "What shows that a settled member lives: heartbeat: its heartbeats; fetch: also fetches that say whose they "
+        "are.",
+        parse=parse_str,
+        choices=LIVENESS,
     ),
     _of_ours(
         "group.static.fallback",

@@ -119,7 +119,38 @@ class MeasureLogs:
     places: tuple[tuple[TopicId, int], ...]
 
 
-Effect = Reply | Arm | Disarm | ComputeTarget | MeasureLogs
+@dataclass(frozen=True, slots=True)
+class FencePartitions:
+    """Have the leaders of partitions refuse reads of a group's members, until `OpenPartitions`.
+
+    `member_id`: the owner so far; its commits are still accepted. `epoch`: the latest at which it may have read.
+    `lease_ms`: how long from now on one of its grants may be alive; a leader that does not acknowledge the fence is
+    waited for so long. `client`: client id and host of the member.
+    """
+
+    group_id: str
+    member_id: str
+    epoch: int
+    places: tuple[tuple[TopicId, int], ...]
+    lease_ms: int
+    client: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPartitions:
+    """Have the leaders of partitions serve their new owner, and nobody of the group with an older epoch.
+
+    Earlier owners are refused still, whatever epoch they name, but for one that is the new owner as well.
+    """
+
+    group_id: str
+    member_id: str
+    epoch: int
+    places: tuple[tuple[TopicId, int], ...]
+    lease_ms: int
+
+
+Effect = Reply | Arm | Disarm | ComputeTarget | MeasureLogs | FencePartitions | OpenPartitions
 #: Records and effects that one rule adds to a decision.
 Additions = tuple[list[Record], list[Effect]]
 

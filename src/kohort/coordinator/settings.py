@@ -32,6 +32,13 @@ MEMBERSHIPS: Final = (DYNAMIC, STATIC)
 #: Conditions that make a static group dynamic again: an administrator's change alone, or also the first join without an
 #: instance id.
 STATIC_FALLBACKS: Final = ("admin", "join")
+#: Fetches whose partitions are checked: none; those that say whose they are; also those of a client that is known by
+#: its client id and host alone.
+ENFORCEMENTS: Final = ("off", "ours", "all")
+#: Answers to a stock client that fetches a partition of another member: no records, or NOT_LEADER_OR_FOLLOWER.
+OWNERSHIP_REFUSALS: Final = ("quiet", "strict")
+#: Signs of life of a settled member.
+LIVENESS: Final = ("heartbeat", "fetch")
 #: Settings with a minimum and a maximum setting -> the least value of the minimum.
 _BOUNDED: Final = {"session_timeout_ms": 100, "heartbeat_interval_ms": 50, "assignment_interval_ms": 0}
 
@@ -42,6 +49,7 @@ _LEAST: Final = {
     "group_consumer_assignor_timeout_ms": 1,
     "group_heartbeat_rate_max": 1,
     "group_disconnect_grace_ms": -1,
+    "group_ownership_lease_ms": -1,
     "group_assignor_max_moves": UNLIMITED,
     "group_assignor_imbalance": 0,
     "group_min_session_timeout_ms": 100,
@@ -111,6 +119,10 @@ class GroupSettings:
     group_expansion_timeout_ms: int = 300_000
     group_min_expansion_timeout_ms: int = 100
     group_max_expansion_timeout_ms: int = 86_400_000
+    group_ownership_enforce: str = "ours"
+    group_ownership_refusal: str = "quiet"
+    group_ownership_lease_ms: int = -1
+    group_liveness: str = "heartbeat"
     group_rebalance_token: str = ""
     group_static_fallback: str = "admin"
     incremental_from_partitions: int = 500
@@ -136,6 +148,9 @@ class GroupSettings:
             )
         _one_of("group.moves.order", self.group_moves_order, MOVE_ORDERS)
         _one_of("group.consumer.assignor.mismatch", self.group_consumer_assignor_mismatch, MISMATCH_POLICIES)
+        _one_of("group.ownership.enforce", self.group_ownership_enforce, ENFORCEMENTS)
+        _one_of("group.ownership.refusal", self.group_ownership_refusal, OWNERSHIP_REFUSALS)
+        _one_of("group.liveness", self.group_liveness, LIVENESS)
         for name in ("registration", "expansion"):
             self._check_bounded(f"{name}_timeout_ms", 1, kind="group")
         _one_of("group.membership", self.group_membership, MEMBERSHIPS)
@@ -168,6 +183,14 @@ class GroupSettings:
     def is_static(self) -> bool:
         """Whether the group is static: its members have instance ids."""
         return self.group_membership == STATIC
+
+    @property
+    def lease_ms(self) -> int:
+        """Return how long a member may read by a grant that is not renewed, ms."""
+        lease_ms = self.group_ownership_lease_ms
+        # A member that is cut off lets go before the coordinator gives its partitions to another one.
+        session_ms = self.group_consumer_session_timeout_ms
+        return session_ms // 2 if lease_ms < 0 else min(lease_ms, session_ms)
 
     @property
     def has_paced_moves(self) -> bool:

@@ -28,7 +28,18 @@ from kohort.coordinator.consumer.heartbeat import build_settled_reply, find_sett
 from kohort.coordinator.consumer.member_metadata import follow_published
 from kohort.coordinator.consumer.reconciliation import move_throttle, revocation_timeout
 from kohort.coordinator.consumer.reconciliation.track_moves import follow_moves
-from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, MeasureLogs, Reply, TimerKey, TimerKind
+from kohort.coordinator.decision import (
+    Arm,
+    ComputeTarget,
+    Decision,
+    Disarm,
+    FencePartitions,
+    MeasureLogs,
+    OpenPartitions,
+    Reply,
+    TimerKey,
+    TimerKind,
+)
 from kohort.coordinator.liveness import settled_interval_ms
 from kohort.coordinator.membership_updates import UpdatedMembers, drop_watch, find_freed
 from kohort.coordinator.offsets import commit as offsets_apply
@@ -76,6 +87,8 @@ class Shard:
         )
         #: Work decided to be done outside of this shard that the shell has not taken yet.
         self._errands: Final[list[ComputeTarget | MeasureLogs]] = []
+        #: Fences and openings that the shell has not told the leaders yet, in order.
+        self._ownership: Final[list[FencePartitions | OpenPartitions]] = []
         #: Members with a held heartbeat for which there may be news.
         self._news: Final = UpdatedMembers()
 
@@ -244,6 +257,8 @@ class Shard:
                         self.timers.arm(key, deadline_ms)
                 case Disarm(key):
                     self.timers.disarm(key)
+                case FencePartitions() | OpenPartitions():
+                    self._ownership.append(effect)
                 case ComputeTarget() | MeasureLogs():
                     # The shell takes this work after the commit, and brings the results as commands.
                     self._errands.append(effect)
@@ -257,6 +272,14 @@ class Shard:
             return []
         taken = self._errands[:]
         self._errands.clear()
+        return taken
+
+    def take_ownership(self) -> list[FencePartitions | OpenPartitions]:
+        """Take the fences and openings to be told to the leaders, in order."""
+        if not self._ownership:
+            return []
+        taken = self._ownership[:]
+        self._ownership.clear()
         return taken
 
     def apply(self, record: facts.Record) -> None:

@@ -21,6 +21,10 @@ GROUP_CONFIGS: Final = (
     "group.registration.timeout.ms",
     "group.expansion.timeout.ms",
     "group.rebalance.token",
+    "group.ownership.enforce",
+    "group.ownership.refusal",
+    "group.ownership.lease.ms",
+    "group.liveness",
     "group.static.fallback",
 )
 #: Configs of groups that have no option of the broker.
@@ -50,6 +54,10 @@ BROKER_CONFIGS: Final = (
     "group.moves.order",
     "group.moves.paused",
     "group.moves.per.second",
+    "group.liveness",
+    "group.ownership.enforce",
+    "group.ownership.lease.ms",
+    "group.ownership.refusal",
     "group.push.clients",
     "group.push.enable",
     "group.push.join.hold.ms",

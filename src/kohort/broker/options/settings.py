@@ -199,6 +199,33 @@ _GROUPS: Final = [
         "than its interval); -1: its session decides (not in Kafka).",
         low=-1,
     ),
+    text(
+        "group.ownership.enforce",
+        _GROUP_DEFAULTS.group_ownership_enforce,
+        "Whose fetches are checked for partitions of other members: off: none; ours: those that say whose they are, by "
+        "a tag or a token; all: also those of a client id and host that only one member has (not in Kafka).",
+        choices=groups.ENFORCEMENTS,
+    ),
+    text(
+        "group.ownership.refusal",
+        _GROUP_DEFAULTS.group_ownership_refusal,
+        "What a stock client is answered for a partition of another member: quiet: no error and no records; strict: "
+        "NOT_LEADER_OR_FOLLOWER (not in Kafka).",
+        choices=groups.OWNERSHIP_REFUSALS,
+    ),
+    _group(
+        "group.ownership.lease.ms",
+        "How long a member may read that the coordinator has not heard of; -1: half of the session timeout, which is "
+        "also the most (not in Kafka).",
+        low=-1,
+    ),
+    text(
+        "group.liveness",
+        _GROUP_DEFAULTS.group_liveness,
+        "What shows that a settled member lives: heartbeat: its heartbeats; fetch: also fetches that say whose they "
+        "are (not in Kafka).",
+        choices=groups.LIVENESS,
+    ),
     _group(
         "group.assignor.max.moves",
         "Most partitions that one assignment moves from a living owner to another; "

@@ -461,6 +461,7 @@ class CommitOffsets(GroupCommand):
     `generation_or_member_epoch`: generation (classic), member epoch (848), -1 (no member: simple consumer, admin).
     `is_member_epoch_aware`: OffsetCommit version 9 on; a KIP-848 member that speaks an older one is refused.
     `retention_ms`: how long the offsets are kept (OffsetCommit up to version 4), -1 leaves it to the coordinator.
+    `released`: partitions that the member gives up with this commit, its last one of them.
     """
 
     member_id: str
@@ -469,6 +470,7 @@ class CommitOffsets(GroupCommand):
     instance_id: str | None = None
     is_member_epoch_aware: bool = True
     retention_ms: int = -1
+    released: Partitions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

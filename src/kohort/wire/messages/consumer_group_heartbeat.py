@@ -66,6 +66,16 @@ class Assignment(Message):
     topic_partitions: list[TopicPartitions] = field(array(TopicPartitions))
 
 
+class OwnershipGrant(Message):
+    """Ours: a capability token for the partitions of one assignment; it is renewed before its lease is over.
+
+    `lease_ms` counts from when the request left that this answers.
+    """
+
+    token: str = field(STRING)
+    lease_ms: int = field(INT32)
+
+
 class ClientAssignment(Message):
     """Ours: metadata of the computing member beside an assignment; `error` is not 0 if it failed."""
 
@@ -117,3 +127,7 @@ class ConsumerGroupHeartbeatResponse(Message):
     number: int = field(INT64, tag=10_004, default=0)
     #: Ours: how long the member may be silent, counted from its request; -1: the coordinator does not say.
     session_timeout_ms: int = field(INT32, tag=10_005, default=-1)
+    #: Ours: the token for the member's partitions; null: it has the latest, or its group enforces nothing.
+    grant: OwnershipGrant | None = field(OwnershipGrant, nullable=0, tag=10_006, default=None)
+    #: Ours: whether a fetch that names its member counts as a heartbeat of a settled member.
+    counts_fetches: bool = field(BOOL, tag=10_007, default=False)

@@ -4,7 +4,7 @@ A request says whose fetches, or commits, these are and what the member knows; t
 if that is not what the coordinator has told the member, or would tell it now.
 """
 
-from kohort.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
+from kohort.wire.messages.consumer_group_heartbeat import Assignment, OwnershipGrant, TopicPartitions
 from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field
 
 
@@ -29,3 +29,5 @@ class MembershipUpdate(Message):
     member_epoch: int = field(INT32)
     assignment: Assignment | None = field(Assignment, nullable=0, default=None)
     rebalance_reason: str | None = field(STRING, nullable=0, default=None)
+    #: The token for the member's partitions; null: it has the latest, or its group enforces nothing.
+    grant: OwnershipGrant | None = field(OwnershipGrant, nullable=0, tag=10_000, default=None)

@@ -7,6 +7,7 @@ Version 6: leader epoch of the committed record (KIP-320). Version 7: static mem
 STALE_MEMBER_EPOCH or GROUP_ID_NOT_FOUND (KIP-848). Version 10: topics by id only, and UNKNOWN_TOPIC_ID (KIP-848).
 """
 
+from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions
 from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
 from kohort.wire.schema import INT16, INT32, INT64, STRING, UUID, Message, array, field, message
 
@@ -40,6 +41,12 @@ class OffsetCommitRequest(Message):
     topics: list[OffsetCommitRequestTopic] = field(array(OffsetCommitRequestTopic))
     #: Ours (wire.private): the state that the committing member knows; null if it wants no news.
     member: KnownMembership | None = field(KnownMembership, since=8, nullable=8, tag=10_000, default=None)
+    #: Ours: the member's token; null: it has none.
+    grant: str | None = field(STRING, since=8, nullable=8, tag=10_001, default=None)
+    #: Ours: partitions that the member gives up with this commit, its last one of them.
+    released: list[TopicPartitions] | None = field(
+        array(TopicPartitions), since=8, nullable=8, tag=10_002, default=None
+    )
 
 
 class OffsetCommitResponsePartition(Message):
