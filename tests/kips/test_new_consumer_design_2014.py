@@ -13,6 +13,7 @@ from kohort.errors import ErrorCode
 from support.builders.assignables import group_of, loads_of
 from support.dialogues.coordinator_dialogue import GroupDialogue
 from support.dialogues.good_client import Client, check_owners
+from support.dialogues.hold_dialogue import HoldDialogue
 from support.dialogues.moves import statuses, submit
 
 
@@ -165,6 +166,28 @@ def test_fourth_consumer_takes_one_partition_of_each_and_only_those_pause() -> N
         group.heartbeat("d", epoch=4)
         assert len(group.holders()["d"]) == count
     assert {number for _, number in group.holders()["d"]} == set(lost.values())
+
+
+def test_commit_says_that_it_is_the_last_and_the_gainer_is_told_at_that_moment() -> None:
+    """Robert Withers, 16 July 2014, steps 8 and 9: an existing consumer commits and sends a
+    PartitionCommittedNotification; as the coordinator receives it, it sends the addPartition to the new consumer."""
+    group = HoldDialogue({"t": 12})
+    _settled(group, "a", "b", "c")
+    group.heartbeat("d", epoch=0).replies(epoch=4, assigned=[])
+    given: set[int] = set()
+    for count, member_id in enumerate(("a", "b", "c"), start=1):
+        before = set(group.member(member_id).assigned[group.topic_id("t")])
+        group.heartbeat(member_id, epoch=3)
+        (lost,) = before - set(group.member(member_id).assigned[group.topic_id("t")])
+        waiting = group.watch("d", epoch=4, knows=given)
+        assert waiting.is_parked
+        # One request is both: the commit is stored before the partition is free.
+        group.commit({lost: 9}, member_id=member_id, epoch=3, released=group.partitions([lost]))
+        group.tell_news()
+        given.add(lost)
+        waiting.replies(epoch=4, assigned=given)
+        assert group.committed([lost]) == {lost: 9}
+        assert len(group.holders()["d"]) == count
 
 
 def test_failure_of_a_member_with_one_partition_concerns_one_other() -> None:

@@ -12,9 +12,11 @@ import pytest
 
 from kohort.coordinator import delayed_heartbeats as member_updates
 from kohort.coordinator import membership_updates
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.commands import CommitOffsets, ConsumerGroupHeartbeat
+from kohort.coordinator.commandtable import DECIDE
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import ConsumerMember
+from kohort.coordinator.offsets import commit
 from kohort.errors import ErrorCode, Refused
 from kohort.testing import World
 from support.scenarios.planted_bugs import TOLD, always, law_that_finds
@@ -83,3 +85,33 @@ def test_word_that_acknowledges_a_revocation(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(membership_updates, "_heartbeat_of", acknowledge)
 
     assert law_that_finds(scenario=TOLD) == "NoDoubleClientAssignment"
+
+
+def test_commit_that_is_taken_for_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member commits at the beginning of its callback as well, and says nothing of giving up: two own a partition."""
+    decide = DECIDE[CommitOffsets]
+
+    def release_all(known: Any, command: CommitOffsets, settings: Any, now_ms: int) -> Decision:
+        released: dict[Any, tuple[int, ...]] = {}
+        for each in command.offsets:
+            released[each.topic_id] = (*released.get(each.topic_id, ()), each.partition)
+        return decide(known, replace(command, released=released), settings, now_ms)
+
+    monkeypatch.setitem(DECIDE, CommitOffsets, release_all)
+
+    assert law_that_finds(scenario=TOLD) == "NoDoubleClientAssignment"
+
+
+def test_release_in_spite_of_a_refused_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next owner begins at an older offset, though nothing went wrong."""
+    examine = commit.examine_partitions
+
+    def refuse(groups: Any, command: Any, *given: Any, **more: Any) -> Any:
+        records, errors = examine(groups, command, *given, **more)
+        return ([], [ErrorCode.STALE_MEMBER_EPOCH] * len(errors)) if command.released else (records, errors)
+
+    monkeypatch.setattr(commit, "examine_partitions", refuse)
+    monkeypatch.setattr(commit, "_find_released", lambda _, command, *__: command.released)
+    clean = replace(TOLD, weights={"join": 4, "leave": 2, "subscribe": 1}, static_share=0.0, is_clean=True)
+
+    assert law_that_finds(scenario=clean) == "ProcessedOnce"

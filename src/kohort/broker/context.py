@@ -20,6 +20,7 @@ from kohort.broker.connections.memberconnections import MemberConnections
 from kohort.broker.connections.request import Request
 from kohort.broker.durability import DiskFull, Durability
 from kohort.broker.fetch.fetchsessions import FetchSessions, trim_heap
+from kohort.broker.fetch.ownership import OwnershipTable
 from kohort.broker.fetch.purgatory import Purgatory
 from kohort.broker.groups.coordination import Coordination
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
@@ -76,7 +77,7 @@ class BrokerContext:
         self.cluster, self.broker_configs = cluster, broker_configs
         self.leadership: Final = leadership
         self.durability: Final = durability
-        self.purgatory: Final = purgatory
+        self.purgatory, self.ownership = purgatory, OwnershipTable()
         self.runtime: Final = runtime
         self.logins: Final = Logins(loop, settings.listeners, clock, changes=store.changes, rights=self.authorization)
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])

@@ -362,8 +362,8 @@ class Shard:
         if not decision.records:
             return decision
         is_by_hand = type(command) is SubmitMoves
-        # A commit changes no member, no target and no move.
-        if type(command) is not CommitOffsets:
+        # A commit changes no member, no target and no move, unless its member releases partitions by it.
+        if type(command) is not CommitOffsets or command.released is not None:
             # The order matters: each of these reads the records that the earlier ones have added.
             decision = follow_moves(self.groups, decision, is_asked=is_by_hand, now_ms=now_ms)
             decision = follow_published(self.groups, decision, now_ms=now_ms)

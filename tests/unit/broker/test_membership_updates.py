@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from kohort.broker.apis import offset_commit
 from kohort.errors import ErrorCode
 from kohort.wire.codec import decode, encode
 from kohort.wire.messages.api_versions import ApiVersionsRequest
@@ -67,6 +68,28 @@ class Members:
     def word(self, member_id: str, epoch: int, *known: int) -> KnownMembership:
         rows = [TopicPartitions(topic_id=self.topic_id, partitions=list(known))] if known else []
         return KnownMembership(group_id="g", member_id=member_id, member_epoch=epoch, topic_partitions=rows)
+
+    async def commit(
+        self,
+        by: WiredConnection,
+        member_id: str,
+        epoch: int,
+        *partitions: int,
+        released: list[int] | None = None,
+        knows: list[int] | None = None,
+    ) -> Any:
+        """A commit, with partitions that the member gives up by it, and with what the member knows."""
+        rows = [OffsetCommitRequestPartition(partition_index=number, committed_offset=1) for number in partitions]
+        given_up = None if released is None else [TopicPartitions(topic_id=self.topic_id, partitions=released)]
+        request = OffsetCommitRequest(
+            group_id="g",
+            member_id=member_id,
+            generation_id_or_member_epoch=epoch,
+            topics=[OffsetCommitRequestTopic(name="t", partitions=rows)],
+            member=None if knows is None else self.word(member_id, epoch, *knows),
+            released=given_up,
+        )
+        return await by.ask(COMMIT, 9, request)
 
     def fetch(self, by: WiredConnection, word: KnownMembership | None, **fields: Any) -> None:
         """A fetch that waits for a minute."""
@@ -219,6 +242,59 @@ def test_commit_is_answered_with_news() -> None:
         await members.beat(await members.connect(), "b", 0)
         assert partitions_in(await commit()) == [0, 1]
         assert members.watched == 0
+
+    wired(dialogue)
+
+
+def test_commit_releases_partitions_and_the_gainers_fetch_is_answered_at_once() -> None:
+    """T14, steps 8 and 9, on the wire."""
+
+    async def dialogue(members: Members) -> None:
+        beats, others, fetches = [await members.connect() for _ in range(3)]
+        await members.beat(beats, "a", 0)
+        await members.beat(beats, "a", 1, [0, 1, 2, 3])
+        await members.beat(others, "b", 0)
+        assert partitions_in(await members.beat(beats, "a", 1)) == [0, 1]
+        members.fetch(fetches, members.word("b", 2))
+        assert members.parked == 1
+        answer = await members.commit(beats, "a", 1, 2, 3, released=[2, 3], knows=[0, 1])
+        assert [row.error_code for row in answer.topics[0].partitions] == [ErrorCode.NONE] * 2
+        assert (answer.membership_update.member_epoch, partitions_in(answer.membership_update)) == (2, [0, 1])
+        told = await news(fetches)
+        assert (told.member_epoch, partitions_in(told)) == (2, [2, 3])
+        assert (await members.beat(beats, "a", 2, [0, 1])).error_code == ErrorCode.NONE
+
+    wired(dialogue)
+
+
+def test_refused_commit_releases_nothing_on_the_wire() -> None:
+    async def dialogue(members: Members) -> None:
+        beats, others, fetches = [await members.connect() for _ in range(3)]
+        await members.beat(beats, "a", 0)
+        await members.beat(beats, "a", 1, [0, 1, 2, 3])
+        await members.beat(others, "b", 0)
+        await members.beat(beats, "a", 1)
+        members.fetch(fetches, members.word("b", 2))
+        answer = await members.commit(beats, "a", 7, 2, 3, released=[2, 3])
+        assert {row.error_code for row in answer.topics[0].partitions} == {ErrorCode.STALE_MEMBER_EPOCH}
+        await asyncio.sleep(0)
+        assert members.parked == 1
+        answer = await members.commit(beats, "a", 1, 2, released=[2, 3])
+        assert partitions_in(await news(fetches)) == [2, 3]
+        assert answer.membership_update is None
+
+    wired(dialogue)
+
+
+def test_topic_whose_commit_is_refused_before_the_coordinator_is_asked_is_not_released() -> None:
+    async def dialogue(members: Members) -> None:
+        topics = [OffsetCommitRequestTopic(name="t"), OffsetCommitRequestTopic(name="u")]
+        rows = [TopicPartitions(topic_id=members.topic_id, partitions=[1, 1, 0])]
+        request = OffsetCommitRequest(topics=topics, released=rows)
+        released, denied = offset_commit._released, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert released(members.context, request, ["t", denied]) == {members.topic_id: (0, 1)}
+        assert released(members.context, request, [denied, "u"]) == {}
+        assert released(members.context, OffsetCommitRequest(topics=topics), ["t", "u"]) is None
 
     wired(dialogue)
 

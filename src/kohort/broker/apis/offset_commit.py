@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from kohort.broker.access.rights import Rights
 from kohort.broker.context import BrokerContext, Request
+from kohort.broker.groups.membership_updates import build_update, partitions_of
 from kohort.broker.limits.requests import MOST_PARTITIONS, check_rows
 from kohort.coordinator import commands
-from kohort.coordinator.commands import Refusal
+from kohort.coordinator.commands import Partitions, Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, TopicId
 from kohort.security.access_control import AclOperation, ResourceType
@@ -29,10 +30,7 @@ def handle(
         return _answer(message, [ErrorCode.GROUP_AUTHORIZATION_FAILED] * len(message.topics), [])
     if message.member_id:
         context.member_connections.check(request.connection, message.group_id, message.member_id)
-    check_rows(sum(len(topic.partitions) for topic in message.topics), MOST_PARTITIONS, "partitions")
-    if message.member is not None:
-        known = message.member.topic_partitions
-        check_rows(sum(len(topic.partitions) for topic in known), MOST_PARTITIONS, "partitions that are known")
+    _check_size(message)
     names = [_name(context, rights, topic, request.version) for topic in message.topics]
     offsets = tuple(
         commands.OffsetToCommit(
@@ -47,7 +45,8 @@ def handle(
         if not isinstance(name, ErrorCode)
         for partition in topic.partitions
     )
-    if not offsets:
+    released = _released(context, message, names)
+    if not offsets and not released:
         return _answer(message, names, [])
     runtime, listening = context.runtime, context.membership_updates
     # Look before the commit: its answer leaves when everything that is in the log by then is durable.
@@ -65,6 +64,7 @@ def handle(
         # KIP-848: from version 9 on the number is a member epoch in groups of the new protocol.
         is_member_epoch_aware=request.version >= 9,
         retention_ms=message.retention_time_ms,
+        released=released,
     )
 
     def translate(request: Request, body: commands.CommitOffsetsReply | Refusal) -> wire.OffsetCommitResponse:
@@ -72,11 +72,36 @@ def handle(
         errors = [body.code] * len(offsets) if isinstance(body, Refusal) else list(body.errors)
         answer = _answer(message, names, errors)
         if look is not None:
-            answer.membership_update = look.news or listening.tell((message.group_id, message.member_id))
+            news = look.news or listening.tell((message.group_id, message.member_id))
+            if not isinstance(body, Refusal) and body.news is not None:
+                # The commit released partitions: these news are newer.
+                news = build_update(runtime, message.group_id, body.news)
+            answer.membership_update = news
         return answer
 
     runtime.answer(request, command, translate)
     return None
+
+
+def _check_size(message: wire.OffsetCommitRequest) -> None:
+    check_rows(sum(len(topic.partitions) for topic in message.topics), MOST_PARTITIONS, "partitions")
+    known = () if message.member is None else message.member.topic_partitions
+    check_rows(sum(len(topic.partitions) for topic in known), MOST_PARTITIONS, "partitions that are known")
+    check_rows(sum(len(row.partitions) for row in message.released or ()), MOST_PARTITIONS, "released partitions")
+
+
+def _released(
+    context: BrokerContext, message: wire.OffsetCommitRequest, names: Sequence[str | ErrorCode]
+) -> Partitions | None:
+    """Return the partitions that the member gives up, without topics of which a commit is refused here."""
+    if message.released is None:
+        return None
+    released = partitions_of(message.released)
+    for topic, name in zip(message.topics, names, strict=True):
+        if isinstance(name, ErrorCode):
+            found = context.cluster.topic(topic.name) if topic.name else None
+            released.pop(TopicId(topic.topic_id) if found is None else found.topic_id, None)
+    return released
 
 
 def _name(

@@ -219,30 +219,36 @@ class MembershipUpdates:
             group_id=known.group_id,
             member_id=known.member_id,
             member_epoch=known.member_epoch,
-            assigned=_partitions(known.topic_partitions),
+            assigned=partitions_of(known.topic_partitions),
             is_look=is_look,
         )
 
     def _translate(self, command: WatchMember) -> Callable[[Any, Any], MembershipUpdate]:
         def translate(_: object, body: ConsumerGroupHeartbeatReply | Refusal) -> MembershipUpdate:
-            news = MembershipUpdate(
-                number=self._runtime.next_token(), member_id=command.member_id, member_epoch=command.member_epoch
+            if not isinstance(body, Refusal):
+                return build_update(self._runtime, command.group_id, body)
+            return MembershipUpdate(
+                number=self._runtime.next_token(),
+                error_code=body.code,
+                member_id=command.member_id,
+                member_epoch=command.member_epoch,
             )
-            if isinstance(body, Refusal):
-                news.error_code = body.code
-                return news
-            news.member_id, news.member_epoch = body.member_id, body.member_epoch
-            if body.assignment is not None:
-                rows = body.assignment.items()
-                partitions = [TopicPartitions(topic_id=each, partitions=list(found)) for each, found in rows]
-                news.assignment = Assignment(topic_partitions=partitions)
-                news.rebalance_reason = self._runtime.journal.reason(command.group_id)
-            return news
 
         return translate
 
 
-def _partitions(rows: list[TopicPartitions]) -> Partitions:
+def build_update(runtime: Coordination, group_id: str, body: ConsumerGroupHeartbeatReply) -> MembershipUpdate:
+    """Build the news that tell a member what a heartbeat would be told now."""
+    news = MembershipUpdate(number=runtime.next_token(), member_id=body.member_id, member_epoch=body.member_epoch)
+    if body.assignment is not None:
+        rows = body.assignment.items()
+        partitions = [TopicPartitions(topic_id=each, partitions=list(found)) for each, found in rows]
+        news.assignment = Assignment(topic_partitions=partitions)
+        news.rebalance_reason = runtime.journal.reason(group_id)
+    return news
+
+
+def partitions_of(rows: list[TopicPartitions]) -> Partitions:
     """Return the partitions by topic, without topics that have none."""
     found: dict[TopicId, set[int]] = {}
     for row in rows:

@@ -212,7 +212,8 @@ class ConsumerGroupHeartbeat(GroupCommand):
     sends it; -1: not set. `client_assignors`: the client-side assignors of the member, in the order of its preference;
     `None` is unchanged. `metadata`: the metadata that it publishes, `b""` withdraws it, `None` unchanged.
     `watched_version`: the version of the other members' metadata that it knows, -1: it does not follow them.
-    `sight`: what the member may see, for its pattern; `None`: everything.
+    `sight`: what the member may see, for its pattern; `None`: everything. `released`: this stands for a commit with
+    which the member has given up these partitions; it says nothing of the others.
     """
 
     member_id: str
@@ -239,6 +240,7 @@ class ConsumerGroupHeartbeat(GroupCommand):
     metadata: bytes | None = None
     watched_version: int = -1
     sight: Sight | None = None
+    released: Partitions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -499,9 +501,14 @@ class CompleteTransaction(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOffsetsReply:
-    """Reply to a commit: one code per partition of the request, in its order."""
+    """Reply to a commit: one code per partition of the request, in its order.
+
+    `news`: what a heartbeat of the member would be told now, if it has released partitions by this commit and that has
+    changed its epoch or partitions; else `None`.
+    """
 
     errors: tuple[ErrorCode, ...]
+    news: ConsumerGroupHeartbeatReply | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -319,7 +319,9 @@ def _decide_step(
     """Decide the member's next step on the way to its target."""
     owned = _owned(draft.command)
     untaken = revocation_timeout.untaken_after(member, draft.command, now_ms=draft.now_ms)
-    step = reconcile.decide_next_assignment(member, goal, owned=owned, group_id=group.group_id, untaken=untaken)
+    step = reconcile.decide_next_assignment(
+        member, goal, owned=owned, group_id=group.group_id, untaken=untaken, released=draft.command.released
+    )
     state = member.state if step is None else step.state
     # Only members that want more partitions look for those of members that are away.
     if state == facts.MemberState.STABLE or not group.instance_ids:
@@ -330,7 +332,9 @@ def _decide_step(
         return step
     draft.records.extend(released)
     goal = replace(goal, holders=holders)
-    return reconcile.decide_next_assignment(member, goal, owned=owned, group_id=group.group_id, untaken=untaken)
+    return reconcile.decide_next_assignment(
+        member, goal, owned=owned, group_id=group.group_id, untaken=untaken, released=draft.command.released
+    )
 
 
 def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> facts.ConsumerMemberSubscribed:

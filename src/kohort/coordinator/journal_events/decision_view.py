@@ -159,6 +159,9 @@ class DecisionView:
             # A commit shows that the member has read up to it.
             if commit is not None:
                 read_ms = max(read_ms, min(commit.commit_timestamp_ms, self.now_ms))
+            # One that this decision stores is known to the passage alone.
+            if passage is not None and passage.giver == member_id and passage.committed_ms is not None:
+                read_ms = max(read_ms, min(passage.committed_ms, self.now_ms))
             last = LastRead(reader=member_id, read_ms=read_ms, is_seen=is_seen)
             # A member that never read the partition leaves the former reader as the last one.
             last_reads[partition] = self._reads.let_go(key, partition) or last

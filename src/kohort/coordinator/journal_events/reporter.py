@@ -106,7 +106,17 @@ def count_of(stimulus: triggers.Stimulus, decision: Decision) -> str | None:
     told = next((record for record in decision.records if not isinstance(record, delayed_heartbeats.RECORDS)), None)
     if told is not None and type(told) not in _COUNTED_RECORDS:
         return None
+    if _releases(stimulus, decision):
+        return None
     return None if _refusal(stimulus, decision) is not None else _COUNTED.get(type(stimulus))  # type: ignore[arg-type]
+
+
+def _releases(stimulus: triggers.Stimulus, decision: Decision) -> bool:
+    """Whether a commit has released partitions of its member."""
+    # Few commits do, and some have very many records.
+    if not isinstance(stimulus, commands.CommitOffsets) or stimulus.released is None:
+        return False
+    return any(isinstance(record, CurrentAssignmentSet) for record in decision.records)
 
 
 class Reporter:
@@ -154,6 +164,10 @@ class Reporter:
         # A heartbeat that was counted when it arrived is not counted again with its response.
         if counted is not None and isinstance(stimulus, GroupCommand):
             return self.count(journal, stimulus, counted, decision.records, now_ms=now_ms) if is_new else []
+        if _releases(stimulus, decision):
+            assert isinstance(stimulus, commands.CommitOffsets), "it is a commit"
+            # The commit is noted before the release, whose row says until when the partitions were read.
+            self.count(journal, stimulus, "commits", decision.records, now_ms=now_ms)
         entries = self.tell(groups, stimulus, decision, timers=timers, now_ms=now_ms)
         if entries:
             # A passed deadline has no cause id of its own.

@@ -15,14 +15,26 @@ from typing import Final
 
 from kohort.coordinator import commands
 from kohort.coordinator.classic.validation import check_commit, decide_sign, former_share
-from kohort.coordinator.commands import CommitOffsetsReply, CommittedOffset, Done, FetchOffsetsReply, Refusal
+from kohort.coordinator.commands import (
+    CommitOffsetsReply,
+    CommittedOffset,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    Done,
+    FetchOffsetsReply,
+    Partitions,
+    Refusal,
+)
 from kohort.coordinator.consumer.classicmembers import check_generation
+from kohort.coordinator.consumer.heartbeat import decide_member
 from kohort.coordinator.consumer.static import bearer_of
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply
+from kohort.coordinator.delayed_heartbeats import MemberHeard, without_life
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState, OpenTransaction
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.records.types import OffsetCommitted, TransactionalOffsetCommitted, TransactionCompleted
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.static_membership.mode import is_offline
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
@@ -43,8 +55,17 @@ def decide_commit(
     if group is None:
         sign = _check_other_group(groups, command, now_ms=now_ms)
     records, errors = examine_partitions(groups, command, settings, member=member, now_ms=now_ms)
-    reply = Reply(command.request, CommitOffsetsReply(errors=tuple(errors)))
-    return Decision((*sign.records, *records), (reply, *sign.effects))
+    released: Partitions = {}
+    if command.released is not None and member is not None:
+        released = _find_released(groups, command, member, errors)
+    if not released:
+        reply = Reply(command.request, CommitOffsetsReply(errors=tuple(errors)))
+        return Decision((*sign.records, *records), (reply, *sign.effects))
+    assert member is not None, "a member has released them"
+    # The commit comes first: the next owner begins behind it.
+    step, news = _decide_release(groups, command, settings, member=member, released=released, now_ms=now_ms)
+    reply = Reply(command.request, CommitOffsetsReply(errors=tuple(errors), news=news))
+    return Decision((*records, *step.records), (reply, *step.effects))
 
 
 def examine_partitions(
@@ -201,6 +222,84 @@ def _build_record(
         expire_timestamp_ms=expire_ms,
         topic_id=topic_id if expire_ms == -1 else ZERO_TOPIC_ID,
     )
+
+
+# Partitions that a member releases with its last commit of them: the commit and the release are one decision.
+#
+# Laws: what is not committed is not released: a refused commit leaves its partitions with the member. A release counts
+# for the grant that the member knows, so that a commit that comes late, or twice, takes nothing of a later grant.
+# Source: users@kafka 2014-07-16 (PartitionCommittedNotification); requirement H10.
+
+
+def _find_released(
+    groups: GroupsState, command: commands.CommitOffsets, member: ConsumerMember, errors: list[ErrorCode]
+) -> Partitions:
+    """Return the partitions that the member has and gives up, without those whose commit is refused."""
+    assert command.released is not None, "only such a commit releases any"
+    # A classic member gives up its partitions when it rejoins; an offline one is back with its next heartbeat.
+    is_away = bool(groups.clocks) and is_offline(groups, command.group_id, member.member_id)
+    if member.classic is not None or is_away:
+        return {}
+    refused: set[tuple[TopicId, int]] = set()
+    for offset, error in zip(command.offsets, errors, strict=True):
+        if error != ErrorCode.NONE:
+            topic = groups.image.by_name.get(offset.topic)
+            refused.add((offset.topic_id, offset.partition))
+            if topic is not None:
+                refused.add((topic.topic_id, offset.partition))
+    found: Partitions = {}
+    for topic_id, partitions in command.released.items():
+        given_up = []
+        for partition in partitions:
+            granted_at = _granted_at(member, topic_id, partition)
+            is_meant = granted_at is not None and granted_at <= command.generation_or_member_epoch
+            if is_meant and (topic_id, partition) not in refused:
+                given_up.append(partition)
+        if given_up:
+            found[topic_id] = tuple(given_up)
+    return found
+
+
+def _decide_release(
+    groups: GroupsState,
+    command: commands.CommitOffsets,
+    settings: GroupSettings,
+    *,
+    member: ConsumerMember,
+    released: Partitions,
+    now_ms: int,
+) -> tuple[Decision, ConsumerGroupHeartbeatReply | None]:
+    """Decide the member's next step after it has released partitions, and the news for it, if any."""
+    heartbeat = ConsumerGroupHeartbeat(
+        cause=command.cause,
+        request=command.request,
+        group_id=command.group_id,
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        instance_id=member.instance_id,
+        tells_all=True,
+        is_aside=True,
+        released=released,
+    )
+    try:
+        decision = decide_member(groups, heartbeat, settings, now_ms=now_ms)
+    except Refused:
+        # The commit stands by itself: the refusal is for the member's next heartbeat.
+        return Decision(), None
+    # As with all that is no heartbeat: it tells nothing of their connection, and prolongs no session.
+    records = [each for each in decision.records if not isinstance(each, facts.MemberConnectionSeen)]
+    body = next(each.body for each in decision.effects if isinstance(each, Reply) and each.request == command.request)
+    assert isinstance(body, ConsumerGroupHeartbeatReply), "a refusal is raised"
+    assigned = {topic_id: tuple(sorted(grants)) for topic_id, grants in member.assigned.items()}
+    has_news = (body.member_epoch, body.assignment) != (command.generation_or_member_epoch, assigned)
+    if has_news:
+        # The answer to the commit may be lost: a heartbeat at the former epoch is told the same.
+        epoch = command.generation_or_member_epoch
+        records.append(MemberHeard(group_id=command.group_id, member_id=member.member_id, epoch=epoch, is_behind=True))
+    others = (each for each in decision.effects if not (isinstance(each, Reply) and each.request == command.request))
+    return Decision(tuple(records), without_life(tuple(others))), body if has_news else None
 
 
 # Offset commits within a producer's transaction, kept aside until its marker.

@@ -183,13 +183,18 @@ class ConsumerMember(MemberProcess):
             member_epoch=self.member_epoch,
         )
 
+    #: Partitions that the next commit releases.
+    _releases: frozenset[Owned] = frozenset()
+
     def build_commit(self, offsets: tuple[commands.OffsetToCommit, ...]) -> commands.CommitOffsets:
         """Build an OffsetCommit with the member epoch."""
+        released, self._releases = self._releases, frozenset()
         return self.build(
             commands.CommitOffsets,
             member_id=self.member_id,
             generation_or_member_epoch=self.member_epoch,
             offsets=offsets,
+            released=self.by_id(set(released)) if released else None,
         )
 
     def may_send_again(self, command: commands.GroupCommand) -> bool:
@@ -378,7 +383,11 @@ class ConsumerMember(MemberProcess):
         def done() -> None:
             if self._callback == number:
                 self._callback = 0
+                if self.updates is not None:
+                    # As kohort's own client does: the heartbeat behind it says the same again.
+                    self._releases = frozenset(self.owned - target)
                 self.commit(self.owned - target)
+                self._releases = frozenset()
                 self.give_up(self.owned - target)
                 self._finish(target)
 

@@ -2,10 +2,10 @@
 
 Laws: a partition is taken only if no member has it assigned or pending revocation; and a member that still has to
 revoke partitions of a deleted topic takes none. A partition is released as soon as the member's list of owned
-partitions is without it; but a partition that the member may be about to take is revoked only once it has taken it.
-Partitions are independent: pending revocations keep a member neither from taking free partitions nor from learning of
-further revocations. A member's epoch rises when it takes partitions, and once it has revoked all that it had to; an
-epoch alone is no news.
+partitions is without it, or a commit of the member gives it up; but a partition that the member may be about to take
+is revoked only once it has taken it. Partitions are independent: pending revocations keep a member neither from
+taking free partitions nor from learning of further revocations. A member's epoch rises when it takes partitions, and
+once it has revoked all that it had to; an epoch alone is no news.
 Source: KIP-848 (reconciliation of the group); Apache Kafka's CurrentAssignmentBuilder for the states. Requirement H3;
 Apache Kafka assigns and revokes nothing more until a member has revoked all that it was asked for.
 """
@@ -45,11 +45,13 @@ def decide_next_assignment(
     owned: Partitions | None,
     group_id: str,
     untaken: Grants = NO_GRANTS,
+    released: Partitions | None = None,
 ) -> CurrentAssignmentSet | None:
     """Decide the member's next step, `None` if it stays as it is.
 
-    `owned`: the partitions that it lists, `None` without a list: only a list can acknowledge a revocation. `untaken`:
-    partitions of `member.assigned` that it may be about to take.
+    `owned`: the partitions that it lists, `None` without a list. `untaken`: partitions of `member.assigned` that it may
+    be about to take. `released`: partitions that it has given up with a commit. Only a list without a partition, and
+    such a commit, can acknowledge its revocation.
 
     Raises:
         Refused: FENCED_MEMBER_EPOCH if its state was stored by newer software and it owns partitions.
@@ -62,8 +64,9 @@ def decide_next_assignment(
     target = {topic_id: set(found) for topic_id, found in goal.target.items() if topic_id in goal.subscribed}
     kept, given_up = _split(member.assigned, target)
     early, given_up = _split(given_up, {topic_id: set(found) for topic_id, found in untaken.items()})
-    # Only a list without a partition acknowledges its revocation.
     pending = _united(_still_owned(member.pending_revocation, owned), _still_owned(given_up, owned))
+    if released is not None:
+        pending = _without(pending, released)
     if early:
         # The list says nothing of partitions that the member has not taken yet: they are revoked once it has.
         assigned, is_complete = _united(kept, early), False
@@ -158,6 +161,11 @@ def _still_owned(grants: Grants, owned: Partitions | None) -> Grants:
         if still:
             left[topic_id] = still
     return left
+
+
+def _without(grants: Grants, released: Partitions) -> Grants:
+    """Return the grants but for those of released partitions."""
+    return _split(grants, {topic_id: set(partitions) for topic_id, partitions in released.items()})[1]
 
 
 def _united(one: Grants, other: Grants) -> Grants:
