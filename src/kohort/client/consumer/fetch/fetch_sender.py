@@ -457,15 +457,19 @@ class FetchSender:
 
     def _show(self, target: FetchTarget, lane: Lane) -> str | None:
         """Return the member's token if that broker was not sent it by that connection; otherwise `None`."""
-        grant = None if self._lookup is None else self._lookup.updates.grant
-        if grant is None or target.is_foreign:
+        if self._lookup is None or target.is_foreign:
             return None
+        grant = self._lookup.updates.grant
+        token = None if grant is None else grant.token
         # A connection that was opened anew without a failed request gets it with the next renewal.
         if lane is Lane.FETCH:
-            former, target.session.token = target.session.token, grant.token
+            former, target.session.token = target.session.token, token
         else:
-            former, target.token_beside = target.token_beside, grant.token
-        return None if former == grant.token else grant.token
+            former, target.token_beside = target.token_beside, token
+        if former == token:
+            return None
+        # An empty one says that there is none any more.
+        return token or ""
 
     def _renew(self, target: FetchTarget) -> Contents:
         """Build the contents of the next long fetch from the partitions that have changed."""

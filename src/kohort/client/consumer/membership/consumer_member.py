@@ -36,6 +36,10 @@ _LEAVE_FOR_A_WHILE: Final = -2
 _FENCED: Final = int(ErrorCode.FENCED_MEMBER_EPOCH)
 #: Added to the session timeout before a member gives its `group.instance.id` up, which another one holds.
 _RELEASE_MARGIN_MS: Final = 5_000
+#: States in which a member may begin to give partitions up.
+_AT_REST: Final = (MemberState.STABLE, MemberState.PREPARING_REBALANCE)
+#: A leader refuses reads a moment before the coordinator says why.
+_NEWS_MS: Final = 100
 #: Without grants, which show that it counts fetches, the coordinator hears of the member so often in a session.
 _BEATS_BESIDE_FETCHES: Final = 3
 #: A coordinator that counts fetches notes them so often in an interval.
@@ -83,6 +87,8 @@ class ConsumerMember(Member):
     _lease_ms: int = 0
     #: Whether the coordinator takes fetches of a settled member for heartbeats.
     _counts_fetches: bool = False
+    #: When refused partitions are given up without a word of the coordinator.
+    _fenced_due_ms: int = 0
     #: When the heartbeat was sent that was answered well last.
     _beat_ms: int = 0
     #: Tokens of the heartbeats under way, oldest first, two at the most.
@@ -141,6 +147,8 @@ class ConsumerMember(Member):
         leased_ms = self._leased_until_ms
         if leased_ms is not None and 0 < leased_ms <= now_ms:
             self._lapse(now_ms)
+        if self._fenced and now_ms >= self._fenced_due_ms:
+            self._give_up_fenced(now_ms)
         if self.state is MemberState.STABLE and self._seen_generation != self._cluster.generation:
             self._reconcile(now_ms)
 
@@ -170,6 +178,8 @@ class ConsumerMember(Member):
                 deadlines.append(next_ms)
             if leased_ms := self._leased_until_ms:
                 deadlines.append(leased_ms)
+            if self._fenced and self.state in _AT_REST:
+                deadlines.append(self._fenced_due_ms)
         return min(deadlines, default=None)
 
     def on_topics_changed(self, now_ms: int) -> None:
@@ -245,6 +255,7 @@ class ConsumerMember(Member):
         self._computing.forget()
         self._due_ms = self._told_session_ms = self._lease_ms = 0
         self._counts_fetches = False
+        self._leased_until_ms = None
         self._lookup.updates.drop()
         self._silence_ms = silence_ms(self._session_ms)
         for token in self._in_flight:
@@ -378,7 +389,7 @@ class ConsumerMember(Member):
     def _follow(self, now_ms: int) -> bool:
         """Go for the latest assignment; return whether to list the owned partitions at once."""
         self._target = self._latest
-        if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE, MemberState.STABLE):
+        if self.state is MemberState.JOINING or self.state in _AT_REST:
             self._reconcile(now_ms)
         if not self._is_owed or self.state is not MemberState.STABLE:
             return False
@@ -430,7 +441,9 @@ class ConsumerMember(Member):
         if response.session_timeout_ms != self._told_session_ms:
             self._told_session_ms = max(response.session_timeout_ms, 0)
             self._silence_ms = silence_ms(self._session_ms)
-        self._interval_ms = longest_interval_ms(response.heartbeat_interval_ms, self._session_ms)
+        session_ms = self._session_ms
+        longest_ms = min(session_ms, self._lease_ms or session_ms)
+        self._interval_ms = longest_interval_ms(response.heartbeat_interval_ms, longest_ms)
         self._beat_ms = max(sent_ms, self._beat_ms)
         self._counts_fetches = response.counts_fetches
         is_told = bool(self._settings.local_assignors) or response.client_assignment is not None
@@ -441,7 +454,8 @@ class ConsumerMember(Member):
             # member has.
             self._is_owed = self._is_owed or self.state is not MemberState.JOINING
             self._take(response.assignment, response.rebalance_reason)
-        self._take_grant(response.grant, sent_ms)
+        if response.grant is not None or self._leased_until_ms == 0:
+            self._take_grant(response.grant, sent_ms)
 
     def _take(self, assignment: heartbeat.Assignment, reason: str | None) -> None:
         """Take an assignment, from a heartbeat's answer or from news beside heartbeats."""
@@ -578,23 +592,20 @@ class ConsumerMember(Member):
             self._lease_ms = told.lease_ms
             until_ms = sent_ms + silence_ms(told.lease_ms)
             updates.hold(told, self._latest, epoch=self.epoch, since_ms=sent_ms, until_ms=until_ms)
+            self._interval_ms = longest_interval_ms(self._interval_ms, self._lease_ms)
         elif updates.grant is not None and was_lapsed and sent_ms >= updates.grant.until_ms:
             # A member whose lease is over is given a grant, unless nothing is enforced any more.
             updates.drop()
             self._lease_ms = 0
-        if self._lease_ms:
-            self._interval_ms = longest_interval_ms(self._interval_ms, self._lease_ms)
+        if not updates.is_lapsed:
+            self._leased_until_ms = None if updates.grant is None else updates.grant.until_ms
         if was_lapsed and not updates.is_lapsed:
             self._requests.wake_all()
-
-    @property
-    def _leased_until_ms(self) -> int | None:
-        updates = self._lookup.updates
-        return None if updates.grant is None else 0 if updates.is_lapsed else updates.grant.until_ms
 
     def _lapse(self, now_ms: int) -> None:
         """Fetch and hand out nothing until the grant is renewed, whose lease is over, and ask for that."""
         self._lookup.updates.is_lapsed = True
+        self._leased_until_ms = 0
         self._is_full = self._has_news = True
         self._due_ms = now_ms
         self._requests.wake_all()
@@ -622,11 +633,16 @@ class ConsumerMember(Member):
         self._latest = self._without(self._latest, found)
         self._target = None if self._target is None else self._without(self._target, found)
         self._has_news, self._due_ms = True, now_ms
-        if self.state in (MemberState.STABLE, MemberState.PREPARING_REBALANCE):
-            if self._after_leave is None:
-                self._why = "their leader refuses to let this member read: the coordinator gives them to others"
-            self._reconcile(now_ms)
+        # The coordinator tells the same, and the reason.
+        self._fenced_due_ms = now_ms + _NEWS_MS
+        if self._after_leave is None:
+            self._why = "their leader refuses to let this member read: the coordinator gives them to others"
         return True
+
+    def _give_up_fenced(self, now_ms: int) -> None:
+        """Give up refused partitions though the coordinator has not said anything."""
+        if self.state in _AT_REST:
+            self._reconcile(now_ms)
 
     def _without(
         self, assigned: Mapping[TopicId, tuple[int, ...]], gone: set[TopicPartition]

@@ -96,6 +96,8 @@ class Member(ABC):
 
     #: Whether it speaks the classic protocol.
     is_classic: ClassVar[bool]
+    #: Until when the member's grant counts, 0: it is over; `None`: nothing is enforced, as far as it knows.
+    _leased_until_ms: int | None = None
 
     def __init__(
         self,
@@ -147,7 +149,6 @@ class Member(ABC):
         #: When the coordinator was found to have kept the member waiting: given up a session later at the soonest.
         self._waited_ms = 0
         self._doubt: _Doubt | None = None
-        #: What the application was told of until when it may hand out records, and of grants.
         self._told_until: tuple[int | None, int] = (None, 0)
         self._has_assignment = False
         #: Owned partitions that their leader refuses to this member.
@@ -225,11 +226,6 @@ class Member(ABC):
 
     def _released(self, partitions: set[TopicPartition]) -> list[TopicPartitions] | None:
         """Return partitions that the coordinator lets go of with their last commit; `None`: a heartbeat says it."""
-        return None
-
-    @property
-    def _leased_until_ms(self) -> int | None:
-        """Until when the member's grant counts, 0: it is over; `None`: nothing is enforced, as far as it knows."""
         return None
 
     @abstractmethod

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
 from operator import attrgetter
 from typing import Final, Protocol
@@ -130,7 +131,8 @@ class _Commit:
     behind: frozenset[TopicPartition] = frozenset()
     #: The partitions `behind`, for a coordinator that lets go of them with the last commit; `None`: it does not.
     released: list[TopicPartitions] | None = None
-    #: Whether the coordinator may have let go of them: such a request went out, and no answer came.
+    #: Whether a request has said so; and whether none of the coordinator's answers shows that it did not arrive.
+    is_said: bool = False
     is_in_doubt: bool = False
     is_asynchronous: bool = False
     is_automatic: bool = False
@@ -162,6 +164,9 @@ class _Sent:
     epoch: int
     #: topic id -> name, of the topics in it.
     names: Mapping[bytes, str]
+    #: `ReceivedUpdates.era` then, and the time.
+    era: int
+    sent_ms: int
 
 
 class Commits:
@@ -568,23 +573,27 @@ class Commits:
             grant=None if grant is None else grant.token,
         )
         if commit.released is not None and self._is_last(commit, entries):
-            request.released = commit.released
-        sent = self._sent = _Sent(commit=commit, entries=entries, endpoint=endpoint, epoch=epoch, names=names)
-        era, sent_ms = updates.era, now_ms
-
-        def then(answer: Answer, now_ms: int) -> None:
-            self._sent = None
-            if self._are_unknown:
-                # The cluster's metadata may be followed for fewer topics from now on.
-                self._requests.wake_all()
-            response = message_of(answer, OffsetCommitResponse)
-            commit.is_in_doubt = commit.is_in_doubt or (response is None and request.released is not None)
-            self._on_answer(sent, response, now_ms)
-            if response is not None and response.membership_update is not None:
-                updates.hear(response.membership_update, era=era, lane=Lane.COORDINATOR, sent_ms=sent_ms, now_ms=now_ms)
-
+            request.released, commit.is_said = commit.released, True
+        era = updates.era
+        self._sent = _Sent(
+            commit=commit, entries=entries, endpoint=endpoint, epoch=epoch, names=names, era=era, sent_ms=now_ms
+        )
         most = LAST_BY_NAME if ZERO_TOPIC_ID in names else None
+        then = partial(self._on_end, self._sent)
         self._requests.send(endpoint, Lane.COORDINATOR, request, then, max_version=most, wake=self.wake)
+
+    def _on_end(self, sent: _Sent, answer: Answer, now_ms: int) -> None:
+        self._sent = None
+        if self._are_unknown:
+            # The cluster's metadata may be followed for fewer topics from now on.
+            self._requests.wake_all()
+        response = message_of(answer, OffsetCommitResponse)
+        sent.commit.is_in_doubt |= response is None and sent.commit.is_said
+        self._on_answer(sent, response, now_ms)
+        news = None if response is None else response.membership_update
+        if news is not None:
+            updates, era = self._lookup.updates, sent.era
+            updates.hear(news, era=era, lane=Lane.COORDINATOR, sent_ms=sent.sent_ms, now_ms=now_ms)
 
     def _is_last(self, commit: _Commit, entries: Mapping[TopicPartition, _Entry]) -> bool:
         """Return whether a request with these entries is the last one of the partitions that the commit gives up."""
