@@ -84,8 +84,8 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     # Public names are loaded on first use: importing kohort alone must not load a broker or a client.
-    if name == "errors":
-        return import_module("kohort.errors")
+    if name in ("capabilities", "errors"):
+        return import_module(f"kohort.{name}")
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'kohort' has no attribute {name!r}")

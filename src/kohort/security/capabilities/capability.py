@@ -1,0 +1,436 @@
+"""Capability tokens: `kh1.` and a chain of HMAC-SHA-256, each link of which is a caveat that narrows the rest.
+
+The text is base64url without padding of: id of the root key (4 bytes), id of the token (16), links, HMAC of the last
+link (32). A link is the number of its kind, the length of its value, and the value. The key of each HMAC is the HMAC of
+the link before it, the first one's is the root key: a holder adds links, and takes none away.
+
+Laws: bounds come before work, and the HMAC before what it covers is read. No text has anything of a token or a key.
+Source: users@kafka 2014-07-18 (chained object capabilities, hash tokens); macaroons (Birgisson et al., NDSS 2014).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, Final, NamedTuple
+
+from kohort.security.access_control import AclOperation, ResourceType
+from kohort.security.capabilities.caveats import (
+    COMMIT,
+    LOG_LEVELS,
+    CapabilityError,
+    Caveat,
+    Kind,
+    Names,
+    Network,
+    closed,
+    describe,
+    read_value,
+)
+from kohort.security.capabilities.partition_sets import FormError, PartitionSet, Reader
+from kohort.security.capabilities.root_keys import KEY_ID_BYTES, RootKeys
+
+PREFIX: Final = "kh1."
+#: The longest token, characters.
+LONGEST_TOKEN: Final = 16_384
+MOST_LINKS: Final = 64
+TOKEN_ID_BYTES: Final = 16
+_TAIL_BYTES: Final = 32
+_HEAD_BYTES: Final = KEY_ID_BYTES + TOKEN_ID_BYTES
+_HASH: Final = "sha256"
+_ID_BYTES: Final = 16
+
+#: What a token that is for some topics, groups or a member may do to the cluster: what every client does.
+_OF_CLUSTER: Final = 1 << AclOperation.DESCRIBE | 1 << AclOperation.IDEMPOTENT_WRITE
+#: What concerns partitions one by one, or changes none of them; the rest concerns all of a topic.
+_OF_PARTITIONS: Final = sum(
+    1 << each
+    for each in (
+        COMMIT,
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+    )
+)
+
+
+class Row(NamedTuple):
+    """A line of an explanation: the number of the link from 1 on, the kind of its caveat, and its value as a text."""
+
+    link: int
+    caveat: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capability:
+    """What the links of a token leave together; an attribute that is `None` is not limited.
+
+    Only `verify` makes one that allows anything.
+    """
+
+    is_verified: bool
+    #: Identifies the holder: of the last link that is no `not_after`, so that a renewed lease keeps it.
+    id: str
+    #: Ids of the token as minted and behind each of its links: a revoked one ends all that were attenuated from it.
+    #: Of a token that is not verified the first and the last.
+    chain: tuple[str, ...]
+    #: Bit field of operations, with those that they imply.
+    operations: int | None = None
+    topics: Names | None = None
+    #: By name of the topic; a partition has to be in each of its sets.
+    partitions: Mapping[str, tuple[PartitionSet, ...]] | None = None
+    #: By id of the topic.
+    partitions_by_id: Mapping[bytes, tuple[PartitionSet, ...]] | None = None
+    groups: Names | None = None
+    member: str | None = None
+    epoch: int | None = None
+    not_after_ms: int | None = None
+    #: Bytes and requests per second.
+    byte_rate: int | None = None
+    request_rate: int | None = None
+    log_level: str | None = None
+    label: str | None = None
+    #: The client's address has to be in one network of each.
+    peers: tuple[tuple[Network, ...], ...] | None = None
+    #: Whether topics, partitions, groups or a member are named: the cluster is not the holder's.
+    is_partial: bool = field(default=False, repr=False)
+
+    @property
+    def group(self) -> str | None:
+        """The one group that the token is for; `None` if it is for several, or for all."""
+        names = self.groups
+        return next(iter(names.literals)) if names and len(names.literals) == 1 and not names.prefixes else None
+
+    def covers(self, topic_id: bytes | None, topic: str | None, partition: int) -> bool:
+        """Whether the caveats about partitions leave this one, by the topic's id and name."""
+        return (self.partitions is None or _has(self.partitions, topic, partition)) and (
+            self.partitions_by_id is None or _has(self.partitions_by_id, topic_id, partition)
+        )
+
+    def refusal(
+        self,
+        *,
+        operation: int,
+        resource_type: int,
+        now_ms: int,
+        name: str | None = None,
+        topic_id: bytes | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+        member: str | None = None,
+        epoch: int | None = None,
+        peer: str | None = None,
+    ) -> str | None:
+        """Return the kind of the first caveat that refuses a request, such as `topics`; `None`: it is allowed.
+
+        Args:
+            operation: a number of `OPERATIONS`, which are Kafka's beside `COMMIT`.
+            resource_type: Kafka's number of what the operation is done to.
+            now_ms: milliseconds since 1970.
+            name: of the resource; `None`: whether there may be one to which this can be done.
+            topic_id: of a topic; without it no caveat that names ids leaves the topic.
+            partition: `None`: asked about the topic as a whole.
+            group, member, epoch: as the request says; `None`: it names none.
+            peer: the client's address; without one a caveat about peers refuses.
+        """
+        if not self.is_verified:
+            return "unverified"
+        if self.not_after_ms is not None and now_ms > self.not_after_ms:
+            return Kind.NOT_AFTER.word
+        if self.operations is not None and not self.operations >> operation & 1:
+            return Kind.OPERATIONS.word
+        if self.peers is not None and not self._admits(peer):
+            return Kind.PEERS.word
+        if self.member is not None and member is not None and member != self.member:
+            return Kind.MEMBER.word
+        if self.epoch is not None and epoch is not None and epoch != self.epoch:
+            return Kind.EPOCH.word
+        if self.groups is not None:
+            if group is not None and not self.groups.cover(group):
+                return Kind.GROUPS.word
+            if resource_type == ResourceType.GROUP and name is not None and not self.groups.cover(name):
+                return Kind.GROUPS.word
+        if resource_type == ResourceType.TOPIC:
+            return self._refusal_of_topic(operation, name, topic_id, partition)
+        if self.is_partial and resource_type != ResourceType.GROUP:
+            is_common = resource_type == ResourceType.CLUSTER and _OF_CLUSTER >> operation & 1
+            return None if is_common else "resource"
+        return None
+
+    def _refusal_of_topic(
+        self, operation: int, name: str | None, topic_id: bytes | None, partition: int | None
+    ) -> str | None:
+        if self.topics is not None and name is not None and not self.topics.cover(name):
+            return Kind.TOPICS.word
+        if self.partitions is None and self.partitions_by_id is None:
+            return None
+        if not _OF_PARTITIONS >> operation & 1:
+            # Some partitions of a topic are no right to delete it, or to change its configs.
+            return Kind.PARTITIONS.word
+        if name is None and topic_id is None:
+            return None
+        if partition is not None:
+            return None if self.covers(topic_id, name, partition) else Kind.PARTITIONS.word
+        is_listed = (self.partitions is None or name in self.partitions) and (
+            self.partitions_by_id is None or topic_id in self.partitions_by_id
+        )
+        return None if is_listed else Kind.PARTITIONS.word
+
+    def _admits(self, peer: str | None) -> bool:
+        address = None if peer is None else _address(peer)
+        return address is not None and all(any(address in each for each in link) for link in self.peers or ())
+
+
+def mint(keys: RootKeys, *caveats: Caveat, token_id: bytes) -> str:
+    """Make a token with the current root key.
+
+    Args:
+        keys: of the broker.
+        caveats: without any the token allows everything; a lease is written last, wherever it stands.
+        token_id: 16 bytes, random for a new holder. The same id and caveats with a later lease are the same holder.
+
+    Raises:
+        CapabilityError: the token would be too long, or have too many links.
+
+    >>> from kohort.security.capabilities.caveats import operations, topics
+    >>> keys = RootKeys.of(bytes(32))
+    >>> token = mint(keys, operations("read"), topics("orders"), token_id=bytes(16))
+    >>> token[:31], len(token)
+    ('kh1.3mYftgAAAAAAAAAAAAAAAAAAAAA', 91)
+    >>> verify(token, keys).topics.cover("orders")
+    True
+    """
+    if len(token_id) != TOKEN_ID_BYTES:
+        raise CapabilityError(f"a token id has {TOKEN_ID_BYTES} bytes")
+    head = keys.current.id + token_id
+    start = hmac.digest(keys.current.secret, PREFIX.encode() + head, _HASH)
+    ordered = sorted(caveats, key=lambda each: each.kind is Kind.NOT_AFTER)
+    return _write(head, b"", start, [each.link for each in ordered])
+
+
+def attenuate(token: str, *caveats: Caveat) -> str:
+    """Add caveats to a token, without a key and without the broker.
+
+    Raises:
+        CapabilityError: it is no token, would be too long, or would allow nothing at all.
+    """
+    parts = _split(token)
+    links = [each.link for each in caveats]
+    if len(parts.links) + len(links) > MOST_LINKS:
+        raise CapabilityError(f"a token has {MOST_LINKS} links at most")
+    _combine([*_read(parts.links), *((each.kind, each.value) for each in caveats)], is_verified=False, chain=("",))
+    return _write(parts.head, parts.body, parts.tail, links)
+
+
+def parse(token: str) -> Capability:
+    """Read a token without a key: what it says, and not whether a broker has said it.
+
+    Raises:
+        CapabilityError: it is of another form, or has a caveat that is not known.
+    """
+    parts = _split(token)
+    chain = (_text(parts.token_id), _revocation_id(parts.tail)) if parts.links else (_text(parts.token_id),)
+    return _combine(list(_read(parts.links)), is_verified=False, chain=chain)
+
+
+def verify(token: str, keys: RootKeys) -> Capability:
+    """Return what a token allows, if a live root key has minted it and no link was changed since.
+
+    Raises:
+        CapabilityError: it is no token of these keys, or has a caveat that is not known.
+    """
+    parts = _split(token)
+    key = keys.find(parts.head[:KEY_ID_BYTES])
+    if key is None:
+        raise CapabilityError("the token was minted with a root key that is not in force here")
+    running = hmac.digest(key.secret, PREFIX.encode() + parts.head, _HASH)
+    chain = [_text(parts.token_id)]
+    for link in parts.links:
+        running = hmac.digest(running, link, _HASH)
+        chain.append(_revocation_id(running))
+    if not hmac.compare_digest(running, parts.tail):
+        raise CapabilityError("the token was changed, or was not minted by this broker")
+    return _combine(list(_read(parts.links)), is_verified=True, chain=tuple(chain))
+
+
+def explain(token: str) -> list[Row]:
+    """Return the links of a token in order, without a key; `CapabilityError` as `parse`."""
+    found = _read(_split(token).links)
+    return [Row(number, kind.word, describe(kind, value)) for number, (kind, value) in enumerate(found, start=1)]
+
+
+# The chain
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A token taken apart; nothing of it is shown."""
+
+    head: bytes = field(repr=False)
+    #: All links together.
+    body: bytes = field(repr=False)
+    links: Sequence[bytes] = field(repr=False)
+    tail: bytes = field(repr=False)
+
+    @property
+    def token_id(self) -> bytes:
+        return self.head[KEY_ID_BYTES:]
+
+
+def _split(token: str) -> _Parts:
+    """Take a token apart; the bounds come first."""
+    if len(token) > LONGEST_TOKEN:
+        raise CapabilityError(f"a token has {LONGEST_TOKEN} characters at most")
+    if not token.startswith(PREFIX):
+        raise CapabilityError(f"a token begins with {PREFIX}")
+    text = token[len(PREFIX) :]
+    try:
+        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (ValueError, Base64Error):
+        raise CapabilityError("the token is cut off, or not in base64url") from None
+    # Python skips what is no base64, and the last character has bits to spare: a second text of the same token.
+    if _text(raw) != text:
+        raise CapabilityError("the token is not in base64url without padding")
+    if len(raw) < _HEAD_BYTES + _TAIL_BYTES:
+        raise CapabilityError("the token is cut off")
+    body = raw[_HEAD_BYTES:-_TAIL_BYTES]
+    return _Parts(raw[:_HEAD_BYTES], body, _links(body), raw[-_TAIL_BYTES:])
+
+
+def _links(body: bytes) -> list[bytes]:
+    reader = Reader(body)
+    links: list[bytes] = []
+    try:
+        while not reader.is_at_end:
+            if len(links) == MOST_LINKS:
+                raise CapabilityError(f"a token has {MOST_LINKS} links at most")
+            begin = reader.position
+            reader.number()
+            reader.sized()
+            links.append(body[begin : reader.position])
+    except FormError:
+        raise CapabilityError("the token is cut off, or has links of another form") from None
+    return links
+
+
+def _read(links: Sequence[bytes]) -> Iterator[tuple[Kind, Any]]:
+    """Read the kind and the value of each link."""
+    for link in links:
+        reader = Reader(link)
+        number = reader.number()
+        try:
+            kind = Kind(number)
+        except ValueError:
+            raise CapabilityError(
+                f"the token has a caveat of kind {number}, which this version does not know: it may forbid anything"
+            ) from None
+        yield kind, read_value(kind, reader.sized())
+
+
+def _write(head: bytes, body: bytes, running: bytes, links: Sequence[bytes]) -> str:
+    if len(links) > MOST_LINKS:
+        raise CapabilityError(f"a token has {MOST_LINKS} links at most")
+    for link in links:
+        running = hmac.digest(running, link, _HASH)
+    token = PREFIX + _text(b"".join([head, body, *links, running]))
+    if len(token) > LONGEST_TOKEN:
+        raise CapabilityError(f"the caveats are too long: a token has {LONGEST_TOKEN} characters at most")
+    return token
+
+
+def _revocation_id(running: bytes) -> str:
+    return _text(hashlib.sha256(b"kohort revocation id\0" + running).digest()[:_ID_BYTES])
+
+
+def _text(raw: bytes) -> str:
+    return urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
+
+
+# Caveats together
+
+
+def _combine(found: list[tuple[Kind, Any]], *, is_verified: bool, chain: tuple[str, ...]) -> Capability:
+    """Combine caveats to what all of them leave."""
+    left: dict[Kind, Any] = {}
+    identity = 0
+    for number, (kind, value) in enumerate(found, start=1):
+        if kind is not Kind.NOT_AFTER:
+            identity = number
+        known = closed(value) if kind is Kind.OPERATIONS else value
+        if kind in (Kind.PARTITIONS, Kind.PARTITIONS_BY_ID):
+            known = {topic: (chosen,) for topic, chosen in value.items()}
+        elif kind is Kind.PEERS:
+            known = (value,)
+        left[kind] = _narrow(kind, left[kind], known) if kind in left else known
+    if left.get(Kind.OPERATIONS) == 0:
+        raise CapabilityError("the caveats operations of the token leave no operation")
+    kinds = (Kind.TOPICS, Kind.PARTITIONS, Kind.PARTITIONS_BY_ID, Kind.GROUPS, Kind.MEMBER)
+    return Capability(
+        is_verified=is_verified,
+        # What an unverified token is behind its earlier links takes the key.
+        id=chain[identity] if is_verified else chain[-1],
+        chain=chain,
+        operations=left.get(Kind.OPERATIONS),
+        topics=left.get(Kind.TOPICS),
+        partitions=left.get(Kind.PARTITIONS),
+        partitions_by_id=left.get(Kind.PARTITIONS_BY_ID),
+        groups=left.get(Kind.GROUPS),
+        member=left.get(Kind.MEMBER),
+        epoch=left.get(Kind.EPOCH),
+        not_after_ms=left.get(Kind.NOT_AFTER),
+        byte_rate=left.get(Kind.BYTE_RATE),
+        request_rate=left.get(Kind.REQUEST_RATE),
+        log_level=left.get(Kind.LOG_LEVEL),
+        label=left.get(Kind.LABEL),
+        peers=left.get(Kind.PEERS),
+        is_partial=any(kind in left for kind in kinds),
+    )
+
+
+def _narrow(kind: Kind, known: Any, value: Any) -> Any:
+    """Return what two caveats of one kind leave."""
+    match kind:
+        case Kind.OPERATIONS:
+            return known & value
+        case Kind.TOPICS | Kind.GROUPS:
+            return known.also(value)
+        case Kind.PARTITIONS | Kind.PARTITIONS_BY_ID:
+            return {topic: known[topic] + chosen for topic, chosen in value.items() if topic in known}
+        case Kind.MEMBER | Kind.EPOCH:
+            if known != value:
+                raise CapabilityError(f"two caveats {kind.word} of the token contradict each other: it allows nothing")
+            return known
+        case Kind.NOT_AFTER | Kind.BYTE_RATE | Kind.REQUEST_RATE:
+            return min(known, value)
+        case Kind.LOG_LEVEL:
+            return max(known, value, key=LOG_LEVELS.index)
+        case Kind.LABEL:
+            return f"{known}/{value}"
+        case Kind.PEERS:
+            return known + value
+
+
+def _has(sets: Mapping[Any, tuple[PartitionSet, ...]], topic: Any, partition: int) -> bool:
+    chosen = sets.get(topic)
+    if chosen is None:
+        return False
+    return partition in chosen[0] if len(chosen) == 1 else all(partition in each for each in chosen)
+
+
+@lru_cache(maxsize=1024)
+def _address(peer: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(peer.partition("%")[0])
+    except ValueError:
+        return None
+    # On a socket of both families clients of IPv4 have addresses of IPv6.
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
