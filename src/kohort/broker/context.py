@@ -19,7 +19,7 @@ from kohort.broker.connections.idle_timeouts import IdleTimeouts, WatchedConnect
 from kohort.broker.connections.memberconnections import MemberConnections
 from kohort.broker.connections.request import Request
 from kohort.broker.durability import DiskFull, Durability
-from kohort.broker.fetch.claims import Claims, RefusedReads
+from kohort.broker.fetch.claims import Claims, RefusedReads, grant_verifier
 from kohort.broker.fetch.fetchsessions import FetchSessions, trim_heap
 from kohort.broker.fetch.ownership import OwnershipTable
 from kohort.broker.fetch.purgatory import Purgatory
@@ -39,6 +39,7 @@ from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
 from kohort.broker.topics.topic_operations import TopicRate
 from kohort.ids import TopicId
+from kohort.security.capabilities.root_keys import RootKeys
 from kohort.storage.store import Store
 
 __all__ = ["BrokerContext", "Request"]
@@ -79,8 +80,7 @@ class BrokerContext:
         self.cluster, self.broker_configs = cluster, broker_configs
         self.leadership: Final = leadership
         self.durability: Final = durability
-        self.purgatory = purgatory
-        self.runtime: Final = runtime
+        self.purgatory, self.runtime = purgatory, runtime
         self.logins: Final = Logins(loop, settings.listeners, clock, changes=store.changes, rights=self.authorization)
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.cooperative_work: Final = CooperativeWork(loop)
@@ -119,7 +119,9 @@ class BrokerContext:
     def _follow_ownership(self) -> None:
         """Know whose fetches are, and which partitions they must not read any more."""
         self.ownership = OwnershipTable(self._wake_fetches)
-        self.claims = Claims(_verify_nothing)
+        #: The secrets of capability tokens; `None`: this broker has none, and no token is valid.
+        self.root_keys: RootKeys | None = None
+        self.claims = Claims(grant_verifier(lambda: self.root_keys))
         self.refused_reads = RefusedReads(self.clock)
 
     def _wake_fetches(self, topic_id: TopicId, partition: int) -> None:
@@ -152,8 +154,3 @@ class BrokerContext:
             self.cold_reads.submit(trim_heap, lambda _: None)
         if not self.connections:
             self.all_closed.set()
-
-
-def _verify_nothing(token: str, host: str) -> None:
-    """Know no token."""
-    del token, host

@@ -16,6 +16,21 @@ from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.security.access_control import AclOperation, AclPermission, PatternType, ResourceType
 from kohort.security.authorizer import Acl
+from kohort.security.capabilities.capability import attenuate
+from kohort.security.capabilities.capability import mint as mint_token
+from kohort.security.capabilities.caveats import (
+    Caveat,
+    epoch,
+    groups,
+    label,
+    member,
+    not_after,
+    operations,
+    partitions,
+    peers,
+    topics,
+)
+from kohort.security.capabilities.root_keys import RootKeys
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.membership import KnownMembership
@@ -440,6 +455,41 @@ def test_kept_tokens_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in [*names, "t4", "t2", "t0"]:
             await world.fetch(0, member=world.word("a", 5, 0), grant=name)
         assert verify.asked == [*names, "t0"]
+
+    wired(dialogue)
+
+
+def test_grants_of_the_brokers_keys_are_verified() -> None:
+    """The links of a token narrow it; what is no member's grant to read, or was changed, is none."""
+
+    async def dialogue(world: World) -> None:
+        keys = world.context.root_keys = RootKeys.of(bytes(32))
+        end_ms = world.context.clock.now_ms() + 60_000
+
+        def mint(*more: Caveat, by: RootKeys = keys, ranges: tuple[int | tuple[int, int], ...] = ((0, 1),)) -> str:
+            of_member = (groups("g"), member("a"), epoch(5), operations("read", "commit"), not_after(end_ms))
+            return mint_token(by, partitions({world.topic_id: ranges}), *of_member, *more, token_id=bytes(16))
+
+        good = mint()
+        a = world.word("a", 5, 0, 1, 2)
+        assert await world.fetch(0, 1, 2, member=a, grant=good) == {0: False, 1: False, 2: FENCED}
+        assert await world.fetch(0, 1, member=a, grant=mint(peers("127.0.0.1"))) == {0: False, 1: False}
+        assert await world.fetch(0, member=a, grant=mint(ranges=((0, 2**31 - 1),))) == {0: False}
+        refused = {
+            "another key": mint(by=RootKeys.of(b"x" * 32)),
+            "a stolen one": mint(peers("10.0.0.7")),
+            "of another group": attenuate(good, groups("h")),
+            "to write": attenuate(good, operations("write")),
+            "over": attenuate(good, not_after(end_ms - 120_000)),
+            "of a name": attenuate(good, topics("t")),
+            "no token": "kh1.",
+            "changed": good[:-2] + ("AA" if good[-2:] != "AA" else "BB"),
+            "nobody's": mint_token(keys, groups("g"), token_id=bytes(16)),
+        }
+        for why, grant in refused.items():
+            assert await world.fetch(0, member=a, grant=grant) == {0: FENCED}, why
+        world.context.root_keys = keys.rotated(b"y" * 32)
+        assert await world.fetch(1, member=a, grant=attenuate(good, label("x"))) == {1: False}
 
     wired(dialogue)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Final
@@ -21,9 +21,15 @@ from typing import Final
 from kohort.base.clock import Clock
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.fetch.fetchsessions import FetchPlan, TopicRows
-from kohort.broker.fetch.ownership import NOT_LISTED, OURS, Claim, OwnershipTable, Refusal, Sender
+from kohort.broker.fetch.ownership import NOT_LISTED, OURS, Claim, OwnershipTable, Partitions, Refusal, Sender
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
+from kohort.security.access_control import AclOperation, ResourceType
+from kohort.security.capabilities import capability as capabilities
+from kohort.security.capabilities.capability import Capability
+from kohort.security.capabilities.caveats import CapabilityError
+from kohort.security.capabilities.partition_sets import PartitionSet
+from kohort.security.capabilities.root_keys import RootKeys
 from kohort.storage.topics import Topic
 from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.membership import KnownMembership
@@ -41,6 +47,68 @@ LINES_MS: Final = 10_000
 
 #: Verifies a token for a client's address; `None`: it is not valid, or no grant.
 Verify = Callable[[str, str], Claim | None]
+
+
+class GrantedPartitions:
+    """The partitions of one topic in a token; those that were asked for are found at once the next time."""
+
+    __slots__ = ("_known", "_sets")
+
+    def __init__(self, sets: Sequence[PartitionSet]) -> None:
+        #: A partition has to be in each.
+        self._sets: Final = sets
+        self._known: Final[set[int]] = set()
+
+    def __contains__(self, partition: object) -> bool:
+        if partition in self._known:
+            return True
+        if not isinstance(partition, int) or not all(partition in each for each in self._sets):
+            return False
+        if len(self._known) >= MOST_KEPT:
+            self._known.clear()
+        self._known.add(partition)
+        return True
+
+    def issuperset(self, partitions: Iterable[int]) -> bool:
+        """Whether all of these are in the token."""
+        return self._known.issuperset(partitions) or all(each in self for each in partitions)
+
+
+def grant_verifier(keys: Callable[[], RootKeys | None]) -> Verify:
+    """Return a function that verifies grants with the keys that the broker has then."""
+
+    def verify(token: str, host: str) -> Claim | None:
+        root_keys = keys()
+        if root_keys is None:
+            return None
+        try:
+            return claim_of(capabilities.verify(token, root_keys), host)
+        except CapabilityError:
+            return None
+
+    return verify
+
+
+def claim_of(capability: Capability, host: str) -> Claim | None:
+    """Return the claim of a verified token; `None` if it is no member's grant to read, or none for this address."""
+    group_id, member_id, epoch = capability.group, capability.member, capability.epoch
+    listed = capability.partitions_by_id
+    if group_id is None or member_id is None or epoch is None or listed is None:
+        return None
+    if capability.topics is not None or capability.partitions is not None:
+        # The coordinator's grants name topics by id; rows are not compared with names.
+        return None
+    refusal = capability.refusal(
+        operation=AclOperation.READ, resource_type=ResourceType.GROUP, name=group_id, now_ms=_LONG_AGO, peer=host
+    )
+    if refusal is not None:
+        return None
+    partitions = {TopicId(topic_id): GrantedPartitions(sets) for topic_id, sets in listed.items()}
+    return Claim(group_id, member_id, epoch, partitions, capability.not_after_ms, is_granted=True)
+
+
+#: A time by which no lease is over: leases are looked at with each fetch.
+_LONG_AGO: Final = -(1 << 63)
 
 
 class Claims:
@@ -222,7 +290,7 @@ class WithheldRows:
         return Sender(principal if is_token(principal) else "", request.client_id, request.client_host)
 
 
-_NO_PARTITIONS: Final[frozenset[int]] = frozenset()
+_NO_PARTITIONS: Final[Partitions] = frozenset()
 _FOR_MEMBERS: Final = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "", "", "only members may read the topic")
 _NOT_VALID: Final = "its token is not valid, or of another member"
 _LEASE_OVER: Final = "the lease of its token is over"

@@ -12,9 +12,9 @@ Source: users@kafka 2014-07-14 to -22 (fence, acknowledge, open; leases); requir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
@@ -77,6 +77,16 @@ class OwnershipChange(NamedTuple):
     keep: bool = False
 
 
+class Partitions(Protocol):
+    """Partitions of one topic, such as a `frozenset` of them."""
+
+    def __contains__(self, partition: object, /) -> bool:
+        """Whether the partition is one of them."""
+
+    def issuperset(self, partitions: Iterable[int], /) -> bool:
+        """Whether all of these are among them."""
+
+
 class Claim(NamedTuple):
     """The member that a fetch says it is of.
 
@@ -88,7 +98,7 @@ class Claim(NamedTuple):
     group_id: str
     member_id: str
     epoch: int
-    partitions: Mapping[TopicId, frozenset[int]] | None = None
+    partitions: Mapping[TopicId, Partitions] | None = None
     not_after_ms: int | None = None
     is_granted: bool = False
     is_void: bool = False
