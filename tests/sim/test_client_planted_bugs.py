@@ -149,9 +149,9 @@ def test_fetch_that_reserves_what_it_cannot_bring(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(FetchSender, "_least", lambda self, _: self.buffer.limit_bytes)
     send = FetchSender._send
 
-    def send_greedily(self: FetchSender, source: Any, due: Any, room: int) -> None:
+    def send_greedily(self: FetchSender, source: Any, due: Any, room: int, now_ms: int) -> None:
         self._settings, before = self._settings.changed(max_partition_fetch_bytes=room * 2), self._settings
-        send(self, source, due, room * 4 // 3 + 1)
+        send(self, source, due, room * 4 // 3 + 1, now_ms)
         self._settings = before
 
     monkeypatch.setattr(FetchSender, "_send", send_greedily)
@@ -323,9 +323,9 @@ def test_word_of_a_fetch_that_acknowledges_a_revocation(monkeypatch: pytest.Monk
 def test_news_of_a_fetch_that_are_taken_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be they older than what is known, or a list on its way that leaves them out."""
 
-    def take(self: ReceivedUpdates, news: Any, now_ms: int) -> None:
+    def take(self: ReceivedUpdates, news: Any, sent_ms: int, now_ms: int) -> None:
         assert self.member is not None
-        self.member.take_news(news, now_ms)
+        self.member.take_news(news, sent_ms, now_ms)
 
     monkeypatch.setattr(ReceivedUpdates, "_weigh", take)
     assert law_that_finds(TOLD, first=12) in {"OneOwner", "EverythingIsRead"}
