@@ -25,6 +25,7 @@ from kohort.broker.fetch.ownership import OwnershipTable
 from kohort.broker.fetch.purgatory import Purgatory
 from kohort.broker.groups.coordination import Coordination
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
+from kohort.broker.groups.grants import MemberGrants, draw_root_keys
 from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.groups.waiting_rights import RightsExamination
 from kohort.broker.limits.client_quotas import ClientQuotas, QuotaLimits
@@ -120,8 +121,10 @@ class BrokerContext:
         """Know whose fetches are, and which partitions they must not read any more."""
         self.ownership = OwnershipTable(self._wake_fetches)
         #: The secrets of capability tokens; `None`: this broker has none, and no token is valid.
-        self.root_keys: RootKeys | None = None
+        self.root_keys: RootKeys | None = draw_root_keys()
         self.claims = Claims(grant_verifier(lambda: self.root_keys))
+        self.member_grants: Final = MemberGrants(self.runtime, self.clock, self.monotonic_ms, lambda: self.root_keys)
+        self.membership_updates.grants = self.member_grants
         self.refused_reads = RefusedReads(self.clock)
 
     def _wake_fetches(self, topic_id: TopicId, partition: int) -> None:

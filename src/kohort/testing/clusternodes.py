@@ -27,6 +27,7 @@ from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
 from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import AlterGroupConfigs, DescribeGroupConfigs, ListGroups, ListGroupsReply
+from kohort.coordinator.records.types import Grants
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, RequestToken
 from kohort.storage.partitions.partition import PartitionLog
@@ -132,6 +133,7 @@ class NodeCoordination:
         self.serves: Final = runtime.serves
         self.session_timeout_ms: Final = runtime.session_timeout_ms
         self.counts_fetches: Final = runtime.counts_fetches
+        self.lease_ms: Final = runtime.lease_ms
         self.abandon: Final = runtime.abandon
         self.hides_topics: Final = runtime.hides_topics
         self.pattern_sent: Final = runtime.pattern_sent
@@ -177,6 +179,10 @@ class NodeCoordination:
             on_reply(ListGroupsReply(groups=()))
         else:
             self._runtime.ask_shard(index, token, command, on_reply)
+
+    def assignment_of(self, group_id: str, member_id: str) -> tuple[int, Grants] | None:
+        """Return the epoch and the partitions of a member whose group is coordinated here."""
+        return self._runtime.assignment_of(group_id, member_id) if self._is_here(group_id) else None
 
     def is_member(self, group_id: str, member_id: str) -> bool:
         """Whether a group that is coordinated here has that member."""
@@ -278,6 +284,9 @@ class ClusterNode:
             context.delayed_heartbeats = self.delayed_heartbeats
         if self.membership_updates is not None:
             context.membership_updates = self.membership_updates(context.runtime, shared.purgatory.tell_member)
+            context.membership_updates.grants = context.member_grants
+        # Each of them verifies what another one has made.
+        context.root_keys = shared.root_keys
         return leadership, Listeners(context)
 
     async def stop(self) -> None:

@@ -45,6 +45,8 @@ def handle(
         if not isinstance(name, ErrorCode)
         for partition in topic.partitions
     )
+    if message.grant is not None and (refused := _check_grant(context, request, message, names)) is not None:
+        return _answer(message, [refused] * len(message.topics), [])
     released = _released(context, message, names)
     if not offsets and not released:
         return _answer(message, names, [])
@@ -68,7 +70,7 @@ def handle(
     )
 
     def translate(request: Request, body: commands.CommitOffsetsReply | Refusal) -> wire.OffsetCommitResponse:
-        del request
+        connection = request.connection
         errors = [body.code] * len(offsets) if isinstance(body, Refusal) else list(body.errors)
         answer = _answer(message, names, errors)
         if look is not None:
@@ -76,11 +78,33 @@ def handle(
             if not isinstance(body, Refusal) and body.news is not None:
                 # The commit released partitions: these news are newer.
                 news = build_update(runtime, message.group_id, body.news)
-            answer.membership_update = news
+            answer.membership_update = listening.with_grant(news, connection, (message.group_id, message.member_id))
         return answer
 
     runtime.answer(request, command, translate)
     return None
+
+
+def _check_grant(
+    context: BrokerContext, request: Request, message: wire.OffsetCommitRequest, names: Sequence[str | ErrorCode]
+) -> ErrorCode | None:
+    """Return the error of a commit that the member's grant does not cover; `None`: it does."""
+    assert message.grant is not None, "there is one"
+    places: list[tuple[str, TopicId, int]] = []
+    for topic, name in zip(message.topics, names, strict=True):
+        if isinstance(name, ErrorCode):
+            continue
+        found = context.cluster.topic(name) if name else None
+        topic_id = TopicId(topic.topic_id) if found is None else found.topic_id
+        places += [(name, topic_id, row.partition_index) for row in topic.partitions]
+    code = context.member_grants.check_commit(
+        message.grant,
+        (message.group_id, message.member_id),
+        message.generation_id_or_member_epoch,
+        places,
+        peer=request.connection.peer_host,
+    )
+    return None if code is ErrorCode.NONE else code
 
 
 def _check_size(message: wire.OffsetCommitRequest) -> None:

@@ -18,6 +18,7 @@ from kohort.broker.connections.memberconnections import TOKEN_PREFIX, MemberConn
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.fetch.fetchsessions import AskedOf
 from kohort.broker.groups.coordination import Coordination
+from kohort.broker.groups.grants import MemberGrants
 from kohort.coordinator.commands import ConsumerGroupHeartbeatReply, Partitions, Refusal, WatchMember
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
@@ -146,6 +147,8 @@ class MembershipUpdates:
         """
         self._runtime: Final = runtime
         self._connections: Final = connections
+        #: The grants of members; `None`: none are told here.
+        self.grants: MemberGrants | None = None
         self.on_news: Final = on_news
         self._watches: Final[dict[MemberKey, MemberWatch]] = {}
         #: Number of a connection -> the member that listens by it.
@@ -284,6 +287,22 @@ class MembershipUpdates:
         news, watch.is_told = watch.news, watch.news is not None
         if news is not None and news.error_code == _ASKS:
             watch.news = None
+        return self.with_grant(news, watch.connection, key)
+
+    def with_grant(self, news: MembershipUpdate | None, connection: Peer, key: MemberKey) -> MembershipUpdate | None:
+        """Add the grant that belongs to news, or that is to be renewed, to what an answer tells a member."""
+        grants = self.grants
+        if grants is None or (epoch := grants.epoch_of(key)) is None:
+            # The member gets grants once a heartbeat of it has asked for numbers.
+            return news
+        if news is None:
+            grant = grants.renew(connection, key)
+            if grant is None:
+                return None
+            number = self._runtime.next_token()
+            return MembershipUpdate(number=number, member_id=key[1], member_epoch=epoch, grant=grant)
+        if news.error_code == ErrorCode.NONE and news.assignment is not None:
+            news.grant = grants.tell(connection, key, is_new=True)
         return news
 
     def _end(self, watch: MemberWatch) -> None:

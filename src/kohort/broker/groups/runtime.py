@@ -30,6 +30,7 @@ from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
 from kohort.coordinator.journal_events.reporter import Reporter
 from kohort.coordinator.journal_events.triggers import Stimulus
 from kohort.coordinator.records.codec import build_log_batch
+from kohort.coordinator.records.types import Grants
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, StorageError
@@ -293,6 +294,17 @@ class Runtime:
     def counts_fetches(self, group_id: str) -> bool:
         """Whether fetches count as heartbeats in a group, if they say whose they are."""
         return self._shard_logs[self.index_of(group_id)].shard.settings_for(group_id).counts_fetches
+
+    def lease_ms(self, group_id: str) -> int:
+        """Return how long a grant lasts in a group, ms; 0: it enforces no ownership."""
+        settings = self._shard_logs[self.index_of(group_id)].shard.settings_for(group_id)
+        return settings.lease_ms if settings.is_enforcing else 0
+
+    def assignment_of(self, group_id: str, member_id: str) -> tuple[int, Grants] | None:
+        """Return the epoch and the partitions of a KIP-848 member that speaks that protocol; `None`: it is none."""
+        member = self._shard_logs[self.index_of(group_id)].shard.groups.find_member(group_id, member_id)
+        is_one = member is not None and member.classic is None and member.member_epoch > 0
+        return (member.member_epoch, member.assigned) if member is not None and is_one else None
 
     def is_member(self, group_id: str, member_id: str) -> bool:
         """Whether a group has a member of that id, in either protocol."""
