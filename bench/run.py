@@ -33,6 +33,7 @@ BENCHES = (
     "tls",
     "sasl",
     "rights",
+    "tokens",
     "quotas",
     "send",
     "eventloop",
