@@ -1,5 +1,5 @@
-"""A hand-over between two of our consumers: from the callback of the member that gives a partition up to that of the next
-one; with the release in the last commit (`released`), and with a heartbeat behind it.
+"""A hand-over between two of our consumers: from the callback that gives a partition up to that of its next owner; with
+the release in the last commit (`released`), and with a heartbeat behind it.
 
 A partition goes to and fro between the two members by submitted moves, each behind a record that has to be committed.
 Both talk to the broker through a proxy that holds each chunk of bytes for some milliseconds, both ways: so many round
