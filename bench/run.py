@@ -19,6 +19,7 @@ BENCHES = (
     "startup",
     "requests",
     "heartbeats",
+    "handover",
     "commits",
     "produce",
     "fetch",
