@@ -33,20 +33,7 @@ def handle(
     _check_size(message)
     names = [_name(context, rights, topic, request.version) for topic in message.topics]
     denied = _denied_partitions(context, rights, message, names) if rights.is_partial else frozenset()
-    offsets = tuple(
-        commands.OffsetToCommit(
-            topic=name,
-            topic_id=TopicId(topic.topic_id),
-            partition=partition.partition_index,
-            offset=partition.committed_offset,
-            leader_epoch=partition.committed_leader_epoch,
-            metadata=partition.committed_metadata or "",
-        )
-        for place, (topic, name) in enumerate(zip(message.topics, names, strict=True))
-        if not isinstance(name, ErrorCode)
-        for partition in topic.partitions
-        if (place, partition.partition_index) not in denied
-    )
+    offsets = _offsets(message, names, denied)
     released = _released(context, message, names)
     if not offsets and not released:
         return _answer(message, names, [], denied)
@@ -121,6 +108,26 @@ def _name(
     if rights.is_restricted and name and not rights.allows_commit(name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return name
+
+
+def _offsets(
+    message: wire.OffsetCommitRequest, names: Sequence[str | ErrorCode], denied: Collection[tuple[int, int]]
+) -> tuple[commands.OffsetToCommit, ...]:
+    """Return the offsets of topics with a name, without those of `denied` partitions."""
+    return tuple(
+        commands.OffsetToCommit(
+            topic=name,
+            topic_id=TopicId(topic.topic_id),
+            partition=partition.partition_index,
+            offset=partition.committed_offset,
+            leader_epoch=partition.committed_leader_epoch,
+            metadata=partition.committed_metadata or "",
+        )
+        for place, (topic, name) in enumerate(zip(message.topics, names, strict=True))
+        if not isinstance(name, ErrorCode)
+        for partition in topic.partitions
+        if (place, partition.partition_index) not in denied
+    )
 
 
 def _denied_partitions(
