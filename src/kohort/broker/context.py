@@ -80,8 +80,7 @@ class BrokerContext:
         self.loop: Final = loop
         self.store: Final = store
         self.cluster, self.broker_configs = cluster, broker_configs
-        self.leadership: Final = leadership
-        self.durability: Final = durability
+        self.leadership, self.durability = leadership, durability
         self.purgatory, self.runtime = purgatory, runtime
         self._admit_clients(capabilities)
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
