@@ -34,6 +34,7 @@ BENCHES = (
     "tls",
     "sasl",
     "rights",
+    "tokens",
     "quotas",
     "send",
     "eventloop",
