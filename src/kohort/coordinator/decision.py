@@ -138,7 +138,7 @@ class FencePartitions:
 
 @dataclass(frozen=True, slots=True)
 class OpenPartitions:
-    """Have the leaders of partitions serve their new owner, and nobody of the group with an older epoch.
+    """Have the leaders of partitions serve their new owner, and no member of the group with an older epoch.
 
     Earlier owners are refused still, whatever epoch they name, but for one that is the new owner as well.
     """

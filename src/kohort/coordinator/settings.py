@@ -192,7 +192,7 @@ class GroupSettings:
 
     @property
     def is_enforcing(self) -> bool:
-        """Whether leaders refuse members what is not theirs."""
+        """Whether leaders refuse reads of partitions of other members."""
         return self.group_ownership_enforce != "off"
 
     @property

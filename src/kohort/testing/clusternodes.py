@@ -278,6 +278,7 @@ class ClusterNode:
             runtime=NodeCoordination(self.brokers.runtime, leadership),
             removals=shared.removals,
             acls=shared.acls,
+            capabilities=shared.capabilities,
         )
         shared.broker_configs.follow(settings)
         if self.delayed_heartbeats is not None:
@@ -285,8 +286,6 @@ class ClusterNode:
         if self.membership_updates is not None:
             context.membership_updates = self.membership_updates(context.runtime, shared.purgatory.tell_member)
             context.membership_updates.grants = context.member_grants
-        # Each of them verifies what another one has made.
-        context.root_keys = shared.root_keys
         return leadership, Listeners(context)
 
     async def stop(self) -> None:

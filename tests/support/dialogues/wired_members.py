@@ -49,6 +49,11 @@ class WiredMembers:
         groups = [shard_log.shard.groups for shard_log in self.context.runtime._shard_logs]
         return {each for group in groups if GROUP in group.consumer for each in group.consumer[GROUP].members}
 
+    @property
+    def now_s(self) -> float:
+        """The time of the loop, which is virtual."""
+        return asyncio.get_running_loop().time()
+
     async def connect(self, software: str = "kohort") -> WiredConnection:
         connection = WiredConnection(self.context)
         await connection.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name=software))

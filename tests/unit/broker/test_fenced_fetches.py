@@ -410,13 +410,27 @@ def test_grant_is_verified_once_and_only_its_partitions_are_read() -> None:
     wired(dialogue)
 
 
-@pytest.mark.parametrize("grant", ["unknown", "g" * (LONGEST_GRANT + 1), "g" * 32_000, ""])
+@pytest.mark.parametrize("grant", ["unknown", "g" * (LONGEST_GRANT + 1), "g" * 32_000])
 def test_grant_that_is_not_valid_refuses_all_rows(grant: str) -> None:
     async def dialogue(world: World) -> None:
         verify = Verifier()
         world.context.claims = Claims(verify)
         assert await world.fetch(0, 1, member=world.word("a", 5, 0, 1), grant=grant) == {0: FENCED, 1: FENCED}
         assert verify.asked == ([grant] if len(grant) <= LONGEST_GRANT else []), "longer ones are not read"
+
+    wired(dialogue)
+
+
+def test_empty_grant_takes_the_former_one_back() -> None:
+    """Nothing is enforced for the group any more; its lease would end, and the member get no other."""
+
+    async def dialogue(world: World) -> None:
+        world.context.claims = Claims(Verifier(over=granted(world, "a", 5, 0, not_after_ms=1)))
+        await world.produce(0)
+        a = world.word("a", 5, 0)
+        assert await world.fetch(0, session_epoch=0, member=a, grant="over") == {0: FENCED}
+        again = {"session_id": world.session_id, "session_epoch": 1}
+        assert await world.fetch(0, **again, grant="") == {0: True}
 
     wired(dialogue)
 
@@ -477,7 +491,7 @@ def test_grants_of_the_brokers_keys_are_verified() -> None:
     """The links of a token narrow it; what is no member's grant to read, or was changed, is none."""
 
     async def dialogue(world: World) -> None:
-        keys = world.context.root_keys = RootKeys.of(bytes(32))
+        keys = world.context.capabilities._keys = RootKeys.of(bytes(32))
         end_ms = world.context.clock.now_ms() + 60_000
 
         def mint(*more: Caveat, by: RootKeys = keys, ranges: tuple[int | tuple[int, int], ...] = ((0, 1),)) -> str:
@@ -502,7 +516,7 @@ def test_grants_of_the_brokers_keys_are_verified() -> None:
         }
         for why, grant in refused.items():
             assert await world.fetch(0, member=a, grant=grant) == {0: FENCED}, why
-        world.context.root_keys = keys.rotated(b"y" * 32)
+        world.context.capabilities._keys = keys.rotated(b"y" * 32)
         assert await world.fetch(1, member=a, grant=attenuate(good, label("x"))) == {1: False}
 
     wired(dialogue)

@@ -12,40 +12,33 @@ Source: users@kafka 2014-07-18 (leases, revocation); requirement H6.
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from hashlib import sha256
 from typing import Final
 
 from kohort.base.clock import WallClock
+from kohort.broker.access.capabilities import Capabilities
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import Peer
 from kohort.broker.groups.coordination import Coordination
 from kohort.coordinator.records.types import Grants
-from kohort.errors import ErrorCode
+from kohort.errors import ConfigError, ErrorCode
 from kohort.ids import TopicId
 from kohort.security.access_control import ResourceType
-from kohort.security.capabilities import capability as capabilities
 from kohort.security.capabilities import caveats
-from kohort.security.capabilities.capability import Capability
+from kohort.security.capabilities.capability import TOKEN_ID_BYTES
 from kohort.security.capabilities.caveats import COMMIT, CapabilityError
-from kohort.security.capabilities.root_keys import SECRET_BYTES, RootKeys
 from kohort.wire.messages.consumer_group_heartbeat import OwnershipGrant
+
+log = logging.getLogger("kohort.broker.groups")
 
 #: A grant is renewed when this part of its lease is over.
 RENEWALS_PER_LEASE: Final = 3
 #: Connections that one grant was told by, beyond which it is told again.
 MOST_TOLD: Final = 4
-#: Verified tokens that are kept.
-MOST_KEPT: Final = 10_000
 #: A time by which no lease is over: the coordinator itself knows whether the member is one.
 _LONG_AGO: Final = -(1 << 63)
-
-
-def draw_root_keys() -> RootKeys:
-    """Make keys that last as long as this process."""
-    return RootKeys.of(secrets.token_bytes(SECRET_BYTES))
 
 
 class _Grant:
@@ -77,31 +70,27 @@ class MemberGrants:
         runtime: of the coordinator.
         clock: of day, by which leases end in tokens.
         monotonic_ms: a clock that never goes back.
-        keys: returns the root keys; `None`: there are none, and no grants.
+        tokens: the tokens of the broker, with its root keys.
     """
 
     def __init__(
-        self,
-        runtime: Coordination,
-        clock: WallClock,
-        monotonic_ms: Callable[[], int],
-        keys: Callable[[], RootKeys | None],
+        self, runtime: Coordination, clock: WallClock, monotonic_ms: Callable[[], int], tokens: Capabilities
     ) -> None:
         self._runtime: Final = runtime
         self._clock: Final = clock
         self._monotonic_ms: Final = monotonic_ms
-        self._keys: Final = keys
+        self._tokens: Final = tokens
+        #: Whether the root keys can be read, as far as is known.
+        self._has_keys = True
         #: The one that was made first stands first.
         self._grants: Final[dict[MemberKey, _Grant]] = {}
-        #: Hash of a token -> what it allows, the latest used last.
-        self._verified: Final[OrderedDict[bytes, Capability]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._grants)
 
     def lease_ms(self, group_id: str) -> int:
         """Return the lease of a group's grants, ms; 0: its members get none."""
-        return 0 if self._keys() is None else self._runtime.lease_ms(group_id)
+        return self._runtime.lease_ms(group_id) if self._has_keys else 0
 
     def is_due(self, connection: Peer, member: MemberKey) -> bool:
         """Whether a member that asks for numbers is to be told a grant, though nothing else is new."""
@@ -173,8 +162,11 @@ class MemberGrants:
             NONE; FENCED_MEMBER_EPOCH for a token that is not valid, or another member's; STALE_MEMBER_EPOCH for one of
             another epoch or other partitions. Its lease is not looked at.
         """
-        capability = self._verify(token)
-        if capability is None or (capability.group, capability.member) != member:
+        try:
+            capability = self._tokens.verify(token)
+        except CapabilityError:
+            return ErrorCode.FENCED_MEMBER_EPOCH
+        if (capability.group, capability.member) != member:
             return ErrorCode.FENCED_MEMBER_EPOCH
         group_id, member_id = member
         for name, topic_id, partition in places:
@@ -203,7 +195,7 @@ class MemberGrants:
         """Put another grant in the place of the former one, without a token if there are no partitions."""
         self._tidy()
         self._grants.pop(member, None)
-        grant = _Grant(secrets.token_bytes(capabilities.TOKEN_ID_BYTES)) if former is None else former
+        grant = _Grant(secrets.token_bytes(TOKEN_ID_BYTES)) if former is None else former
         grant.epoch, grant.assigned, grant.lease_ms, grant.told = epoch, assigned, lease_ms, ()
         # The clock of day is read first: a step behind that shows.
         grant.minted_ms, grant.stepped_ms, now_ms = self._monotonic_ms(), self._clock.stepped_ms, self._clock.now_ms()
@@ -213,12 +205,11 @@ class MemberGrants:
 
     def _mint(self, member: MemberKey, grant: _Grant, now_ms: int) -> str:
         """Make the token of a grant; empty: its partitions are more than a token can name."""
-        keys, (group_id, member_id) = self._keys(), member
-        assert keys is not None and grant.assigned is not None, "there is no lease without keys"
+        group_id, member_id = member
+        assert grant.assigned is not None, "its partitions are known"
         sets: dict[bytes, list[int]] = {topic_id: sorted(found) for topic_id, found in grant.assigned.items()}
         try:
-            return capabilities.mint(
-                keys,
+            return self._tokens.mint(
                 caveats.operations("read", "commit"),
                 caveats.groups(group_id),
                 caveats.member(member_id),
@@ -230,26 +221,14 @@ class MemberGrants:
         except CapabilityError:
             # Its leaders know it by the tag `member` then.
             return ""
+        except ConfigError as why:
+            # The broker goes on without grants: fences hold members to what they say.
+            log.error("event=root_keys_unread reason=%r action='members get no grants'", str(why))
+            self._has_keys = False
+            return ""
 
     def _tidy(self) -> None:
         """Forget the oldest grant if its member has not come for it: it is none any more."""
         member, oldest = next(iter(self._grants.items()), (None, None))
         if member is not None and oldest is not None and self._monotonic_ms() - oldest.minted_ms > 2 * oldest.lease_ms:
             del self._grants[member]
-
-    def _verify(self, token: str) -> Capability | None:
-        keys = self._keys()
-        if keys is None or len(token) > capabilities.LONGEST_TOKEN:
-            return None
-        digest = sha256(token.encode(errors="surrogatepass")).digest()
-        known = self._verified.get(digest)
-        if known is not None:
-            self._verified.move_to_end(digest)
-            return known
-        try:
-            known = self._verified[digest] = capabilities.verify(token, keys)
-        except CapabilityError:
-            return None
-        if len(self._verified) > MOST_KEPT:
-            self._verified.popitem(last=False)
-        return known
