@@ -179,6 +179,8 @@ class Fetching:
             for at in self._fenced.codes:
                 # What it had when it was read before is not to be had any more.
                 self._found.pop(at, None)
+            if self._fenced.has_lapsed:
+                return True
         for at in rows:
             size = self._measure(at)
             if size is None:
