@@ -83,6 +83,16 @@ SOAKS: Mapping[str, Soak] = {
         "1",
         (tests("unit/security/test_authorizer.py"),),
     ),
+    "capabilities": Soak(
+        "capability tokens: a million children beside parents and an oracle, a million changed tokens and caveats",
+        "30",
+        (
+            tests(
+                *(f"unit/security/test_{name}.py" for name in ("capability", "partition_sets", "root_keys")),
+                options=("-o", "timeout=0"),
+            ),
+        ),
+    ),
     "worst-requests": Soak(
         "the longest request of each API that the limits let through: turns and memory",
         "2",

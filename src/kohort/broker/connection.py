@@ -273,6 +273,7 @@ class Connection(asyncio.BufferedProtocol):
         if key is not None and not self.rights.allows(AclOperation.READ, ResourceType.GROUP, key[0]):
             # The news of a group are for those that may be its members.
             context.membership_updates.forget(self)
+            context.claims.forget(self)
         for slot in self._replies.held:
             assert isinstance(slot, Request), "a request that was read waits"
             if slot.on_rights is not None:

@@ -19,6 +19,7 @@ from kohort.broker.connections.idle_timeouts import IdleTimeouts, WatchedConnect
 from kohort.broker.connections.memberconnections import MemberConnections
 from kohort.broker.connections.request import Request
 from kohort.broker.durability import DiskFull, Durability
+from kohort.broker.fetch.claims import Claims, RefusedReads, grant_verifier
 from kohort.broker.fetch.fetchsessions import FetchSessions, trim_heap
 from kohort.broker.fetch.ownership import OwnershipTable
 from kohort.broker.fetch.purgatory import Purgatory
@@ -37,6 +38,8 @@ from kohort.broker.topics.configs import BrokerConfigs
 from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
 from kohort.broker.topics.topic_operations import TopicRate
+from kohort.ids import TopicId
+from kohort.security.capabilities.root_keys import RootKeys
 from kohort.storage.store import Store
 
 __all__ = ["BrokerContext", "Request"]
@@ -77,8 +80,7 @@ class BrokerContext:
         self.cluster, self.broker_configs = cluster, broker_configs
         self.leadership: Final = leadership
         self.durability: Final = durability
-        self.purgatory, self.ownership = purgatory, OwnershipTable()
-        self.runtime: Final = runtime
+        self.purgatory, self.runtime = purgatory, runtime
         self.logins: Final = Logins(loop, settings.listeners, clock, changes=store.changes, rights=self.authorization)
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.cooperative_work: Final = CooperativeWork(loop)
@@ -97,11 +99,12 @@ class BrokerContext:
         self.parked: Final = ParkedBytes(self.byte_budget.limit_bytes)
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
         self.delayed_heartbeats = DelayedHeartbeats(settings.values, clock)
-        self.membership_updates = MembershipUpdates(runtime, purgatory.tell_member)
+        self.membership_updates = MembershipUpdates(runtime, purgatory.tell_member, self.member_connections)
         self._last_connection_number, self.connections = 0, set[WatchedConnection]()
         idle_ms = settings.values["connections.max.idle.ms"]
         self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
         self._limit_clients(cluster.quota_limits, most_connections)
+        self._follow_ownership()
         self.authorization.examiners.append(RightsExamination(loop, self.connections).begin)
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
@@ -112,6 +115,20 @@ class BrokerContext:
         self.connection_quotas = quotas_of(settings, self.loop.time, most_connections, self.idle_timeouts)
         self.client_quotas = ClientQuotas(limits, settings.values)
         self.connection_rates = rates_of(settings, limits)
+
+    def _follow_ownership(self) -> None:
+        """Know whose fetches are, and which partitions they must not read any more."""
+        self.ownership = OwnershipTable(self._wake_fetches)
+        #: The secrets of capability tokens; `None`: this broker has none, and no token is valid.
+        self.root_keys: RootKeys | None = None
+        self.claims = Claims(grant_verifier(lambda: self.root_keys))
+        self.refused_reads = RefusedReads(self.clock)
+
+    def _wake_fetches(self, topic_id: TopicId, partition: int) -> None:
+        """Have the waiting fetches of a partition look whether they may still read it."""
+        log = self.cluster.partition(self.cluster.topic_by_id(topic_id), partition)
+        if log is not None:
+            self.purgatory.notify(log)
 
     def monotonic_ms(self) -> int:
         """Return the time of a clock that never goes back, ms."""
@@ -132,6 +149,7 @@ class BrokerContext:
     def forget(self, connection: WatchedConnection) -> None:
         """Forget a closed connection."""
         self.connections.discard(connection)
+        self.claims.forget(connection)
         if self.fetch_sessions.forget(connection):
             self.cold_reads.submit(trim_heap, lambda _: None)
         if not self.connections:

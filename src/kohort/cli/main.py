@@ -23,7 +23,7 @@ from kohort.errors import ConfigError, KohortError
 from kohort.records.kernel_form import tell_kernels
 
 VERBS = (
-    *("up", "topic", "send", "tail", "group", "config", "acl", "user", "quota", "cluster", "transactions"),
+    *("up", "topic", "send", "tail", "group", "config", "acl", "user", "token", "quota", "cluster", "transactions"),
     *("tls", "log", "broker", "report", "demo", "completion"),
 )
 #: The output of `kohort` alone.

@@ -70,6 +70,11 @@ EXAMPLES: Final = {
     "kohort user set-password": "kohort user set-password alice --password-file alice.secret",
     "kohort user add": "kohort user add alice --file users --password-file alice.secret",
     "kohort user remove": "kohort user remove alice --execute",
+    "kohort token": "kohort token inspect --token-file alice.token",
+    "kohort token mint": "kohort token mint --keys ./kohort-data/capability.keys --topic orders --lease 7d",
+    "kohort token attenuate": "kohort token attenuate --token-file alice.token --topic orders --lease 1h",
+    "kohort token inspect": "kohort token inspect --token-file alice.token",
+    "kohort token rotate": "kohort token rotate --keys ./kohort-data/capability.keys --execute",
     "kohort quota": "kohort quota list",
     "kohort quota list": "kohort quota list --user alice",
     "kohort quota set": "kohort quota set --user alice producer_byte_rate=1000000 request_percentage=",
@@ -202,6 +207,11 @@ _VERBS: Final[dict[str, dict[str, str]]] = {
         **_all("ls describe show", "kohort user list"),
         **_all("create new update passwd alter", "kohort user set-password USER"),
         **_all("delete rm", "kohort user remove USER"),
+    },
+    "token": {
+        **_all("create new make add", "kohort token mint --keys FILE"),
+        **_all("show describe decode explain verify", "kohort token inspect"),
+        **_all("narrow restrict derive", "kohort token attenuate"),
     },
     "quota": {
         **_all("ls describe show", "kohort quota list"),

@@ -122,6 +122,14 @@ _CONFIGS: Final = [
     ),
     _number("compression.lz4.level", 9, "Level of lz4.", low=1, high=17),
     _number("compression.zstd.level", 3, "Level of zstd.", low=-131072, high=22),
+    # Of kohort alone.
+    options.Option(
+        name="kohort.read.members.only",
+        parse=options.parse_bool,
+        default=False,
+        doc="Whether fetches that do not say which group member's they are get TOPIC_AUTHORIZATION_FAILED (not in "
+        "Kafka).",
+    ),
     # Without effect on this broker.
     _number(
         "min.insync.replicas",
@@ -216,6 +224,8 @@ class LogConfig:
     #: Codec of stored batches, and its level; producer: as they come. Level `None` is the codec's usual one.
     compression_type: str = "producer"
     compression_level: int | None = None
+    #: Whether only fetches that say which group member's they are may read.
+    is_read_by_members_only: bool = False
 
     @classmethod
     def of(cls, configs: Mapping[str, object], defaults: Mapping[str, object]) -> LogConfig:
@@ -230,6 +240,7 @@ class LogConfig:
                 "is_compacted": "compact" in values["cleanup.policy"],
                 "compression_type": _CODECS.get(values["compression.type"], values["compression.type"]),
                 "compression_level": _level(values),
+                "is_read_by_members_only": values["kohort.read.members.only"],
             }
         )
 

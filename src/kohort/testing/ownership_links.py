@@ -176,8 +176,8 @@ class OwnershipLinks:
         self._later(self.faults.get(broker, Faults()).delay_ms, self._heard, broker, receiver, sent.shard, sent.term)
 
     def _is_first(self, receiver: _Receiver, sent: Sent) -> bool:
-        waiting = receiver.unacknowledged.get(sent.shard, ())
-        return bool(waiting) and waiting[0] is sent
+        waiting = receiver.unacknowledged.get(sent.shard)
+        return waiting is not None and len(waiting) > 0 and waiting[0] is sent
 
     def _heard(self, broker: int, receiver: _Receiver, shard: int, term: int) -> None:
         """Take in an acknowledgement of all messages up to the latest that the broker knows."""

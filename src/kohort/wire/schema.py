@@ -86,9 +86,10 @@ class Field:
         compact: false for the one field of Kafka that keeps its old form in flexible versions: the client id.
         default: value of a new message, and of a decoded one whose version lacks the field;
             left out it is zero, empty, or a struct of defaults.
+        is_secret: its value is in no text about the message.
     """
 
-    __slots__ = ("compact", "default", "kind", "name", "nullable", "since", "tag", "tag_since", "until")
+    __slots__ = ("compact", "default", "is_secret", "kind", "name", "nullable", "since", "tag", "tag_since", "until")
 
     def __init__(
         self,
@@ -101,6 +102,7 @@ class Field:
         tag_since: int | None = None,
         compact: bool = True,
         default: object = UNSET,
+        is_secret: bool = False,
     ) -> None:
         if default is UNSET and isinstance(kind, Scalar):
             default = kind.default
@@ -113,6 +115,7 @@ class Field:
         self.since, self.until, self.nullable = since, until, nullable
         self.tag, self.tag_since = tag, since if tag_since is None else tag_since
         self.compact = compact
+        self.is_secret = is_secret
         #: `UNSET` means a fresh empty list, or a fresh struct of default values.
         self.default = default
 
@@ -214,7 +217,8 @@ class Message(metaclass=_MessageMeta):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        shown = [f"{each.name}={getattr(self, each.name)!r}" for each in self._fields]
+        values = ((each, getattr(self, each.name)) for each in self._fields)
+        shown = [f"{each.name}={'<hidden>' if each.is_secret and value else repr(value)}" for each, value in values]
         if self.unknown_tags:
             shown.append(f"unknown_tags={self.unknown_tags!r}")
         return f"{type(self).__name__}({', '.join(shown)})"

@@ -29,6 +29,8 @@ GROUP_CONFIGS: Final = (
 )
 #: Configs of groups that have no option of the broker.
 OF_GROUPS_ALONE: Final = ("group.rebalance.token",)
+#: Configs of a topic that Kafka does not have.
+TOPIC_CONFIGS: Final = ("kohort.read.members.only",)
 #: Options of the broker that Kafka's does not have.
 BROKER_CONFIGS: Final = (
     "allow.anonymous.beyond.loopback",

@@ -291,6 +291,8 @@ class ConsumerDialogue:
         should_compute: bool = False,
         said: heartbeat.ClientAssignment | None = None,
         session_ms: int = -1,
+        grant: heartbeat.OwnershipGrant | None = None,
+        counts_fetches: bool = False,
     ) -> ConsumerGroupHeartbeatRequest:
         """Answer the open heartbeat, of two the one that was sent first; returns the request."""
         self.settle()
@@ -317,6 +319,8 @@ class ConsumerDialogue:
             should_compute_assignment=should_compute,
             client_assignment=said,
             session_timeout_ms=session_ms,
+            grant=grant,
+            counts_fetches=counts_fetches,
         )
         self.answer(request, response, version=1)
         return request

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from kohort.base.clock import WallClock
 from kohort.broker.connection import Connection
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
@@ -137,9 +138,9 @@ class WiredConnection:
 
 
 @contextmanager
-def wired_broker(config: Mapping[str, object]) -> Iterator[BrokerContext]:
-    """The parts of a broker in memory on the running loop, without a socket."""
-    server = Server(BrokerSettings.of(config))
+def wired_broker(config: Mapping[str, object], *, clock: WallClock | None = None) -> Iterator[BrokerContext]:
+    """The parts of a broker in memory on the running loop, without a socket; `clock` may be the test's."""
+    server = Server(BrokerSettings.of(config), clock=clock)
     store = server._open_store()
     context = server._put_together(store)
     try:

@@ -26,6 +26,7 @@ ACTED_ON = {
     "flush.messages",
     "flush.ms",
     "index.interval.bytes",
+    "kohort.read.members.only",
     "max.compaction.lag.ms",
     "max.message.bytes",
     "message.timestamp.after.max.ms",
@@ -66,6 +67,7 @@ def test_log_config_follows_what_is_said_to_be_acted_on() -> None:
         "min.cleanable.dirty.ratio": 0.25,
         "min.compaction.lag.ms": 7,
         "max.compaction.lag.ms": 7,
+        "kohort.read.members.only": True,
     }
     assert set(others) == ACTED_ON
     for name, value in others.items():

@@ -125,6 +125,7 @@ def test_every_config_of_ours_is_registered() -> None:
         *private.RECORD_TYPES.values(),
         *own_configs.GROUP_CONFIGS,
         *own_configs.BROKER_CONFIGS,
+        *own_configs.TOPIC_CONFIGS,
         *own_configs.CONSUMER_CONFIGS,
         *own_configs.PRODUCER_CONFIGS,
     ],

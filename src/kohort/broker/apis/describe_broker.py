@@ -81,6 +81,8 @@ def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
         "connections.max": context.connection_quotas.limit,
         "connections.refused": context.connection_quotas.refused,
         "connections.given.up": context.idle_timeouts.given_up,
+        "fences": len(context.ownership),
+        "reads.refused": context.refused_reads.rows,
         "disk.refuses": str(context.disk_full.is_open).lower(),
         "loop.turns": watch.turns,
         "loop.longest.turn.ms": f"{watch.longest_seconds * 1000:.1f}",

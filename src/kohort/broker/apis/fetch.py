@@ -21,6 +21,7 @@ from typing import Final
 
 from kohort.broker.connections.measured_request import ROW_BYTES, MeasuredRequest
 from kohort.broker.context import BrokerContext, Request
+from kohort.broker.fetch.claims import WithheldRows
 from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession, all_asked
 from kohort.broker.fetch.purgatory import DelayedFetch
 from kohort.broker.limits.requests import MOST_EMPTY, MOST_PARTITIONS, check_rows
@@ -60,7 +61,9 @@ def handle(context: BrokerContext, request: Request, message: wire.FetchRequest)
     # A fetch that is denied shows nothing of its member's progress.
     if not plan.denied:
         context.membership_updates.fetched(request, message, asked, partial(_name, context), now_ms)
-    Fetching(context, request, message, plan, session).start()
+    claim = context.claims.take(request.connection, message, known)
+    withheld = WithheldRows(context.ownership, request, claim, context.refused_reads.note)
+    Fetching(context, request, message, plan, session, withheld=withheld).start()
     return None
 
 
@@ -92,6 +95,7 @@ class Fetching:
         "_aborted",
         "_cold",
         "_context",
+        "_fenced",
         "_found",
         "_is_over",
         "_left",
@@ -116,11 +120,15 @@ class Fetching:
         message: wire.FetchRequest,
         plan: FetchPlan,
         session: FetchSession | None,
+        *,
+        withheld: WithheldRows,
     ) -> None:
         self._context: Final = context
         self._request: Final = request
         self._session: Final = session
         self._plan: Final = plan
+        #: Rows that its member may not read.
+        self._fenced: Final = withheld
         self._max_bytes = min(message.max_bytes, context.settings.values["fetch.max.bytes"])
         self._min_bytes = message.min_bytes
         self._max_wait_ms: Final = message.max_wait_ms
@@ -166,6 +174,11 @@ class Fetching:
         """Whether there is enough data, now that these rows have more."""
         if not self._plan.resolve():
             return True
+        if not self._fenced.is_current(self._context.clock):
+            self._find_withheld()
+            for at in self._fenced.codes:
+                # What it had when it was read before is not to be had any more.
+                self._found.pop(at, None)
         for at in rows:
             size = self._measure(at)
             if size is None:
@@ -220,6 +233,7 @@ class Fetching:
         self._found.clear()
         self._size = self._tries = 0
         self._left = self._max_bytes
+        self._fenced.forget()
         self._context.fair_queue.read(self._begin)
 
     def _begin(self) -> None:
@@ -251,6 +265,8 @@ class Fetching:
         before = self._size
         # Others read between two slices.
         self._left = min(self._left, self._context.answer_memory.share())
+        if not self._fenced.is_current(self._context.clock):
+            self._find_withheld()
         for count, at in enumerate(rows, 1):
             self._rows[at] = self._read_row(at)
             if self._size - before >= BYTES_AT_ONCE:
@@ -261,6 +277,10 @@ class Fetching:
         if self._cold:
             self._fetch_cold()
             return
+        if not self._fenced.is_current(self._context.clock):
+            self._find_withheld()
+        if self._fenced.codes:
+            self._take_back()
         listening, connection = self._context.membership_updates, self._request.connection
         member = listening.member_of(connection)
         if self._wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
@@ -269,6 +289,7 @@ class Fetching:
             response = self._withheld() if self._request.is_measured else None
             response = response or self._response()
             if member is not None:
+                listening.waited(connection)
                 response.membership_update = listening.tell(member)
             self._request.answer(response)
             return
@@ -289,6 +310,9 @@ class Fetching:
         refusal = leadership.refusal(log, plan.leader_epochs[at])
         if refusal is not ErrorCode.NONE:
             return self._refuse(at, refusal)
+        withheld = self._fenced.codes
+        if withheld and at in withheld:
+            return self._withhold(at, log, withheld[at])
         offset = plan.offsets[at]
         self._seen[at] = high_watermark = log.high_watermark
         views: list[memoryview] = []
@@ -312,12 +336,41 @@ class Fetching:
             self._found[at] = size
             self._size += size
             self._left -= size
-        # KIP-227: within a session, a partition without news has no row.
-        elif self._session is not None and self._session.knows(
-            plan.topic_of(at).key, plan.numbers[at], (log.log_start_offset, high_watermark)
-        ):
+        elif self._is_known(at, log):
             return None
         return self._tell(at, log, views)
+
+    def _is_known(self, at: int, log: PartitionLog) -> bool:
+        """Whether a row without records would be no news to the client."""
+        # KIP-227: within a session, a partition without news has no row.
+        if self._session is None:
+            return False
+        plan, ends = self._plan, (log.log_start_offset, log.high_watermark)
+        return self._session.knows(plan.topic_of(at).key, plan.numbers[at], ends)
+
+    def _find_withheld(self) -> None:
+        context = self._context
+        self._fenced.find(self._plan, context.clock.now_ms(), context.monotonic_ms())
+
+    def _withhold(self, at: int, log: PartitionLog, code: ErrorCode) -> PartitionData | None:
+        """Answer a row that the member may not read: with an error, or as if there were no more records."""
+        self._context.refused_reads.rows += 1
+        if code is not ErrorCode.NONE:
+            return self._refuse(at, code)
+        self._seen[at] = log.high_watermark
+        return None if self._is_known(at, log) else self._tell(at, log, [])
+
+    def _take_back(self) -> None:
+        """Take back what was read before the member had to stop reading it."""
+        for at, code in self._fenced.codes.items():
+            row, log = self._rows[at], self.logs[at]
+            has_more = row is not None and row.records
+            is_refused = row is not None and row.error_code == code
+            if log is not None and (has_more if code is ErrorCode.NONE else not is_refused):
+                size = self._found.pop(at, 0)
+                self._size -= size
+                self._left += size
+                self._rows[at] = self._withhold(at, log, code)
 
     def _measure(self, at: int) -> int | None:
         """Return the available bytes of a row; `None` if the client has to be answered in any case."""
@@ -328,6 +381,10 @@ class Fetching:
         leadership, offset = self._context.leadership, plan.offsets[at]
         if leadership.refusal(log, plan.leader_epochs[at]) is not ErrorCode.NONE:
             return None
+        withheld = self._fenced.codes
+        if withheld and at in withheld:
+            # A stock client waits on for its other rows.
+            return 0 if withheld[at] is ErrorCode.NONE else None
         if offset == log.high_watermark:
             return 0
         try:
@@ -411,7 +468,10 @@ class Fetching:
 
     def _warm_steps(self, rows: Sequence[int]) -> Iterator[None]:
         # The disk may have taken long.
-        self._plan.resolve()
+        if not self._plan.resolve():
+            self._fenced.forget()
+        if not self._fenced.is_current(self._context.clock):
+            self._find_withheld()
         for count, at in enumerate(rows, 1):
             if self._is_over:
                 return

@@ -12,9 +12,9 @@ Source: users@kafka 2014-07-14 to -22 (fence, acknowledge, open; leases); requir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
@@ -27,8 +27,13 @@ ALL: Final = "all"
 STRICT: Final = "strict"
 #: What a row is answered with: to members of ours, and to stock clients, whom NONE gives no records.
 OURS: Final = ErrorCode.FENCED_MEMBER_EPOCH
-LOUD: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
+STOCK: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
 QUIET: Final = ErrorCode.NONE
+#: Why a row is withheld, as the log tells it.
+_CLOSED: Final = "the partition is changing its owner"
+_FORMER: Final = "the partition was taken from the member"
+_OLD_EPOCH: Final = "the partition has an owner of a later epoch"
+NOT_LISTED: Final = "the partition is not one of those that the member was told"
 
 
 class Sender(NamedTuple):
@@ -73,6 +78,16 @@ class OwnershipChange(NamedTuple):
     is_anew: bool = False
 
 
+class Partitions(Protocol):
+    """Partitions of one topic, such as a `frozenset` of them."""
+
+    def __contains__(self, partition: object, /) -> bool:
+        """Whether the partition is one of them."""
+
+    def issuperset(self, partitions: Iterable[int], /) -> bool:
+        """Whether all of these are among them."""
+
+
 class Claim(NamedTuple):
     """The member that a fetch says it is of.
 
@@ -84,14 +99,28 @@ class Claim(NamedTuple):
     group_id: str
     member_id: str
     epoch: int
-    partitions: Mapping[TopicId, frozenset[int]] | None = None
+    partitions: Mapping[TopicId, Partitions] | None = None
     not_after_ms: int | None = None
     is_granted: bool = False
     is_void: bool = False
 
+    @property
+    def member(self) -> tuple[str, str]:
+        """Group id and member id."""
+        return self.group_id, self.member_id
+
     def lists(self, topic_id: TopicId, partition: int) -> bool:
         """Whether the claim does not leave this partition out."""
         return self.partitions is None or partition in self.partitions.get(topic_id, ())
+
+
+class Refusal(NamedTuple):
+    """A row that a fetch does not get; code NONE: no records, and no error."""
+
+    code: ErrorCode
+    group_id: str
+    member_id: str
+    reason: str
 
 
 class _Former:
@@ -162,6 +191,17 @@ class Fence:
         self.until_ms = max(self.until_ms, now_ms + change.lease_ms)
         return True
 
+    def find_reason(self, claim: Claim, topic_id: TopicId, partition: int) -> str | None:
+        """Return why a member of the group may not read; `None` if it may."""
+        if not self.is_open:
+            return _CLOSED
+        if claim.member_id in self.formers:
+            return _FORMER
+        if claim.epoch < self.epoch:
+            return _OLD_EPOCH
+        # What a member lists it was told; it says itself that this one is not its own.
+        return None if claim.member_id == self.owner or claim.lists(topic_id, partition) else NOT_LISTED
+
     def find_former(self, sender: Sender) -> str | None:
         """Return the earlier owner with these connections; `None` if it is none of them."""
         for member_id, former in self.formers.items():
@@ -197,7 +237,7 @@ def _without(former: Sender, owner: Sender) -> Sender:
 class OwnershipTable:
     """All fences of one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_fenced: Callable[[TopicId, int], None] | None = None) -> None:
         #: Topic id -> partition -> group -> fence; no empty inner mapping.
         self._topics: Final[dict[TopicId, dict[int, dict[str, Fence]]]] = {}
         #: When each fence is to be looked at, to forget it; one entry a fence.
@@ -206,7 +246,7 @@ class OwnershipTable:
         #: Rises with each change.
         self.edition = 0
         #: Called with topic id and partition after it was closed or opened for a group.
-        self.on_fenced: Callable[[TopicId, int], None] = _ignore
+        self.on_fenced = on_fenced or _ignore
 
     def __len__(self) -> int:
         return self._size
@@ -247,26 +287,31 @@ class OwnershipTable:
     def refuses(self, claim: Claim | Sender, topic_id: TopicId, partition: int, now_ms: int) -> ErrorCode | None:
         """Return what a fetch is answered for a partition that it may not read; `None` if it may.
 
-        NONE stands for no records and no error. Lease and validity of a claim, and the partitions that it lists, are
-        not looked at; see `Claim`.
+        NONE stands for no records and no error. Lease and validity of the claim are not looked at.
         """
+        refusal = self.find_refusal(claim, topic_id, partition, now_ms)
+        return None if refusal is None else refusal.code
+
+    def find_refusal(self, claim: Claim | Sender, topic_id: TopicId, partition: int, now_ms: int) -> Refusal | None:
+        """Find why a fetch may not read a partition; `None` if it may."""
         topic = self._topics.get(topic_id)
         here = None if topic is None else topic.get(partition)
         if not here:
             return None
         if isinstance(claim, Claim):
             fence = here.get(claim.group_id)
-            if fence is None or (fence.is_open and claim.epoch >= fence.epoch and claim.member_id not in fence.formers):
+            reason = None if fence is None else fence.find_reason(claim, topic_id, partition)
+            if fence is None or reason is None:
                 return None
             if not claim.is_granted:
                 # A grant that is not renewed ends by itself.
                 fence.renew(claim.member_id, now_ms)
-            return OURS
+            return Refusal(OURS, *claim.member, reason)
         for fence in here.values():
             member_id = fence.find_former(claim)
             if member_id is not None:
                 fence.renew(member_id, now_ms)
-                return LOUD if fence.is_strict else QUIET
+                return Refusal(STOCK if fence.is_strict else QUIET, fence.group_id, member_id, _FORMER)
         return None
 
     def forget(self, now_ms: int) -> None:

@@ -295,6 +295,15 @@ class OwnedUntil:
 
     #: On the driver's clock, milliseconds; 0: nothing may be handed out now, `None`: no limit.
     until_ms: int | None
+    #: Grants that the coordinator has given since the start.
+    grants: int = 0
+
+
+@value
+class ReadsRefused:
+    """Partitions of which no record may be handed out any more: their leader refuses the member, for another owner."""
+
+    partitions: tuple[TopicPartition, ...]
 
 
 class CallbackKind(Enum):

@@ -54,6 +54,8 @@ class Deliveries:
         self.identity = Identity(member_id=member_id, epoch=-1, has_assignment=False)
         #: Until when records of assigned partitions may be handed out, likewise: see `OwnedUntil`.
         self.owned_until_ms: int | None = None
+        #: Grants that the coordinator has given.
+        self.grants = 0
         #: Metadata of the group's members, likewise; and whether the application has not been told of them yet.
         self.published: Mapping[str, bytes] = {}
         self.has_published = False
@@ -65,7 +67,7 @@ class Deliveries:
             return
         if isinstance(item, OwnedUntil):
             is_turn = 0 in (item.until_ms, self.owned_until_ms)
-            self.owned_until_ms = item.until_ms
+            self.owned_until_ms, self.grants = item.until_ms, item.grants
             if is_turn:
                 self.wake()
             return
@@ -109,6 +111,8 @@ class Deliveries:
                     self._handler.add(item)
                 case WatermarksSeen(seen=seen):
                     self._handler.note_watermarks(seen)
+                case events.ReadsRefused(partitions=partitions):
+                    self._handler.withhold(partitions)
                 case events.GiveWay(partition=partition, fence=fence):
                     self._handler.give_way(partition, fence)
                 case events.Remade(partition=partition, fence=fence):

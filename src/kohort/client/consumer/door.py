@@ -210,6 +210,8 @@ class ConsumerDoor:
             **traffic.of("commit", ["OFFSET_COMMIT"]),
             "assigned-partitions": len(handler.assignment),
             "rebalance-total": self._context.rebalancing.count,
+            "partitions-refused-total": handler.refused_rows,
+            "grants-renewed-total": self._context.deliveries.grants,
             "heartbeat-total": traffic.of("heartbeat", _HEARTBEATS)["heartbeat-total"],
             "last-heartbeat-seconds-ago": traffic.seconds_since((*_HEARTBEATS, "JOIN_GROUP", "SYNC_GROUP")),
         }

@@ -1,16 +1,16 @@
-"""The group's coordinator: its lookup, and the news that it sends a member with answers to fetches and commits.
+"""The group's coordinator: its lookup, and what it sends a member with answers to fetches and commits: news, grants.
 
 Laws: one lookup at a time. A failure of the coordinator is followed by a new lookup, after growing pauses. News are
 taken in the order in which the coordinator decided them, by their numbers, whichever way they came. Nothing is sent to
 a broker that is not kohort's. After a refusal a heartbeat is sent at once, and no record is handed out until it is
-answered.
-Source: Kafka's FindCoordinator API; requirement H10; docs/reference/private-protocol.md.
+answered. A token is shown to no person: not in a log, an exception or a `repr`.
+Source: Kafka's FindCoordinator API; requirements H5, H7 and H10; docs/reference/private-protocol.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.cluster import Cluster
@@ -18,7 +18,7 @@ from kohort.client.core.refusals import refused
 from kohort.client.core.requests import Answer, Requests, message_of
 from kohort.errors import ErrorCode, KohortError
 from kohort.ids import TopicId
-from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions
+from kohort.wire.messages.consumer_group_heartbeat import OwnershipGrant, TopicPartitions
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
 
@@ -127,8 +127,12 @@ class UpdatedMember(Protocol):
         """Return whether a list of owned partitions is due or on its way."""
         ...
 
-    def take_news(self, news: MembershipUpdate, now_ms: int) -> None:
-        """Take news from the coordinator that are newer than all before."""
+    def take_news(self, news: MembershipUpdate, sent_ms: int, now_ms: int) -> None:
+        """Take news from the coordinator that are newer than all before; `sent_ms`: when was asked what they answer."""
+        ...
+
+    def on_counted(self, sent_ms: int) -> None:
+        """Note that the coordinator has answered a fetch of `sent_ms` that named the member."""
         ...
 
     def take_refusal(self, news: MembershipUpdate, lane: Lane, now_ms: int) -> None:
@@ -136,8 +140,22 @@ class UpdatedMember(Protocol):
         ...
 
 
+class HeldGrant(NamedTuple):
+    """The coordinator's token for the member's partitions, at one epoch."""
+
+    token: str
+    epoch: int
+    partitions: Mapping[TopicId, frozenset[int]]
+    #: When the request was sent that brought it, and when its lease is over.
+    since_ms: int
+    until_ms: int
+
+    def __repr__(self) -> str:
+        return f"HeldGrant(epoch={self.epoch}, until_ms={self.until_ms})"
+
+
 class ReceivedUpdates:
-    """The way of news from fetches and commits to the member, and of its word back."""
+    """The way of news from fetches and commits to the member, and of its word and its grant back."""
 
     def __init__(self, *, is_wanted: bool) -> None:
         self._is_wanted = is_wanted
@@ -149,8 +167,16 @@ class ReceivedUpdates:
         self._is_heard = False
         #: Number of the latest news that were taken, by whichever way.
         self._number = 0
-        #: News that came while a list of owned partitions was on its way.
-        self._heard: MembershipUpdate | None = None
+        #: News that came while a list of owned partitions was on its way, and when that was asked which they answer.
+        self._heard: tuple[MembershipUpdate, int] | None = None
+        #: The member's grant; `None`: nothing is enforced for its group, as far as it knows.
+        self.grant: HeldGrant | None = None
+        #: Whether the lease of the grant is over: the member fetches nothing until it is renewed.
+        self.is_lapsed = False
+        #: Grants that were taken.
+        self.grants = 0
+        #: When a fetch that names the member was last sent to the coordinator, or answered by it.
+        self.fetched_ms = 0
         #: The latest word of the member.
         self._word: KnownMembership | None = None
         #: Member id, epoch and assignment in it.
@@ -200,8 +226,8 @@ class ReceivedUpdates:
             return None
         return self.member.say()
 
-    def hear(self, news: MembershipUpdate | None, *, era: int, lane: Lane, now_ms: int) -> None:
-        """Take the news that came with an answer, by the connection `lane`, to a request of `era`."""
+    def hear(self, news: MembershipUpdate | None, *, era: int, lane: Lane, sent_ms: int, now_ms: int) -> None:
+        """Take the news that came with an answer, by the connection `lane`, to a request of `era` and `sent_ms`."""
         if news is None or not self._is_wanted:
             return
         if news.error_code:
@@ -210,20 +236,52 @@ class ReceivedUpdates:
             if self.member is not None and news.number > self._number:
                 self.member.take_refusal(news, lane, now_ms)
         elif era == self.era and self.is_on:
-            self._weigh(news, now_ms)
+            self._weigh(news, sent_ms, now_ms)
 
     def on_said(self, now_ms: int) -> None:
         """Take news that have waited for the answer to a heartbeat."""
         heard, self._heard = self._heard, None
         if heard is not None:
-            self._weigh(heard, now_ms)
+            self._weigh(*heard, now_ms)
 
-    def _weigh(self, news: MembershipUpdate, now_ms: int) -> None:
+    def _weigh(self, news: MembershipUpdate, sent_ms: int, now_ms: int) -> None:
         member = self.member
         if member is None or news.number <= self._number:
             return
-        if member.has_list_to_say():
+        if news.assignment is None:
+            # A grant for what the member has. News that wait are not older for it.
+            member.take_news(news, sent_ms, now_ms)
+        elif member.has_list_to_say():
             # Kept until the list is answered: the coordinator may give the partitions that it leaves out to others.
-            self._heard = news
+            self._heard = news, sent_ms
         elif self.takes(news.number):
-            member.take_news(news, now_ms)
+            member.take_news(news, sent_ms, now_ms)
+
+    # -- the grant ----------------------------------------------------------------------------------------------------
+
+    def hold(
+        self,
+        told: OwnershipGrant,
+        known: Mapping[TopicId, Sequence[int]],
+        *,
+        epoch: int,
+        since_ms: int,
+        until_ms: int,
+    ) -> None:
+        """Take a grant for these partitions."""
+        # An answer that was overtaken brings an older one.
+        if self.grant is None or epoch >= self.grant.epoch:
+            self.grants += 1
+            self.is_lapsed = False
+            partitions = {topic_id: frozenset(each) for topic_id, each in known.items()}
+            self.grant = HeldGrant(told.token, epoch, partitions, since_ms, until_ms)
+
+    def drop(self) -> None:
+        """Forget the grant."""
+        self.grant, self.is_lapsed = None, False
+
+    def on_fetched(self, sent_ms: int, now_ms: int) -> None:
+        """Note the coordinator's answer to a fetch of `sent_ms` that named the member."""
+        self.fetched_ms = now_ms
+        if self.member is not None:
+            self.member.on_counted(sent_ms)

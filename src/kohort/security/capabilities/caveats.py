@@ -195,6 +195,8 @@ def partitions(sets: Mapping[str, Iterable[int | Range]] | Mapping[bytes, Iterab
 
 def member(member_id: str) -> Caveat:
     """Limit to one member of a group."""
+    if not member_id:
+        raise CapabilityError("member: the id of a member is expected")
     return Caveat(Kind.MEMBER, _utf8(member_id))
 
 
@@ -213,12 +215,12 @@ def not_after(when_ms: int) -> Caveat:
 
 
 def byte_rate(per_second: int) -> Caveat:
-    """Throttle to so many bytes a second; of several caveats the least counts."""
+    """Throttle this token and all that are made of it, together, to so many bytes a second."""
     return Caveat(Kind.BYTE_RATE, _write_rate(Kind.BYTE_RATE, per_second))
 
 
 def request_rate(per_second: int) -> Caveat:
-    """Throttle to so many requests a second; of several caveats the least counts."""
+    """Throttle this token and all that are made of it, together, to so many requests a second."""
     return Caveat(Kind.REQUEST_RATE, _write_rate(Kind.REQUEST_RATE, per_second))
 
 
@@ -343,6 +345,12 @@ def _read_peers(body: bytes) -> tuple[Network, ...]:
     return tuple(found)
 
 
+def _read_member(body: bytes) -> str:
+    if not body:
+        raise FormError("no member")
+    return body.decode()
+
+
 def _read_label(body: bytes) -> str:
     text = body.decode()
     if not _is_label(text):
@@ -384,7 +392,7 @@ _READERS: Final[Mapping[Kind, Callable[[bytes], Any]]] = {
     Kind.PARTITIONS: lambda body: _read_sets(body, Reader.text),
     Kind.PARTITIONS_BY_ID: lambda body: _read_sets(body, lambda reader: reader.take(_TOPIC_ID_BYTES)),
     Kind.GROUPS: _read_names,
-    Kind.MEMBER: bytes.decode,
+    Kind.MEMBER: _read_member,
     Kind.EPOCH: _fixed(4),
     Kind.NOT_AFTER: _fixed(8),
     Kind.BYTE_RATE: _read_rate,

@@ -100,9 +100,9 @@ def _owners_in(groups: GroupsState, group_id: str) -> Iterable[tuple[_Place, str
     for member in () if consumer is None else consumer.members.values():
         reader = None if member.member_epoch < 0 else member.member_id
         for owner, grants in ((reader, member.assigned), (None, member.pending_revocation)):
-            for topic_id, partitions in grants.items():
+            for topic_id, granted in grants.items():
                 if topic_id in by_id or not groups.image.version:
-                    yield from (((topic_id, each), owner) for each in partitions)
+                    yield from (((topic_id, each), owner) for each in granted)
     if classic is None or classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return
     for other in classic.members.values():

@@ -72,7 +72,7 @@ class OwnershipGrant(Message):
     `lease_ms` counts from when the request left that this answers.
     """
 
-    token: str = field(STRING)
+    token: str = field(STRING, is_secret=True)
     lease_ms: int = field(INT32)
 
 

@@ -76,7 +76,7 @@ class FetchRequest(Message):
     #: Ours (wire.private): the member that fetches by this connection from now on; null is unchanged.
     member: KnownMembership | None = field(KnownMembership, since=12, nullable=12, tag=10_000, default=None)
     #: Ours: the member's token from now on; null is unchanged, as long as the connection has the same member.
-    grant: str | None = field(STRING, since=12, nullable=12, tag=10_001, default=None)
+    grant: str | None = field(STRING, since=12, nullable=12, tag=10_001, default=None, is_secret=True)
 
 
 class EpochEndOffset(Message):

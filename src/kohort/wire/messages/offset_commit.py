@@ -42,7 +42,7 @@ class OffsetCommitRequest(Message):
     #: Ours (wire.private): the state that the committing member knows; null if it wants no news.
     member: KnownMembership | None = field(KnownMembership, since=8, nullable=8, tag=10_000, default=None)
     #: Ours: the member's token; null: it has none.
-    grant: str | None = field(STRING, since=8, nullable=8, tag=10_001, default=None)
+    grant: str | None = field(STRING, since=8, nullable=8, tag=10_001, default=None, is_secret=True)
     #: Ours: partitions that the member gives up with this commit, its last one of them.
     released: list[TopicPartitions] | None = field(
         array(TopicPartitions), since=8, nullable=8, tag=10_002, default=None

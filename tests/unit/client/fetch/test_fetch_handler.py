@@ -665,3 +665,22 @@ class Reading(RuleBasedStateMachine):
 
 TestReading = Reading.TestCase
 TestReading.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_nothing_is_handed_out_of_a_partition_that_its_leader_refuses(has_begun: bool, handler: FetchHandler) -> None:
+    """Not what had come, what had been decoded, nor what comes after it; until it is assigned anew."""
+    handler.add(chunk(handler, 0, batch(0, 3), offset=0))
+    handler.add(chunk(handler, 1, batch(0, 1), offset=0))
+    if has_begun:
+        assert one(handler) == (0, 0)
+    handler.withhold(orders(0))
+    handler.add(chunk(handler, 0, batch(3, 1), offset=3))
+    handler.pause(orders(0), is_paused=False)
+    assert offsets(handler) == [(1, 0)]
+    assert handler.position(orders(0)[0]) == int(has_begun)
+    assert (handler.paused(), handler.refused_rows) == (set(), 1)
+    handler.forget(orders(0))
+    handler.hold(orders(0))
+    handler.add(chunk(handler, 0, batch(0, 1), offset=0))
+    assert offsets(handler) == [(0, 0)]

@@ -37,6 +37,7 @@ from kohort.client.options import ClientSettings, ConsumerSettings
 from kohort.client.records import Committable
 from kohort.errors import BrokersUnreachableError, ErrorCode, KohortError, StateError, UnknownTopicError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
+from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions
 
 
 class ConsumerMachine:
@@ -84,6 +85,7 @@ class ConsumerMachine:
             self._readings,
             None if self._group is None else self._group.lookup,
             settings,
+            on_fenced=self._on_fenced,
             preference_ms=client.options["metadata_max_age_ms"],
         )
         self._lookups = Lookups(self._requests, self._cluster, self._queries, self._readings, committed)
@@ -302,7 +304,8 @@ class ConsumerMachine:
         self._member = None
         partitions = [reading.partition for reading in self._readings.all()]
         self._readings.stop(partitions)
-        self.commit_before_revocation(partitions, now_ms + self._requests.request_timeout_ms, left, now_ms)
+        deadline_ms = now_ms + self._requests.request_timeout_ms
+        self.commit_before_revocation(partitions, left, deadline_ms=deadline_ms, now_ms=now_ms)
 
     def _finish(self, now_ms: int) -> None:
         if self._is_over or self._closing is None:
@@ -410,6 +413,10 @@ class ConsumerMachine:
         if self._member is not None:
             self._member.on_refused(code, epoch, Lane.COORDINATOR, now_ms)
 
+    def _on_fenced(self, partitions: Sequence[TopicPartition], now_ms: int) -> bool:
+        """Have the member give up partitions of which a leader refuses it; return whether there is one."""
+        return self._member is not None and self._member.on_fenced(partitions, now_ms)
+
     def topic_id_of(self, partition: TopicPartition) -> TopicId | None:
         if not self._settings.options["fetch_buffer_bytes"]:
             # Its records are read by another client, so only that one knows the topic: the commit goes by name.
@@ -432,12 +439,19 @@ class ConsumerMachine:
         self._readings.stop(partitions)
 
     def commit_before_revocation(
-        self, partitions: Sequence[TopicPartition], deadline_ms: int, then: Later, now_ms: int
+        self,
+        partitions: Sequence[TopicPartition],
+        then: Later,
+        *,
+        deadline_ms: int,
+        now_ms: int,
+        released: list[TopicPartitions] | None = None,
     ) -> None:
         if self._group is None:
             then(now_ms)
             return
-        self._group.commits.commit_consumed(partitions, then, deadline_ms=deadline_ms, now_ms=now_ms)
+        commits = self._group.commits
+        commits.commit_consumed(partitions, then, deadline_ms=deadline_ms, now_ms=now_ms, released=released)
 
     def forget_consumed(self, partitions: Iterable[TopicPartition]) -> None:
         if self._group is not None:

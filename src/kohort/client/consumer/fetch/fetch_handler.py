@@ -38,6 +38,8 @@ class HeldPartition:
     #: The timestamp that leads to the position, as in `Start`; `None`: the application has not given one.
     timestamp: int | None = None
     is_paused: bool = False
+    #: Whether nothing more of it is handed out, because its leader refuses the member.
+    is_withheld: bool = False
     #: First and end offset of its log; `None` before the first answer.
     watermarks: Watermarks | None = None
 
@@ -95,6 +97,8 @@ class FetchHandler:
         #: Bytes that have arrived, and records that were handed out, since the start.
         self.fetched_bytes = 0
         self.handed_out = 0
+        #: Partitions that leaders have refused since the start.
+        self.refused_rows = 0
         #: partition -> bytes given back since the last call of `released_bytes`.
         self._released: dict[TopicPartition, int] = {}
         #: Partitions whose data was dropped, for room or because their topic was made again, with their new fences.
@@ -167,7 +171,19 @@ class FetchHandler:
         self._settle()
         for each in partitions:
             self._held[each].is_paused = is_paused
-        self._fetches.divide(self.paused())
+        self._divide()
+
+    def withhold(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing more of these partitions, whose leader refuses the member, until they are assigned anew."""
+        self._settle()
+        for each in partitions:
+            self.refused_rows += 1
+            if (held := self._held.get(each)) is not None:
+                held.is_withheld = True
+        self._divide()
+
+    def _divide(self) -> None:
+        self._fetches.divide({each for each, held in self._held.items() if held.is_paused or held.is_withheld})
 
     def give_way(self, partition: TopicPartition, fence: Fence) -> None:
         """Drop the data of a paused partition: it is read again from the application's position."""
@@ -280,7 +296,7 @@ class FetchHandler:
             self._release(chunk)
             return
         parts = committed_parts(chunk.records, chunk.aborted) if self._is_read_committed else [chunk.records]
-        self._fetches.add(CompletedFetch(chunk, parts), is_paused=held.is_paused)
+        self._fetches.add(CompletedFetch(chunk, parts), is_paused=held.is_paused or held.is_withheld)
 
     def begin(self) -> None:
         """Note that the application asks for more: the records before count as processed."""

@@ -10,7 +10,7 @@ KIP-219 (throttling), KIP-320 (leader epochs), KIP-392 (preferred replica), KIP-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -20,15 +20,15 @@ from kohort.client.consumer.fetch.fetch_targets import Fetch, FetchBuffer, Fetch
 from kohort.client.consumer.fetch.partition_state import Reading, Readings
 from kohort.client.core.actions import Disconnect, Lane
 from kohort.client.core.cluster import Cluster
-from kohort.client.core.coordinator_lookup import CoordinatorLookup
+from kohort.client.core.coordinator_lookup import CoordinatorLookup, ReceivedUpdates
 from kohort.client.core.refusals import refused
-from kohort.client.core.requests import Answer, Requests, message_of
+from kohort.client.core.requests import Answer, RequestFailed, Requests, message_of
 from kohort.client.options import ConsumerSettings
 from kohort.errors import CorruptRecordError, ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, TopicPartition
 from kohort.records.header import check_batch, parse_header
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
-from kohort.wire.messages.membership import KnownMembership
+from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
 
 #: The start of a batch of format 2: base offset, length, leader epoch; further behind its last offset's delta.
 _BATCH_START: Final = Struct(">qii")
@@ -37,6 +37,7 @@ _LAST_DELTA_AT: Final = 23
 #: Answers in a row without a whole batch that prove damage: a broker sends the first batch whole, however large.
 _TORN_ANSWERS: Final = 5
 _LENGTH_END: Final = 12
+_FENCED: Final = int(ErrorCode.FENCED_MEMBER_EPOCH)
 
 
 class HeldBytes(NamedTuple):
@@ -55,8 +56,18 @@ class FetchAnswers:
     Source: KIP-320 (a truncated log is found by the epoch of the last record, which each fetch names).
     """
 
-    def __init__(self, requests: Requests, cluster: Cluster, readings: Readings, *, preference_ms: int) -> None:
+    def __init__(
+        self,
+        requests: Requests,
+        cluster: Cluster,
+        readings: Readings,
+        *,
+        on_fenced: Callable[[Sequence[TopicPartition], int], bool],
+        preference_ms: int,
+    ) -> None:
         self._requests = requests
+        #: Called with partitions of which the leader refuses the member; returns whether it has a member.
+        self._on_fenced = on_fenced
         self._cluster = cluster
         self._readings = readings
         #: How long a replica that the leader has named is preferred.
@@ -66,6 +77,7 @@ class FetchAnswers:
         """Take in a good answer; return the data that is held from now on."""
         seen: dict[TopicPartition, Watermarks] = {}
         chunks: list[Chunk] = []
+        fenced: list[TopicPartition] = []
         for topic in response.responses:
             name = topic.topic or fetch.names.get(bytes(topic.topic_id), "")
             for data in topic.partitions:
@@ -73,8 +85,11 @@ class FetchAnswers:
                 # A seek, a reset or another fetch may have moved the reading since.
                 if asked is None or asked.reading.is_over or asked.reading.offset != asked.entry.fetch_offset:
                     continue
-                if data.error_code:
+                if data.error_code == _FENCED:
+                    fenced.append(asked.reading.partition)
+                elif data.error_code:
                     self._on_error(fetch, asked.reading, ErrorCode.of(data.error_code), now_ms)
+                if data.error_code:
                     continue
                 # A good answer ends an earlier refusal.
                 self._readings.accept(asked.reading)
@@ -84,6 +99,8 @@ class FetchAnswers:
                 chunk = self._on_data(fetch, asked.reading, data, now_ms)
                 if chunk is not None:
                     chunks.append(chunk)
+        if fenced:
+            self._on_refused_member(fetch, fenced, now_ms)
         if seen:
             self._requests.deliver(WatermarksSeen(seen=seen))
         for chunk in chunks:
@@ -151,6 +168,17 @@ class FetchAnswers:
             # Only the epoch is gone: no record was written under it before this position.
             reading.offset_epoch = now.epoch
             self._readings.touch(reading)
+
+    def _on_refused_member(self, fetch: Fetch, partitions: list[TopicPartition], now_ms: int) -> None:
+        """Have the member give up partitions that its leader gives to others (H5)."""
+        is_taken = self._on_fenced(partitions, now_ms)
+        for partition in partitions:
+            reading = fetch.asked[partition].reading
+            if is_taken:
+                self._readings.note_fenced(partition, now_ms)
+                self._readings.rest(reading, now_ms)
+            else:
+                self._on_error(fetch, reading, ErrorCode.FENCED_MEMBER_EPOCH, now_ms)
 
     def _on_error(self, fetch: Fetch, reading: Reading, code: ErrorCode, now_ms: int) -> None:
         # KIP-392: after an error the leader is asked next.
@@ -227,6 +255,7 @@ class FetchSender:
     """Decides which partitions to fetch from which broker, and when.
 
     Args:
+        on_fenced: called with partitions of which the leader refuses the member; returns whether it has a member.
         preference_ms: how long a replica that the leader has named is preferred to it.
     """
 
@@ -238,6 +267,7 @@ class FetchSender:
         lookup: CoordinatorLookup | None,
         settings: ConsumerSettings,
         *,
+        on_fenced: Callable[[Sequence[TopicPartition], int], bool],
         preference_ms: int,
     ) -> None:
         self._requests = requests
@@ -252,7 +282,7 @@ class FetchSender:
         self._targets = FetchTargets(cluster, readings, self.buffer)
         #: Wakes this part of the machine.
         self.wake: Callable[[], None] = lambda: None
-        self._answers = FetchAnswers(requests, cluster, readings, preference_ms=preference_ms)
+        self._answers = FetchAnswers(requests, cluster, readings, on_fenced=on_fenced, preference_ms=preference_ms)
 
     def next_deadline(self) -> int | None:
         """Return when a partition or broker may be asked again; 0 means at once."""
@@ -263,7 +293,7 @@ class FetchSender:
         waiting += [
             self._not_before_ms(target)
             for target in self._targets.all()
-            if target.askable() and self._room_for(target, brokers) > 0
+            if target.askable() and self._room_for(target, brokers) > 0 and not self._is_lapsed
         ]
         return min((instant for instant in waiting if instant is not None), default=None)
 
@@ -299,6 +329,8 @@ class FetchSender:
                 self._break_off(fetch)
         if self._targets.leaderless:
             self._cluster.refresh_soon(now_ms)
+        if self._is_lapsed:
+            return
         brokers = len(self._targets)
         missing = 0
         for target in self._targets.all():
@@ -308,9 +340,14 @@ class FetchSender:
                 if not size:
                     missing += self._least(brokers) if self._share_left(target, brokers) else 0
                     break
-                self._send(target, due, size)
+                self._send(target, due, size, now_ms)
         if missing:
             self._make_room(missing)
+
+    @property
+    def _is_lapsed(self) -> bool:
+        """Whether the lease of the member's grant is over, until it is renewed."""
+        return self._lookup is not None and self._lookup.updates.is_lapsed
 
     def _not_before_ms(self, target: FetchTarget) -> int:
         """Return when the broker may be asked again, after a failure or throttling."""
@@ -354,7 +391,7 @@ class FetchSender:
 
     # -- the request ------------------------------------------------------------------------------------------------
 
-    def _send(self, target: FetchTarget, due: dict[TopicPartition, Reading], room: int) -> None:
+    def _send(self, target: FetchTarget, due: dict[TopicPartition, Reading], room: int, now_ms: int) -> None:
         settings = self._settings
         lane = Lane.FETCH if target.long is None else Lane.FETCH_AT_ONCE
         size = min(settings.options["fetch_max_bytes"], len(due) * settings.options["max_partition_fetch_bytes"], room)
@@ -380,6 +417,7 @@ class FetchSender:
             forgotten_topics_data=contents.forgotten,
             rack_id=settings.options["client_rack"],
             member=self._say(target) if lane is Lane.FETCH else None,
+            grant=self._show(target, lane),
         )
         token = self._requests.send(
             target.endpoint,
@@ -392,21 +430,46 @@ class FetchSender:
             timeout_ms=request.max_wait_ms + self._requests.request_timeout_ms,
             wake=self.wake,
         )
-        era = 0 if self._lookup is None else self._lookup.updates.era
-        fetch = Fetch(target=target, lane=lane, token=token, reserved_bytes=size, asked=asked, names=names, era=era)
+        fetch = Fetch(
+            target=target, lane=lane, token=token, reserved_bytes=size, asked=asked, names=names, sent_ms=now_ms
+        )
+        if self._lookup is not None and self._lookup.endpoint == target.endpoint:
+            fetch.era = self._lookup.updates.era
+            fetch.is_counted = lane is Lane.FETCH and target.session.said is not None
+            if fetch.is_counted:
+                self._lookup.updates.fetched_ms = now_ms
         self._targets.begin(fetch)
         self.buffer.reserve(target.endpoint, size)
 
     def _say(self, target: FetchTarget) -> KnownMembership | None:
         """Return the member's word for that broker if it was not sent in this session; otherwise `None`."""
         lookup, session = self._lookup, target.session
-        if lookup is None or lookup.endpoint != target.endpoint:
+        if lookup is None:
+            return None
+        # A leader that does not coordinate the group enforces what grants say, and needs to know the member for that.
+        if lookup.endpoint != target.endpoint and (lookup.updates.grant is None or target.is_foreign):
             return None
         word = lookup.updates.say()
         if word is None or word is session.said:
             return None
         session.said = word
         return word
+
+    def _show(self, target: FetchTarget, lane: Lane) -> str | None:
+        """Return the member's token if that broker was not sent it by that connection; otherwise `None`."""
+        if self._lookup is None or target.is_foreign:
+            return None
+        grant = self._lookup.updates.grant
+        token = None if grant is None else grant.token
+        if lane is not Lane.FETCH:
+            # Without a session each fetch says whose it is.
+            return token
+        # A connection that was opened anew without a failed request gets it with the next renewal.
+        former, target.session.token = target.session.token, token
+        if former == token:
+            return None
+        # An empty one says that there is none any more.
+        return token or ""
 
     def _renew(self, target: FetchTarget) -> Contents:
         """Build the contents of the next long fetch from the partitions that have changed."""
@@ -451,12 +514,12 @@ class FetchSender:
         if response is None:
             self._on_failure(fetch, now_ms)
             return
+        assert not isinstance(answer, RequestFailed), "it has a message"
+        target.is_foreign = not answer.is_kohort
         if fetch.lane is Lane.FETCH:
             target.session.on_answer(response)
-        if response.membership_update is not None and self._lookup is not None:
-            # Whether or not it is taken: the next fetch says what the member knows then.
-            target.session.said = None
-            self._lookup.updates.hear(response.membership_update, era=fetch.era, lane=fetch.lane, now_ms=now_ms)
+        if self._lookup is not None:
+            self._hear(self._lookup.updates, fetch, response.membership_update, now_ms)
         code = ErrorCode.of(response.error_code)
         if code in _SESSION_LOST and fetch.lane is Lane.FETCH:
             self._end(fetch, _NOTHING)
@@ -465,6 +528,15 @@ class FetchSender:
         else:
             target.attempts = 0
             self._end(fetch, self._answers.take(fetch, response, now_ms))
+
+    def _hear(self, updates: ReceivedUpdates, fetch: Fetch, news: MembershipUpdate | None, now_ms: int) -> None:
+        """Hand on what an answer says of the member."""
+        if fetch.is_counted and fetch.era == updates.era and (news is None or not news.error_code):
+            updates.on_fetched(fetch.sent_ms, now_ms)
+        if news is not None:
+            # Whether or not it is taken: the next fetch says what the member knows then.
+            fetch.target.session.said = None
+            updates.hear(news, era=fetch.era, lane=fetch.lane, sent_ms=fetch.sent_ms, now_ms=now_ms)
 
     def _on_failure(self, fetch: Fetch, now_ms: int) -> None:
         target = fetch.target

@@ -45,7 +45,7 @@ class Contents(NamedTuple):
 class FetchSession:
     """The partitions of one broker's long fetch."""
 
-    __slots__ = ("_epoch", "_had_ids", "_id", "_nameless", "asked", "names", "said")
+    __slots__ = ("_epoch", "_had_ids", "_id", "_nameless", "asked", "names", "said", "token")
 
     def __init__(self) -> None:
         #: Partitions that the last request stood for, named in it or not; unchanged while a fetch is under way.
@@ -54,6 +54,8 @@ class FetchSession:
         self.names: dict[bytes, str] = {}
         #: The member's latest word in this session; `None` if it has to be sent again.
         self.said: KnownMembership | None = None
+        #: The member's token that was sent last in this session; `None` if it has to be sent again.
+        self.token: str | None = None
         #: Number of asked partitions whose topic has no id.
         self._nameless = 0
         self._had_ids = True
@@ -92,7 +94,7 @@ class FetchSession:
         if has_ids != self._had_ids:
             self._had_ids, self._epoch = has_ids, _FIRST
         if self._epoch == _FIRST:
-            self.said = None
+            self.said = self.token = None
             return Contents(self._id, _FIRST, topics_of(self.asked.items()), [], has_ids)
         return Contents(self._id, self._epoch, topics_of(named), _forgotten_topics(forgotten), has_ids)
 

@@ -30,8 +30,11 @@ class Fetch:
     asked: Mapping[TopicPartition, Asked]
     #: topic id -> name, of the topics in the request.
     names: Mapping[bytes, str]
-    #: `ReceivedUpdates.era` when it was sent.
+    #: `ReceivedUpdates.era` when it was sent, if that broker coordinates the group.
     era: int = 0
+    sent_ms: int = 0
+    #: Whether the coordinator knows whose fetch it is.
+    is_counted: bool = False
     #: How many of its readings are over.
     over: int = 0
 
@@ -52,6 +55,8 @@ class FetchTarget:
     fresh: dict[TopicPartition, Reading] = field(default_factory=dict)
     long: Fetch | None = None
     beside: Fetch | None = None
+    #: Whether its latest answer was none of kohort's.
+    is_foreign: bool = False
     #: Token of the fetch that was sent last: the broker that has waited longest comes first.
     turn: int = 0
     #: Failures in a row, and the time before which it is not asked again.

@@ -117,6 +117,8 @@ class Readings:
         #: Partitions whose skipped records were told already: each rebalance starts there anew until an offset is
         #: committed.
         self._told: set[TopicPartition] = set()
+        #: partition -> how often in a row its leader has refused the member, and when it may be read again.
+        self._refused: dict[TopicPartition, tuple[int, int]] = {}
         self._table: dict[TopicPartition, Reading] = {}
         #: Returns the reading of a partition, if there is one.
         self.get: Final[Callable[[TopicPartition], Reading | None]] = self._table.get
@@ -263,9 +265,16 @@ class Readings:
 
     def accept(self, reading: Reading) -> None:
         """End a refusal: brokers let the partition be read again."""
+        if self._refused:
+            self._refused.pop(reading.partition, None)
         if reading.refusal is not ErrorCode.NONE:
             reading.refusal, reading.attempts = ErrorCode.NONE, 0
             self._on_back(reading.partition)
+
+    def note_fenced(self, partition: TopicPartition, now_ms: int) -> None:
+        """Put off the next reading of a partition that is refused again and again, although it is assigned."""
+        count, _ = self._refused.get(partition, (0, 0))
+        self._refused[partition] = count + 1, now_ms + self._requests.retry.delay_ms(count)
 
     def next_deadline(self) -> int | None:
         """Return when a pause after a refusal ends."""
@@ -274,6 +283,8 @@ class Readings:
     def _put(self, reading: Reading) -> None:
         old = self._table.get(reading.partition)
         self._table[reading.partition] = reading
+        if self._refused:
+            _, reading.not_before_ms = self._refused.get(reading.partition, (0, 0))
         self._count(reading.partition.topic, 1)
         if old is not None:
             self._end(old)

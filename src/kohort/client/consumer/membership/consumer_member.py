@@ -2,17 +2,20 @@
 
 Laws: after any failure the next heartbeat is a full one. A refused heartbeat prolongs no session. A failure that may
 pass is tried again after growing pauses; one that cannot pass ends the membership with its reason. The assignment of
-an overtaken answer counts only with the answer behind it.
-Source: KIP-848; KIP-1082 (the client makes the member id); reactions to errors as in Apache Kafka 4.3.
+an overtaken answer counts only with the answer behind it. A partition that its leader refuses is given up like one that
+the coordinator takes back, and comes back with the next assignment. No fetch stands for a heartbeat that has to say
+something, nor for longer than the coordinator is known to count it.
+Source: KIP-848; KIP-1082 (the client makes the member id); reactions to errors as in Apache Kafka 4.3; requirements H5
+(grants), H7 (liveness by fetches) and H10 (release with a commit).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Final, NamedTuple
 
-from kohort.client.consumer.application_events import CallbackKind, ComputationDone, Subscribed, Word
+from kohort.client.consumer.application_events import CallbackKind, ComputationDone, ReadsRefused, Subscribed, Word
 from kohort.client.consumer.membership.computing import NOT_OFFERED, AssignmentComputation
 from kohort.client.consumer.membership.member import Later, Member, longest_interval_ms, patience_ms, silence_ms
 from kohort.client.consumer.membership.states import ACTIVE, MemberState
@@ -33,6 +36,14 @@ _LEAVE_FOR_A_WHILE: Final = -2
 _FENCED: Final = int(ErrorCode.FENCED_MEMBER_EPOCH)
 #: Added to the session timeout before a member gives its `group.instance.id` up, which another one holds.
 _RELEASE_MARGIN_MS: Final = 5_000
+#: States in which a member may begin to give partitions up.
+_AT_REST: Final = (MemberState.STABLE, MemberState.PREPARING_REBALANCE)
+#: A leader refuses reads a moment before the coordinator says why.
+_NEWS_MS: Final = 100
+#: Without grants, which show that it counts fetches, the coordinator hears of the member so often in a session.
+_BEATS_BESIDE_FETCHES: Final = 3
+#: A coordinator that counts fetches notes them four times in an interval, of which there are three in a session.
+_COUNTS_PER_SESSION: Final = 12
 #: Refusals that may pass without the member changing anything.
 _TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
@@ -72,6 +83,14 @@ class ConsumerMember(Member):
     _interval_ms: int = 0
     #: The group's session timeout as the coordinator says it, milliseconds; 0: it has not said.
     _told_session_ms: int = 0
+    #: The lease of grants as it was told last, milliseconds; 0: no grant has come.
+    _lease_ms: int = 0
+    #: Whether the coordinator takes fetches of a settled member for heartbeats.
+    _counts_fetches: bool = False
+    #: When refused partitions are given up without a word of the coordinator.
+    _fenced_due_ms: int = 0
+    #: When the heartbeat was sent that was answered well last.
+    _beat_ms: int = 0
     #: Tokens of the heartbeats under way, oldest first, two at the most.
     _in_flight: tuple[int, ...] = ()
     #: The broker that these heartbeats were sent to.
@@ -125,6 +144,11 @@ class ConsumerMember(Member):
         is_late = self._check_application(now_ms)
         if self.state not in ACTIVE or (is_late and self._give_up_silence(now_ms)):
             return
+        leased_ms = self._leased_until_ms
+        if leased_ms is not None and 0 < leased_ms <= now_ms:
+            self._lapse(now_ms)
+        if self._fenced and now_ms >= self._fenced_due_ms:
+            self._give_up_fenced(now_ms)
         if self.state is MemberState.STABLE and self._seen_generation != self._cluster.generation:
             self._reconcile(now_ms)
 
@@ -136,6 +160,9 @@ class ConsumerMember(Member):
             self._computing.speak((self.member_id, self.epoch), now_ms)
         next_ms = self._next_ms()
         if next_ms is not None and now_ms >= next_ms:
+            if self._counts_fetches and (counted_until_ms := self._counted_until_ms()) > now_ms:
+                self._due_ms = counted_until_ms
+                return
             endpoint = self._lookup.need(now_ms)
             if endpoint is not None:
                 self._heartbeat(endpoint, now_ms)
@@ -149,6 +176,10 @@ class ConsumerMember(Member):
                 deadlines.append(computed_ms)
             if self._lookup.endpoint is not None and (next_ms := self._next_ms()) is not None:
                 deadlines.append(next_ms)
+            if leased_ms := self._leased_until_ms:
+                deadlines.append(leased_ms)
+            if self._fenced and self.state in _AT_REST:
+                deadlines.append(self._fenced_due_ms)
         return min(deadlines, default=None)
 
     def on_topics_changed(self, now_ms: int) -> None:
@@ -222,7 +253,10 @@ class ConsumerMember(Member):
         self._is_full = True
         self._has_news = False
         self._computing.forget()
-        self._due_ms = self._told_session_ms = 0
+        self._due_ms = self._told_session_ms = self._lease_ms = 0
+        self._counts_fetches = False
+        self._leased_until_ms = None
+        self._lookup.updates.drop()
         self._silence_ms = silence_ms(self._session_ms)
         for token in self._in_flight:
             self._requests.forget(token)
@@ -355,7 +389,7 @@ class ConsumerMember(Member):
     def _follow(self, now_ms: int) -> bool:
         """Go for the latest assignment; return whether to list the owned partitions at once."""
         self._target = self._latest
-        if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE, MemberState.STABLE):
+        if self.state is MemberState.JOINING or self.state in _AT_REST:
             self._reconcile(now_ms)
         if not self._is_owed or self.state is not MemberState.STABLE:
             return False
@@ -369,7 +403,8 @@ class ConsumerMember(Member):
         self._seen_generation = self._cluster.generation
         if self._target is None:
             return
-        surplus = set()
+        # A refused partition is given up before it is taken again.
+        surplus = self._fenced & self.owned
         for each in self.owned:
             # By the id under which it was given: the name may belong to a younger topic, or to none, by now.
             if each.partition not in self._target.get(self._ids[each.topic], ()):
@@ -406,7 +441,11 @@ class ConsumerMember(Member):
         if response.session_timeout_ms != self._told_session_ms:
             self._told_session_ms = max(response.session_timeout_ms, 0)
             self._silence_ms = silence_ms(self._session_ms)
-        self._interval_ms = longest_interval_ms(response.heartbeat_interval_ms, self._session_ms)
+        session_ms = self._session_ms
+        longest_ms = min(session_ms, self._lease_ms or session_ms)
+        self._interval_ms = longest_interval_ms(response.heartbeat_interval_ms, longest_ms)
+        self._beat_ms = max(sent_ms, self._beat_ms)
+        self._counts_fetches = response.counts_fetches
         is_told = bool(self._settings.local_assignors) or response.client_assignment is not None
         if self._asked is not None and is_told:
             self._computing.on_told(response, self._asked, (self.member_id, self.epoch))
@@ -415,6 +454,8 @@ class ConsumerMember(Member):
             # member has.
             self._is_owed = self._is_owed or self.state is not MemberState.JOINING
             self._take(response.assignment, response.rebalance_reason)
+        if response.grant is not None or self._leased_until_ms == 0:
+            self._take_grant(response.grant, sent_ms)
 
     def _take(self, assignment: heartbeat.Assignment, reason: str | None) -> None:
         """Take an assignment, from a heartbeat's answer or from news beside heartbeats."""
@@ -501,18 +542,128 @@ class ConsumerMember(Member):
     def has_list_to_say(self) -> bool:
         return bool(self._listing) or self._has_word or self._is_full
 
-    def take_news(self, news: MembershipUpdate, now_ms: int) -> None:
+    def take_news(self, news: MembershipUpdate, sent_ms: int, now_ms: int) -> None:
         if self.epoch <= 0 or self.state not in ACTIVE or news.member_id != self.member_id:
             return
         if news.assignment is not None:
             self._requests.wake_all()
             self.epoch = max(news.member_epoch, self.epoch)
             self._take(news.assignment, news.rebalance_reason)
+        if news.grant is not None:
+            self._host.wake_member()
+            self._take_grant(news.grant, sent_ms)
+        if news.assignment is not None:
             self._follow(now_ms)
 
     def take_refusal(self, news: MembershipUpdate, lane: Lane, now_ms: int) -> None:
         if news.member_id == self.member_id:
             self.on_refused(ErrorCode.of(news.error_code), news.member_epoch, lane, now_ms)
+
+    def on_counted(self, sent_ms: int) -> None:
+        if not self._counts_fetches or self.epoch <= 0 or self.state is not MemberState.STABLE:
+            return
+        # The coordinator has noted the latest of them that long ago at most. The application's side is told as often.
+        step_ms = (self._told_session_ms or self._session_ms) // _COUNTS_PER_SESSION
+        if sent_ms - step_ms >= self._heard_ms + step_ms:
+            self._heard_ms = sent_ms - step_ms
+            self._host.wake_member()
+
+    def _counted_until_ms(self) -> int:
+        """Return until when the fetches that named the member stand for heartbeats; 0: they do not."""
+        is_settled = self.state is MemberState.STABLE and self._doubt is None and not self._is_owed
+        says_more = self._has_word or self._is_full or bool(self._settings.local_assignors)
+        if self._in_flight or not is_settled or says_more or self._host.publishing.is_used:
+            return 0
+        updates = self._lookup.updates
+        if updates.grant is None:
+            known_until_ms = self._beat_ms + self._session_ms // _BEATS_BESIDE_FETCHES
+        else:
+            # It is renewed after a third of its lease, by the coordinator alone.
+            known_until_ms = (updates.grant.since_ms + updates.grant.until_ms) // 2
+        return min(updates.fetched_ms + self._interval_ms, known_until_ms)
+
+    # -- grants, and leaders that refuse ----------------------------------------------------------------------------
+
+    def _take_grant(self, told: heartbeat.OwnershipGrant | None, sent_ms: int) -> None:
+        """Take the grant that came with an answer to a request of `sent_ms`."""
+        updates = self._lookup.updates
+        was_lapsed = updates.is_lapsed
+        if told is not None and told.lease_ms > 0:
+            self._lease_ms = told.lease_ms
+            until_ms = sent_ms + silence_ms(told.lease_ms)
+            updates.hold(told, self._latest, epoch=self.epoch, since_ms=sent_ms, until_ms=until_ms)
+            self._interval_ms = longest_interval_ms(self._interval_ms, self._lease_ms)
+        elif updates.grant is not None and was_lapsed and sent_ms >= updates.grant.until_ms:
+            # A member whose lease is over is given a grant, unless nothing is enforced any more.
+            updates.drop()
+            self._lease_ms = 0
+        if not updates.is_lapsed:
+            self._leased_until_ms = None if updates.grant is None else updates.grant.until_ms
+        if was_lapsed and not updates.is_lapsed:
+            self._requests.wake_all()
+
+    def _lapse(self, now_ms: int) -> None:
+        """Fetch and hand out nothing until the grant is renewed, whose lease is over, and ask for that."""
+        self._lookup.updates.is_lapsed = True
+        self._leased_until_ms = 0
+        self._is_full = self._has_news = True
+        self._due_ms = now_ms
+        self._requests.wake_all()
+
+    def on_fenced(self, partitions: Sequence[TopicPartition], now_ms: int) -> bool:
+        if self.state not in ACTIVE or self.epoch <= 0:
+            return True
+        leased_ms = self._leased_until_ms
+        if leased_ms is not None and leased_ms <= now_ms:
+            # That is why they are refused. Perhaps they still belong to the member.
+            if leased_ms:
+                self._lapse(now_ms)
+            return True
+        opened = self.callbacks.open
+        found = self.owned.intersection(partitions) - self._fenced
+        if opened is not None and opened.kind is CallbackKind.REVOKED:
+            found -= set(opened.partitions)
+        if not found:
+            return True
+        self._requests.wake_all()
+        self._fenced |= found
+        self._requests.deliver(ReadsRefused(partitions=tuple(sorted(found))))
+        self._host.pause_reading(sorted(found))
+        # Only the next assignment gives them again.
+        self._latest = self._without(self._latest, found)
+        self._target = None if self._target is None else self._without(self._target, found)
+        self._has_news, self._due_ms = True, now_ms
+        # The coordinator tells the same, and the reason.
+        self._fenced_due_ms = now_ms + _NEWS_MS
+        if self._after_leave is None:
+            self._why = "their leader refuses to let this member read: the coordinator gives them to others"
+        return True
+
+    def _give_up_fenced(self, now_ms: int) -> None:
+        """Give up refused partitions though the coordinator has not said anything."""
+        if self.state in _AT_REST:
+            self._reconcile(now_ms)
+
+    def _without(
+        self, assigned: Mapping[TopicId, tuple[int, ...]], gone: set[TopicPartition]
+    ) -> Mapping[TopicId, tuple[int, ...]]:
+        """Return an assignment but for some partitions."""
+        ids = {(self._ids[topic], partition) for topic, partition in gone}
+        left = {
+            topic_id: tuple(each for each in partitions if (topic_id, each) not in ids)
+            for topic_id, partitions in assigned.items()
+        }
+        return {topic_id: partitions for topic_id, partitions in left.items() if partitions}
+
+    def _released(self, partitions: set[TopicPartition]) -> list[heartbeat.TopicPartitions] | None:
+        if not self._lookup.updates.is_on or self._after_leave is not None:
+            return None
+        listed: dict[TopicId, list[int]] = {}
+        for topic, partition in sorted(partitions):
+            # The coordinator may have assigned it anew meanwhile.
+            if partition not in self._latest.get(self._ids[topic], ()):
+                listed.setdefault(self._ids[topic], []).append(partition)
+        return [heartbeat.TopicPartitions(topic_id=each, partitions=listed[each]) for each in sorted(listed)] or None
 
     def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
         self._is_full, self._due_ms = True, now_ms

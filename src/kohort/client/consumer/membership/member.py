@@ -25,6 +25,7 @@ from kohort.client.options import ConsumerSettings
 from kohort.errors import ErrorCode, InvariantViolation, KohortError
 from kohort.ids import TopicId, TopicPartition
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 #: Continues the work at the given time, milliseconds.
@@ -52,9 +53,18 @@ class MemberHost(Protocol):
         ...
 
     def commit_before_revocation(
-        self, partitions: Sequence[TopicPartition], deadline_ms: int, then: Later, now_ms: int
+        self,
+        partitions: Sequence[TopicPartition],
+        then: Later,
+        *,
+        deadline_ms: int,
+        now_ms: int,
+        released: list[TopicPartitions] | None = None,
     ) -> None:
-        """Commit the consumed offsets of partitions that are given up, if enabled; call `then` in any case."""
+        """Commit the consumed offsets of partitions that are given up, if enabled; call `then` in any case.
+
+        `released`: these partitions, for a coordinator that lets go of them with the commit.
+        """
         ...
 
     def forget_consumed(self, partitions: Sequence[TopicPartition]) -> None:
@@ -86,6 +96,8 @@ class Member(ABC):
 
     #: Whether it speaks the classic protocol.
     is_classic: ClassVar[bool]
+    #: Until when the member's grant counts, 0: it is over; `None`: nothing is enforced, as far as it knows.
+    _leased_until_ms: int | None = None
 
     def __init__(
         self,
@@ -137,8 +149,10 @@ class Member(ABC):
         #: When the coordinator was found to have kept the member waiting: given up a session later at the soonest.
         self._waited_ms = 0
         self._doubt: _Doubt | None = None
-        self._told_until_ms: int | None = None
+        self._told_until: tuple[int | None, int] = (None, 0)
         self._has_assignment = False
+        #: Owned partitions that their leader refuses to this member.
+        self._fenced: set[TopicPartition] = set()
         #: Member id, epoch and whether it has an assignment, as the application was told.
         self._told: tuple[str, int, bool] | None = None
         #: Why its membership has ended last; `None` before the first time.
@@ -205,6 +219,14 @@ class Member(ABC):
     @abstractmethod
     def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
         """Send a heartbeat by `lane` in any case; return for how long its answer may be awaited."""
+
+    def on_fenced(self, partitions: Sequence[TopicPartition], now_ms: int) -> bool:
+        """Give up partitions that their leader refuses to this member; return `False` if that is no news for it."""
+        return False
+
+    def _released(self, partitions: set[TopicPartition]) -> list[TopicPartitions] | None:
+        """Return partitions that the coordinator lets go of with their last commit; `None`: a heartbeat says it."""
+        return None
 
     @abstractmethod
     def _after_revocation(self, now_ms: int) -> None:
@@ -308,8 +330,9 @@ class Member(ABC):
 
     @property
     def moving(self) -> tuple[TopicPartition, ...]:
-        """The partitions of the open callback, which stay paused until the application has answered it."""
-        return () if self.callbacks.open is None else self.callbacks.open.partitions
+        """The partitions that stay paused: those of the open callback, until it is answered, and refused ones."""
+        opened = () if self.callbacks.open is None else self.callbacks.open.partitions
+        return (*opened, *self._fenced) if self._fenced else opened
 
     @property
     def is_rejoining(self) -> bool:
@@ -368,16 +391,21 @@ class Member(ABC):
     def tell_owned_until(self) -> None:
         """Deliver until when the application may hand out records, if that has changed."""
         # Another member may have them once the session of the latest answered heartbeat is over, and from a refusal on,
-        # by whichever connection it has come, until a later heartbeat is answered.
+        # by whichever connection it has come, until a later heartbeat is answered. Once the lease of its grant is over
+        # leaders let another one read, or will; that ends with the next grant.
         # Without partitions, or before the coordinator has given an epoch, there is nothing to limit.
         until_ms = self._heard_ms + self._silence_ms if self.owned and self._has_epoch else None
         opened = self.callbacks.opened
         is_loss = opened is not None and opened.wanted.kind is events.CallbackKind.LOST
+        leased_ms = self._leased_until_ms
+        if until_ms is not None and leased_ms is not None:
+            until_ms = min(until_ms, leased_ms)
         if is_loss or (self.owned and self._doubt is not None):
             until_ms = 0
-        if until_ms != self._told_until_ms:
-            self._told_until_ms = until_ms
-            self._requests.deliver(OwnedUntil(until_ms=until_ms))
+        told = until_ms, self._lookup.updates.grants
+        if told != self._told_until:
+            self._told_until = told
+            self._requests.deliver(OwnedUntil(until_ms=until_ms, grants=told[1]))
 
     # -- giving up ------------------------------------------------------------------------------------------------
 
@@ -399,12 +427,15 @@ class Member(ABC):
             if self._round == this_round and self.state is MemberState.PARTITION_REVOKED:
                 # Only now may a heartbeat leave them out: the next owner starts from what was committed.
                 self.owned -= partitions
+                self._fenced -= partitions
                 self._host.forget_consumed(sorted(partitions))
                 self._on_revocation_committed(now_ms)
 
         # The group waits for max.poll.interval.ms at most, and the commit is one request.
         deadline = now_ms + min(self._settings.options["max_poll_interval_ms"], self._requests.request_timeout_ms)
-        self._host.commit_before_revocation(sorted(partitions), deadline, committed, now_ms)
+        self._host.commit_before_revocation(
+            sorted(partitions), committed, deadline_ms=deadline, now_ms=now_ms, released=self._released(partitions)
+        )
 
     def _on_revocation_committed(self, now_ms: int) -> None:
         if self._after_leave is None:
@@ -475,6 +506,7 @@ class Member(ABC):
 
     def _on_loss_acknowledged(self, now_ms: int) -> None:
         self.owned.clear()
+        self._fenced.clear()
         if self.state is not MemberState.FENCED:
             return
         if self._after_leave is not None:
@@ -506,6 +538,7 @@ class Member(ABC):
         if self.owned:
             self.callbacks.ask(events.CallbackKind.LOST, self.owned, code.name, now_ms)
             self.owned.clear()
+            self._fenced.clear()
         self._host.on_trouble(error, is_fatal=True)
         self._finish_leave(now_ms)
 

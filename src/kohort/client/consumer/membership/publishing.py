@@ -59,6 +59,11 @@ class MembershipMetadata:
             return 0
         return self._sent_ms + COALESCED_MS if self._number > self._sent else None
 
+    @property
+    def is_used(self) -> bool:
+        """Whether the consumer publishes metadata, or watches those of others: heartbeats alone carry them."""
+        return self._watches or self._metadata is not None
+
     def take(self, event: events.Publication) -> None:
         """Take metadata to publish, or the wish to watch the others' metadata."""
         match event:

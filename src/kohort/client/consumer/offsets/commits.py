@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
 from operator import attrgetter
 from typing import Final, Protocol
@@ -24,6 +25,7 @@ from kohort.client.core.requests import Answer, Requests, message_of
 from kohort.client.records import Committable, with_metadata
 from kohort.errors import ErrorCode, FencedError, KohortError, KohortTimeoutError, PartlyDoneError, UnknownTopicError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
+from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -48,6 +50,7 @@ _OF_THE_WHOLE: Final = NO_MEMBER | {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorC
 UNKNOWN_TOPIC: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 _DEADLINE_OF: Final = attrgetter("deadline_ms")
+_NONE: Final[frozenset[int]] = frozenset()
 #: Asynchronous commits whose deadlines are so close may go out as one.
 _JOIN_WITHIN_MS: Final = 1_000
 
@@ -126,6 +129,11 @@ class _Commit:
     deadline_ms: int
     #: The commit ends after all earlier commits of these partitions that no call waits for.
     behind: frozenset[TopicPartition] = frozenset()
+    #: The partitions `behind`, for a coordinator that lets go of them with the last commit; `None`: it does not.
+    released: list[TopicPartitions] | None = None
+    #: Whether a request has said so; and whether none of the coordinator's answers shows that it did not arrive.
+    is_said: bool = False
+    is_in_doubt: bool = False
     is_asynchronous: bool = False
     is_automatic: bool = False
     #: Asked for without a callback: a failure is a line in the log.
@@ -156,6 +164,9 @@ class _Sent:
     epoch: int
     #: topic id -> name, of the topics in it.
     names: Mapping[bytes, str]
+    #: `ReceivedUpdates.era` then, and the time.
+    era: int
+    sent_ms: int
 
 
 class Commits:
@@ -294,9 +305,18 @@ class Commits:
         return entries
 
     def commit_consumed(
-        self, partitions: Iterable[TopicPartition], then: Callable[[int], None], *, deadline_ms: int, now_ms: int
+        self,
+        partitions: Iterable[TopicPartition],
+        then: Callable[[int], None],
+        *,
+        deadline_ms: int,
+        now_ms: int,
+        released: list[TopicPartitions] | None = None,
     ) -> None:
-        """Commit automatically the consumed offsets of partitions, e.g. before they are given up."""
+        """Commit automatically the consumed offsets of partitions, e.g. before they are given up.
+
+        `released`: said by the request if it is the last one of these partitions.
+        """
         given_up = frozenset(partitions)
         offsets = {each: self._consumed.pop(each) for each in sorted(given_up) if each in self._consumed}
         if not offsets and not any(commit.goes_before_revocation(given_up) for commit in self._queue):
@@ -309,7 +329,8 @@ class Commits:
 
         # Without offsets it only holds a place in the queue: earlier commits, by call or automatic, go out before the
         # partitions are given up.
-        self._enqueue(offsets, ended, deadline_ms=deadline_ms).behind = given_up
+        commit = self._enqueue(offsets, ended, deadline_ms=deadline_ms)
+        commit.behind, commit.released = given_up, released
 
     def _commit_automatically(self, now_ms: int) -> None:
         assert self._auto_interval_ms is not None
@@ -509,13 +530,20 @@ class Commits:
         # A retry leaves out partitions that were given up meanwhile, since other members may own them.
         given_up: list[TopicPartition] = []
         for each, entry in entries.items():
-            if entry.epoch not in (None, epoch) and not self._committer.holds(each):
+            # The next owner may have committed behind a commit that released the partition and was not answered.
+            if entry.epoch not in (None, epoch) and (commit.is_in_doubt or not self._committer.holds(each)):
                 given_up.append(each)
         if given_up:
             self._end_all(commit, given_up, self._fenced(ErrorCode.STALE_MEMBER_EPOCH), now_ms)
             return
         topics: dict[tuple[str, TopicId], OffsetCommitRequestTopic] = {}
         names: dict[bytes, str] = {}
+        updates = self._lookup.updates
+        # A grant that does not cover all of the commit would have it refused. The last commit of revoked partitions is
+        # one of them: the coordinator takes it by the member's epoch.
+        grant = updates.grant
+        if grant is not None and (grant.epoch != epoch or updates.is_lapsed):
+            grant = None
         for each, entry in entries.items():
             entry.epoch = epoch
             offset, metadata, leader_epoch = with_metadata(entry.offset)
@@ -526,6 +554,8 @@ class Commits:
                 committed_metadata=metadata,
             )
             topic_id = entry.topic_id or ZERO_TOPIC_ID
+            if grant is not None and each.partition not in grant.partitions.get(topic_id, _NONE):
+                grant = None
             topic = topics.get((each.topic, topic_id))
             if topic is None:
                 names[bytes(topic_id)] = each.topic
@@ -539,23 +569,36 @@ class Commits:
             # A commit without a member id has no name to be fenced by.
             group_instance_id=self._instance_id if member_id else None,
             topics=list(topics.values()),
-            member=self._lookup.updates.say(),
+            member=updates.say(),
+            grant=None if grant is None else grant.token,
         )
-        sent = self._sent = _Sent(commit=commit, entries=entries, endpoint=endpoint, epoch=epoch, names=names)
-        era = self._lookup.updates.era
-
-        def then(answer: Answer, now_ms: int) -> None:
-            self._sent = None
-            if self._are_unknown:
-                # The cluster's metadata may be followed for fewer topics from now on.
-                self._requests.wake_all()
-            response = message_of(answer, OffsetCommitResponse)
-            self._on_answer(sent, response, now_ms)
-            if response is not None and response.membership_update is not None:
-                self._lookup.updates.hear(response.membership_update, era=era, lane=Lane.COORDINATOR, now_ms=now_ms)
-
+        if commit.released is not None and self._is_last(commit, entries):
+            request.released, commit.is_said = commit.released, True
+        era = updates.era
+        self._sent = _Sent(
+            commit=commit, entries=entries, endpoint=endpoint, epoch=epoch, names=names, era=era, sent_ms=now_ms
+        )
         most = LAST_BY_NAME if ZERO_TOPIC_ID in names else None
+        then = partial(self._on_end, self._sent)
         self._requests.send(endpoint, Lane.COORDINATOR, request, then, max_version=most, wake=self.wake)
+
+    def _on_end(self, sent: _Sent, answer: Answer, now_ms: int) -> None:
+        self._sent = None
+        if self._are_unknown:
+            # The cluster's metadata may be followed for fewer topics from now on.
+            self._requests.wake_all()
+        response = message_of(answer, OffsetCommitResponse)
+        sent.commit.is_in_doubt |= response is None and sent.commit.is_said
+        self._on_answer(sent, response, now_ms)
+        news = None if response is None else response.membership_update
+        if news is not None:
+            updates, era = self._lookup.updates, sent.era
+            updates.hear(news, era=era, lane=Lane.COORDINATOR, sent_ms=sent.sent_ms, now_ms=now_ms)
+
+    def _is_last(self, commit: _Commit, entries: Mapping[TopicPartition, _Entry]) -> bool:
+        """Return whether a request with these entries is the last one of the partitions that the commit gives up."""
+        others = (each for each in self._queue if each is not commit)
+        return len(entries) == len(commit.open) and all(commit.behind.isdisjoint(each.open) for each in others)
 
     def _on_answer(self, sent: _Sent, response: OffsetCommitResponse | None, now_ms: int) -> None:
         commit = sent.commit
@@ -598,7 +641,9 @@ class Commits:
     ) -> None:
         """Let a refused partition wait for its next attempt, or end it."""
         passes = code in (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
-        if not (passes or code.retriable):
+        # The member got a newer epoch by the commit before, which released the partitions.
+        is_made_up_for = commit.is_in_doubt and code is ErrorCode.STALE_MEMBER_EPOCH
+        if is_made_up_for or not (passes or code.retriable):
             self._end(commit, partition, self._refusal(partition, code))
             return
         entry.refusal = code

@@ -1,0 +1,348 @@
+"""Whose a fetch is: the claims of connections, and the rows that a fetch does not get by them.
+
+A fetch says it best first: by a grant, a token that the coordinator made for one member's assignment; by the tag
+`member`; by its login with a token; and where a group's `group.ownership.enforce` is `all` by client id and host.
+
+Laws: a connection has one claim, until a fetch names another member or begins anew without one. A token is verified
+once, and only its hash is kept, of so many tokens that memory is bounded. A claim takes away: what it says that is not
+so makes a fetch get less, but for topics that only members may read.
+Source: requirements H5 and H6; `ownership` has the rules.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Final
+
+from kohort.base.clock import Clock
+from kohort.broker.connections.request import Peer, Request
+from kohort.broker.fetch.fetchsessions import FetchPlan, TopicRows
+from kohort.broker.fetch.ownership import NOT_LISTED, OURS, Claim, OwnershipTable, Partitions, Refusal, Sender
+from kohort.errors import ErrorCode
+from kohort.ids import TopicId
+from kohort.security.access_control import AclOperation, ResourceType
+from kohort.security.capabilities import capability as capabilities
+from kohort.security.capabilities.capability import Capability
+from kohort.security.capabilities.caveats import CapabilityError
+from kohort.security.capabilities.partition_sets import PartitionSet
+from kohort.security.capabilities.root_keys import RootKeys
+from kohort.storage.topics import Topic
+from kohort.wire.messages.fetch import FetchRequest
+from kohort.wire.messages.membership import KnownMembership
+
+log = logging.getLogger("kohort.broker")
+
+#: Characters of the longest token that is read.
+LONGEST_GRANT: Final = 16 << 10
+#: Tokens whose claims are kept.
+MOST_KEPT: Final = 10_000
+
+#: Lines about refused reads that are logged in so long a time.
+MOST_LINES: Final = 20
+LINES_MS: Final = 10_000
+
+#: Verifies a token for a client's address; `None`: it is not valid, or no grant.
+Verify = Callable[[str, str], Claim | None]
+
+
+class GrantedPartitions:
+    """The partitions of one topic in a token; those that were asked for are found at once the next time."""
+
+    __slots__ = ("_known", "_sets")
+
+    def __init__(self, sets: Sequence[PartitionSet]) -> None:
+        #: A partition has to be in each.
+        self._sets: Final = sets
+        self._known: Final[set[int]] = set()
+
+    def __contains__(self, partition: object) -> bool:
+        if partition in self._known:
+            return True
+        if not isinstance(partition, int) or not all(partition in each for each in self._sets):
+            return False
+        if len(self._known) >= MOST_KEPT:
+            self._known.clear()
+        self._known.add(partition)
+        return True
+
+    def issuperset(self, partitions: Iterable[int]) -> bool:
+        """Whether all of these are in the token."""
+        return self._known.issuperset(partitions) or all(each in self for each in partitions)
+
+
+def grant_verifier(keys: Callable[[], RootKeys | None]) -> Verify:
+    """Return a function that verifies grants with the keys that the broker has then."""
+
+    def verify(token: str, host: str) -> Claim | None:
+        root_keys = keys()
+        if root_keys is None:
+            return None
+        try:
+            return claim_of(capabilities.verify(token, root_keys), host)
+        except CapabilityError:
+            return None
+
+    return verify
+
+
+def claim_of(capability: Capability, host: str) -> Claim | None:
+    """Return the claim of a verified token; `None` if it is no member's grant to read, or none for this address."""
+    group_id, member_id, epoch = capability.group, capability.member, capability.epoch
+    listed = capability.partitions_by_id
+    if group_id is None or member_id is None or epoch is None or listed is None:
+        return None
+    if capability.topics is not None or capability.partitions is not None:
+        # The coordinator's grants name topics by id; rows are not compared with names.
+        return None
+    refusal = capability.refusal(
+        operation=AclOperation.READ, resource_type=ResourceType.GROUP, name=group_id, now_ms=_LONG_AGO, peer=host
+    )
+    if refusal is not None:
+        return None
+    partitions = {TopicId(topic_id): GrantedPartitions(sets) for topic_id, sets in listed.items()}
+    return Claim(group_id, member_id, epoch, partitions, capability.not_after_ms, is_granted=True)
+
+
+#: A time by which no lease is over: leases are looked at with each fetch.
+_LONG_AGO: Final = -(1 << 63)
+
+
+class Claims:
+    """The claims of all connections."""
+
+    def __init__(self, verify: Verify) -> None:
+        self._verify: Final = verify
+        #: Number of a connection -> its claim.
+        self._claims: Final[dict[int, Claim]] = {}
+        #: Hash of a token and a client's address -> its claim, the latest used last.
+        self._verified: Final[OrderedDict[bytes, Claim]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def take(self, connection: Peer, message: FetchRequest, known: KnownMembership | None) -> Claim | None:
+        """Take in what a fetch says of its member; return the claim of its connection.
+
+        `known`: the tag `member`, if its sender may read the group.
+        """
+        number, grant = connection.number, message.grant
+        if message.member is None and grant is None:
+            if not self._claims:
+                return None
+            if message.session_epoch <= 0:
+                # Without a session each fetch says anew whose it is.
+                self._claims.pop(number, None)
+                return None
+            return self._claims.get(number)
+        if grant == "":
+            # The member has none any more: nothing is enforced for its group.
+            self._claims.pop(number, None)
+            grant = None
+        former = self._claims.get(number)
+        if grant is not None:
+            claim = self._of_grant(connection, grant, known, former if message.session_epoch > 0 else None)
+        elif known is None:
+            self._claims.pop(number, None)
+            return None
+        elif former is not None and former.is_granted and former.member == (known.group_id, known.member_id):
+            claim = former
+        else:
+            claim = of_tag(known)
+        self._claims[number] = claim
+        return claim
+
+    def forget(self, connection: Peer) -> None:
+        """Forget the claim of a connection that is closed, or that may not speak for its member any more."""
+        if self._claims:
+            self._claims.pop(connection.number, None)
+
+    def _of_grant(self, connection: Peer, grant: str, known: KnownMembership | None, former: Claim | None) -> Claim:
+        if known is not None:
+            said = known.group_id, known.member_id
+        elif former is not None and not former.is_granted:
+            said = former.member
+        else:
+            said = None
+        claim = self._find(grant, connection.peer_host)
+        if claim is not None and said in (None, claim.member):
+            return claim
+        # A token of another member than the connection's proves nothing.
+        return VOID if said is None else VOID._replace(group_id=said[0], member_id=said[1])
+
+    def _find(self, grant: str, host: str) -> Claim | None:
+        if len(grant) > LONGEST_GRANT:
+            return None
+        key = sha256(f"{host} {grant}".encode(errors="surrogatepass")).digest()
+        claim = self._verified.get(key)
+        if claim is not None:
+            self._verified.move_to_end(key)
+            return claim
+        claim = self._verify(grant, host)
+        if claim is not None:
+            self._verified[key] = claim
+            if len(self._verified) > MOST_KEPT:
+                self._verified.popitem(last=False)
+        return claim
+
+
+#: The claim of a token that is not valid.
+VOID: Final = Claim("", "", -1, is_granted=True, is_void=True)
+
+
+def of_tag(known: KnownMembership) -> Claim:
+    """Build the claim of a tag `member`."""
+    listed: dict[TopicId, set[int]] = {}
+    for row in known.topic_partitions:
+        listed.setdefault(TopicId(row.topic_id), set()).update(row.partitions)
+    partitions = {topic_id: frozenset(numbers) for topic_id, numbers in listed.items()}
+    return Claim(known.group_id, known.member_id, known.member_epoch, partitions)
+
+
+_NONE: Final[Mapping[int, ErrorCode]] = MappingProxyType({})
+
+
+#: Told of a row that is refused: its refusal, topic and partition.
+OnRefused = Callable[[Refusal, str, int], None]
+
+
+class WithheldRows:
+    """The rows of one fetch that it does not get."""
+
+    __slots__ = ("_claim", "_edition", "_ends_ms", "_on_refused", "_request", "_table", "codes")
+
+    def __init__(self, table: OwnershipTable, request: Request, claim: Claim | None, on_refused: OnRefused) -> None:
+        self._table: Final = table
+        self._request: Final = request
+        self._claim: Final = claim
+        self._on_refused: Final = on_refused
+        #: The edition of the table by which `codes` was found; -1: it is to be found.
+        self._edition = -1
+        #: End of the lease as long as that has not come, by the time of day; `None`: it does not end.
+        self._ends_ms: int | None = None
+        #: Row -> code; NONE stands for no records and no error.
+        self.codes = _NONE
+
+    def is_current(self, clock: Clock) -> bool:
+        """Whether `codes` is as the table and the lease say now."""
+        return self._edition == self._table.edition and (self._ends_ms is None or clock.now_ms() < self._ends_ms)
+
+    def forget(self) -> None:
+        """Have the rows found anew: the topics may be others by now."""
+        self._edition = -1
+
+    def find(self, plan: FetchPlan, now_ms: int, elapsed_ms: int) -> None:
+        """Find the rows.
+
+        Args:
+            plan: all rows.
+            now_ms: time of day, ms, by which leases end.
+            elapsed_ms: time of a clock that never goes back, ms, by which fences are forgotten.
+        """
+        table, claim = self._table, self._claim
+        if len(table):
+            table.forget(elapsed_ms)
+        self._edition = table.edition
+        self._ends_ms = None if claim is None or claim.is_void else claim.not_after_ms
+        self.codes = _NONE
+        if claim is not None and (claim.is_void or (self._ends_ms is not None and now_ms >= self._ends_ms)):
+            self._ends_ms = None
+            reason = _NOT_VALID if claim.is_void else _LEASE_OVER
+            self.codes = dict.fromkeys(range(len(plan)), OURS)
+            self._on_refused(Refusal(OURS, claim.group_id, claim.member_id, reason), "", -1)
+            return
+        found: dict[int, ErrorCode] = {}
+        for rows in plan.topics:
+            topic = rows.topic
+            if topic is not None and (
+                is_for_members(topic) or table.of_topic(topic.topic_id) or (claim is not None and claim.is_granted)
+            ):
+                self._find_of(topic, rows, plan.numbers, found, elapsed_ms)
+        if found:
+            self.codes = found
+
+    def _find_of(
+        self, topic: Topic, rows: TopicRows, numbers: Sequence[int], found: dict[int, ErrorCode], elapsed_ms: int
+    ) -> None:
+        claim, topic_id, here = self._claim, topic.topic_id, self._table.of_topic(topic.topic_id)
+        is_for = is_for_members(topic)
+        numbers = numbers[rows.first : rows.stop]
+        listed = None
+        if claim is not None and claim.partitions is not None and (claim.is_granted or is_for):
+            listed = claim.partitions.get(topic_id, _NO_PARTITIONS)
+            if listed.issuperset(numbers):
+                listed = None
+        if listed is None and not (claim is None and is_for) and (here is None or here.keys().isdisjoint(numbers)):
+            return
+        sender = self._sender() if claim is None else claim
+        for at, number in enumerate(numbers, rows.first):
+            refusal = None if here is None else self._table.find_refusal(sender, topic_id, number, elapsed_ms)
+            if refusal is None and listed is not None and number not in listed and claim is not None:
+                refusal = Refusal(OURS, claim.group_id, claim.member_id, NOT_LISTED)
+            elif claim is None and is_for:
+                refusal = _FOR_MEMBERS
+            if refusal is not None:
+                found[at] = refusal.code
+                self._on_refused(refusal, topic.name, number)
+
+    def _sender(self) -> Sender:
+        request = self._request
+        principal = request.connection.principal
+        return Sender(principal if is_token(principal) else "", request.client_id, request.client_host)
+
+
+_NO_PARTITIONS: Final[Partitions] = frozenset()
+_FOR_MEMBERS: Final = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "", "", "only members may read the topic")
+_NOT_VALID: Final = "its token is not valid, or of another member"
+_LEASE_OVER: Final = "the lease of its token is over"
+
+
+def is_for_members(topic: Topic) -> bool:
+    """Whether only fetches of members may read a topic."""
+    return bool(topic.partitions) and topic.partitions[0].config.is_read_by_members_only
+
+
+def is_token(principal: str) -> bool:
+    """Whether a principal is that of a token."""
+    return principal.startswith("Token:")
+
+
+class RefusedReads:
+    """The rows that were refused: their number, and a line of the log for each member and partition."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock: Final = clock
+        #: Rows that were refused since the start.
+        self.rows = 0
+        #: What was logged last, the oldest first.
+        self._told: Final[OrderedDict[tuple[str, str, str, int, str], None]] = OrderedDict()
+        #: End of the time in which `_lines` were logged and `_kept_back` were not.
+        self._until_ms = self._lines = self._kept_back = 0
+
+    def note(self, refusal: Refusal, topic: str, partition: int) -> None:
+        """Log a refusal once, and not too many in a short time."""
+        key = (refusal.group_id, refusal.member_id, topic, partition, refusal.reason)
+        if key in self._told:
+            self._told.move_to_end(key)
+            return
+        self._told[key] = None
+        if len(self._told) > MOST_KEPT:
+            self._told.popitem(last=False)
+        now_ms = self._clock.now_ms()
+        if now_ms >= self._until_ms:
+            if self._kept_back:
+                log.info("event=reads_refused more=%d", self._kept_back)
+            self._until_ms, self._lines, self._kept_back = now_ms + LINES_MS, 0, 0
+        if self._lines >= MOST_LINES:
+            self._kept_back += 1
+            return
+        self._lines += 1
+        log.info(
+            "event=read_refused group=%r member=%r topic=%r partition=%d answer=%s reason=%r",
+            *key[:4],
+            refusal.code.name,
+            refusal.reason,
+        )

@@ -1,0 +1,273 @@
+"""`kohort token mint|attenuate|inspect|rotate`: capability tokens, and the root keys that a broker mints them with.
+
+Laws: a token is on no command line, and in no output but that of the two that make one. The keys of a file are replaced
+with `--execute` only, and its content is in no output.
+Source: pymacaroons' and biscuit's command lines; users@kafka 2014-07-18.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import secrets
+import time
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.cli.arguments import parse_datetime, parse_duration
+from kohort.cli.main import add_execute, add_json
+from kohort.cli.output import print_json, show, show_plan
+from kohort.cli.passwords import password_in_environment, password_in_file
+from kohort.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kohort.capabilities import Capability, Caveat, RootKeys
+
+_KEYS_HELP: Final = "the broker's root keys: capability.keys in its data directory"
+#: A topic and partitions of it: orders:0-9,12
+_PARTITIONS: Final = re.compile(r"(.+):(\d{1,10}(?:-\d{1,10})?(?:,\d{1,10}(?:-\d{1,10})?)*)")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the verb to the command line."""
+    token = subparsers.add_parser("token", help="capability tokens: mint, attenuate, inspect, rotate")
+    actions = token.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    mint = actions.add_parser(
+        "mint",
+        help="make a token with a broker's root keys",
+        description="Print a token that allows what the options leave; without any it allows everything. Clients log "
+        "in with it as the password of the user `token`.",
+        run=run_mint,
+    )
+    mint.add_argument("--keys", metavar="FILE", required=True, help=_KEYS_HELP)
+    mint.add_argument("--id", metavar="ID", help="the holder's: of an earlier token that this one replaces")
+
+    attenuate = actions.add_parser(
+        "attenuate",
+        help="narrow a token, without keys and without a broker",
+        description="Read a token and print one that allows what the options leave of it. The longer one can be given "
+        "away: nothing leads back to the shorter.",
+        run=run_attenuate,
+    )
+    inspect = actions.add_parser(
+        "inspect",
+        help="what a token says",
+        description="Print the caveats of a token, with the id of each link: revoking one ends every token that has "
+        "it. Without --keys only the first and the last id are known, and a broker may never have minted it.",
+        run=run_inspect,
+    )
+    inspect.add_argument("--keys", metavar="FILE", help=f"verify it with them: {_KEYS_HELP}")
+
+    rotate = actions.add_parser(
+        "rotate",
+        help="make a new root key, and keep the former one",
+        description="Show which root keys there are, and with --execute write a new one in front. Tokens of the one "
+        "before stay good, those of the one before that end. A broker reads the file again when it changes.",
+        run=run_rotate,
+    )
+    rotate.add_argument("--keys", metavar="FILE", required=True, help=f"{_KEYS_HELP}; made if it is missing")
+    add_execute(rotate)
+
+    for parser in (attenuate, inspect):
+        _add_source(parser)
+    for parser in (mint, attenuate):
+        _add_caveats(parser)
+    for parser in (mint, attenuate, inspect, rotate):
+        add_json(parser)
+
+
+def _add_source(parser: Any) -> None:
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--token-file", metavar="FILE", default="-", help="whose first line it is (default: -, the standard input)"
+    )
+    source.add_argument("--token-env", metavar="NAME", help="the variable that has it")
+    parser.add_argument("shown", nargs="*", help=argparse.SUPPRESS)
+
+
+def _add_caveats(parser: Any) -> None:
+    several: Any = {"action": "append", "default": [], "metavar": "NAME"}
+    words = parser.add_argument_group("caveats", "each narrows; what is not limited is allowed")
+    words.add_argument(
+        "--operation", dest="operations", action="append", default=[], metavar="WORD",
+        help="read, write, commit, describe, create, delete, alter, ...; may be repeated, as the next ones",
+    )  # fmt: skip
+    words.add_argument("--topic", dest="topics", help="a topic", **several)
+    words.add_argument("--topic-prefix", dest="topic_prefixes", help="topics whose names begin so", **several)
+    words.add_argument(
+        "--partitions", action="append", default=[], type=_partitions, metavar="TOPIC:LIST", help="as in orders:0-9,12"
+    )
+    words.add_argument("--group", dest="groups", help="a group", **several)
+    words.add_argument("--group-prefix", dest="group_prefixes", help="groups whose names begin so", **several)
+    words.add_argument("--member", metavar="ID", help="one member of a group")
+    words.add_argument("--epoch", type=int, metavar="N", help="one epoch of the member")
+    words.add_argument("--peer", dest="peers", help="the client's address, or its network as in 10.0.0.0/8", **several)
+    end = words.add_mutually_exclusive_group()
+    end.add_argument("--lease", type=parse_duration, metavar="SPAN", help="how long it is good: 30m, 2h, 7d")
+    end.add_argument("--not-after", type=parse_datetime, metavar="TIME", help="until when it is good")
+    words.add_argument("--byte-rate", type=int, metavar="N", help="bytes a second, then it is throttled")
+    words.add_argument("--request-rate", type=int, metavar="N", help="requests a second, then it is throttled")
+    words.add_argument("--log-level", metavar="LEVEL", help="the level at which it is logged: debug, info, ...")
+    words.add_argument("--label", metavar="TEXT", help="its name in journals and lists")
+
+
+def run_mint(options: argparse.Namespace) -> int:
+    """Print a new token."""
+    from kohort.capabilities import CapabilityError, mint, verify
+
+    keys = _keys(options.keys)
+    try:
+        token = mint(keys, *_caveats(options), token_id=_token_id(options.id))
+        return _print_token(options, token, verify(token, keys))
+    except CapabilityError as why:
+        raise ConfigError(str(why)) from None
+
+
+def run_attenuate(options: argparse.Namespace) -> int:
+    """Print a narrower token."""
+    from kohort.capabilities import CapabilityError, attenuate, parse
+
+    before = _token(options)
+    try:
+        caveats = _caveats(options)
+        if not caveats:
+            raise ConfigError("what is to be narrowed is missing: --operation WORD, --topic NAME, --lease SPAN, ...")
+        token = attenuate(before, *caveats)
+        return _print_token(options, token, parse(token))
+    except CapabilityError as why:
+        raise ConfigError(str(why)) from None
+
+
+def run_inspect(options: argparse.Namespace) -> int:
+    """Print the links of a token, and verify it if there are keys."""
+    from kohort.capabilities import CapabilityError, explain, parse, verify
+
+    token = _token(options)
+    try:
+        capability = parse(token) if options.keys is None else verify(token, _keys(options.keys))
+        rows = explain(token)
+    except CapabilityError as why:
+        raise ConfigError(str(why)) from None
+    chain = capability.chain
+    ids: dict[int, str] = {0: chain[0], len(rows): chain[-1]}
+    if capability.is_verified:
+        ids = dict(enumerate(chain))
+    shown = {
+        "verified": capability.is_verified,
+        "id": capability.id if capability.is_verified else None,
+        "chain": [ids.get(number) for number in range(len(rows) + 1)],
+        "caveats": [{"link": row.link, "caveat": row.caveat, "value": row.value} for row in rows],
+    }
+    minted = (0, "minted", "verified" if capability.is_verified else "not verified", ids.get(0))
+    table = [minted, *((row.link, row.caveat, row.value, ids.get(row.link)) for row in rows)]
+    return show(options, shown, ("LINK", "CAVEAT", "VALUE", "ID"), table, empty="")
+
+
+def run_rotate(options: argparse.Namespace) -> int:
+    """Show the root keys, and put a new one in front of them with `--execute`."""
+    from kohort.capabilities import RootKeys, write_keys
+
+    secret = secrets.token_bytes(32)
+    before = _keys(options.keys) if Path(options.keys).exists() else None
+    after = RootKeys.of(secret) if before is None else before.rotated(secret)
+    if options.execute:
+        write_keys(options.keys, after)
+    rows = [(after.current.id.hex() if options.execute else None, "mints", "new")]
+    if before is not None:
+        rows.append((before.current.id.hex(), "verifies", "former"))
+        if before.former is not None:
+            rows.append((before.former.id.hex(), "ends", "with its tokens"))
+    shown = {
+        "executed": options.execute,
+        "file": options.keys,
+        "keys": [{"id": key_id, "does": does} for key_id, does, _ in rows],
+    }
+    return show_plan(options, shown, ("KEY", "DOES", "REMARK"), rows, empty="")
+
+
+def _print_token(options: argparse.Namespace, token: str, capability: Capability) -> int:
+    if options.json:
+        # Which link of an attenuated one is its holder takes the key.
+        known = {"id": capability.id} if capability.is_verified else {}
+        print_json({"token": token, **known, "chain": [capability.chain[0], capability.chain[-1]]})
+    else:
+        print(token)
+    return 0
+
+
+def _token(options: argparse.Namespace) -> str:
+    if options.shown:
+        raise ConfigError(
+            "a command line is seen by others: the standard input, --token-file FILE or --token-env NAME has a token"
+        )
+    if options.token_env is not None:
+        return password_in_environment(options.token_env, "--token-env").strip()
+    return password_in_file(options.token_file).strip()
+
+
+def _token_id(text: str | None) -> bytes:
+    from kohort.ids import parse_topic_id
+
+    if text is None:
+        return secrets.token_bytes(16)
+    try:
+        return parse_topic_id(text)
+    except ValueError:
+        raise ConfigError("--id is no id of a token: the 22 characters that inspect prints first are") from None
+
+
+def _keys(path: str) -> RootKeys:
+    from kohort.capabilities import read_keys
+
+    return read_keys(path)
+
+
+def _caveats(options: argparse.Namespace) -> list[Caveat]:
+    """Return the caveats that the options name, in their order."""
+    from kohort import capabilities
+
+    found: list[Caveat] = []
+    if options.operations:
+        found.append(capabilities.operations(*options.operations))
+    if options.topics or options.topic_prefixes:
+        found.append(capabilities.topics(*options.topics, prefixes=options.topic_prefixes))
+    if options.partitions:
+        chosen: dict[str, list[int | tuple[int, int]]] = {}
+        for topic, ranges in options.partitions:
+            chosen.setdefault(topic, []).extend(ranges)
+        found.append(capabilities.partitions(chosen))
+    if options.groups or options.group_prefixes:
+        found.append(capabilities.groups(*options.groups, prefixes=options.group_prefixes))
+    if options.peers:
+        found.append(capabilities.peers(*options.peers))
+    found.extend(
+        make(value)
+        for make, value in (
+            (capabilities.member, options.member),
+            (capabilities.epoch, options.epoch),
+            (capabilities.byte_rate, options.byte_rate),
+            (capabilities.request_rate, options.request_rate),
+            (capabilities.log_level, options.log_level),
+            (capabilities.label, options.label),
+        )
+        if value is not None
+    )
+    if (end := _end_ms(options.lease, options.not_after)) is not None:
+        found.append(capabilities.not_after(end))
+    return found
+
+
+def _end_ms(lease: timedelta | None, not_after: datetime | None) -> int | None:
+    if not_after is not None:
+        return int(not_after.timestamp() * 1000)
+    return None if lease is None else int((time.time() + lease.total_seconds()) * 1000)
+
+
+def _partitions(text: str) -> tuple[str, list[tuple[int, int]]]:
+    found = _PARTITIONS.fullmatch(text) if len(text) <= 100_000 else None
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} is no list of partitions: orders:0-9,12 is one")
+    ends = [each.split("-") for each in found[2].split(",")]
+    return found[1], [(int(each[0]), int(each[-1])) for each in ends]
