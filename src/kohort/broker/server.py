@@ -22,6 +22,7 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.durability import DiskFull, Durability, tell_relaxed
 from kohort.broker.fetch.purgatory import Purgatory
 from kohort.broker.groups.journallog import JournalLog
+from kohort.broker.groups.ownership_messages import OwnLeader
 from kohort.broker.groups.runtime import Runtime
 from kohort.broker.groups.shard_log import without_collections
 from kohort.broker.limits import connection_quotas
@@ -291,7 +292,7 @@ class Server:
         cluster.on_deleted = durability.forget
         prepare_users(store.changes, settings.listeners, settings.first_users)
         cluster.work.begin(loop, is_beside=not store.fs.volatile, on_failure=self._fail)
-        return BrokerContext(
+        context = BrokerContext(
             settings=settings,
             clock=clock,
             loop=loop,
@@ -307,6 +308,8 @@ class Server:
             watch=self._watch,
             acls=acls,
         )
+        runtime.tell_leaders(OwnLeader(context.ownership, context.monotonic_ms))
+        return context
 
     def _most_connections(self) -> int:
         """Return `max.connections`, lowered to the available descriptors."""

@@ -125,7 +125,25 @@ class FencePartitions:
 
     `member_id`: the owner so far; its commits are still accepted. `epoch`: the latest at which it may have read.
     `lease_ms`: how long from now on one of its grants may be alive; a leader that does not acknowledge the fence is
-    waited for so long. `client`: client id and host of the member.
+    waited for so long. `stock_lease_ms`: how long a client without grants may not know that it is owner no more.
+    `client`: client id and host of the member.
+    """
+
+    group_id: str
+    member_id: str
+    epoch: int
+    places: tuple[tuple[TopicId, int], ...]
+    lease_ms: int
+    stock_lease_ms: int = 0
+    client: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPartitions:
+    """Have the leaders of partitions serve their new owner, and no member of the group with an older epoch.
+
+    Earlier owners are refused still, whatever epoch they name, but for one that is the new owner as well. `keep`:
+    leaders keep it though nothing was fenced, since they may not know of former owners.
     """
 
     group_id: str
@@ -134,20 +152,7 @@ class FencePartitions:
     places: tuple[tuple[TopicId, int], ...]
     lease_ms: int
     client: tuple[str, str] = ("", "")
-
-
-@dataclass(frozen=True, slots=True)
-class OpenPartitions:
-    """Have the leaders of partitions serve their new owner, and no member of the group with an older epoch.
-
-    Earlier owners are refused still, whatever epoch they name, but for one that is the new owner as well.
-    """
-
-    group_id: str
-    member_id: str
-    epoch: int
-    places: tuple[tuple[TopicId, int], ...]
-    lease_ms: int
+    keep: bool = False
 
 
 Effect = Reply | Arm | Disarm | ComputeTarget | MeasureLogs | FencePartitions | OpenPartitions

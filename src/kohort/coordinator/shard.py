@@ -44,6 +44,7 @@ from kohort.coordinator.disconnection import find_renewal
 from kohort.coordinator.liveness import settled_interval_ms
 from kohort.coordinator.membership_updates import UpdatedMembers, drop_watch, find_freed
 from kohort.coordinator.offsets import commit as offsets_apply
+from kohort.coordinator.ownership import fences
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership import clock_updates
@@ -386,9 +387,9 @@ class Shard:
             decision = follow_published(self.groups, decision, now_ms=now_ms)
             decision = follow_assignors(self.groups, decision, now_ms=now_ms)
         # Only static groups have clocks.
-        if not self.groups.clocks:
-            return decision
-        return follow_clocks(self.groups, decision, self.settings_for, is_by_hand=is_by_hand, now_ms=now_ms)
+        if self.groups.clocks:
+            decision = follow_clocks(self.groups, decision, self.settings_for, is_by_hand=is_by_hand, now_ms=now_ms)
+        return fences.follow_ownership(self.groups, decision, self.settings_for, base=self.settings, now_ms=now_ms)
 
     def _decide_expiry(self, key: TimerKey, *, now_ms: int) -> Decision | None:
         if key.kind == "hold":
@@ -465,6 +466,7 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     **clock_updates.CLOCK_RECORDS,
     member_metadata.EditionIssued: member_metadata.apply_edition_issued,
     member_metadata.BoardLoaded: member_metadata.apply_board_loaded,
+    fences.LeaseShortened: fences.apply_lease_shortened,
     delayed_heartbeats.HeartbeatHeld: delayed_heartbeats.apply_held,
     delayed_heartbeats.HeartbeatReleased: delayed_heartbeats.apply_released,
     delayed_heartbeats.ListAwaited: delayed_heartbeats.apply_list_awaited,

@@ -19,6 +19,7 @@ from kohort.broker.options.listeners import address
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.leadership import NO_NODE
 from kohort.errors import ConfigError, StateError, UnknownTopicError
+from kohort.testing.ownership_links import Faults
 
 if TYPE_CHECKING:
     from kohort.broker.server import Server
@@ -218,6 +219,22 @@ class Cluster:
             await brokers.start(node_id, None if host is None else asked.host, None if port is None else asked.port)
 
         self._do(start)
+
+    def disturb_ownership(self, broker: int, *, delay_ms: int = 0, lost: int | None = 0, repeated: int = 0) -> None:
+        """Disturb what coordinators tell a broker of the owners of partitions, from now on; without options: no more.
+
+        Args:
+            broker: its number.
+            delay_ms: of each message and of each acknowledgement.
+            lost: how many messages are lost from now on; `None`: all of them. Each is sent again.
+            repeated: how often each message arrives again.
+        """
+        node_id = self._known(broker)
+
+        def disturb(brokers: Brokers) -> None:
+            brokers.ownership.faults[node_id] = Faults(delay_ms, lost, repeated)
+
+        self._ask(disturb)
 
     def advertise(self, broker: int, host: str | None, port: int | None = None, *, listener: str | None = None) -> None:
         """Advertise another address of a broker than its own: that of a proxy, or a wrong one.

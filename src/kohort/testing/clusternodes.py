@@ -31,6 +31,7 @@ from kohort.coordinator.records.types import Grants
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, RequestToken
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.testing.ownership_links import OwnershipLinks
 
 #: Commands that any broker carries out for a group: configs belong to the cluster.
 _ANYWHERE: Final = (DescribeGroupConfigs, AlterGroupConfigs)
@@ -224,6 +225,8 @@ class ClusterNode:
         #: The part that sends members updates by fetches; `None`: the broker's own.
         self.membership_updates: Callable[[Coordination, Callable[[MemberKey], None]], MembershipUpdates] | None = None
         self._listeners: Listeners | None = None
+        #: Its parts that the others do not share; `None` until the first start.
+        self.context: BrokerContext | None = None
 
     @property
     def host(self) -> str:
@@ -280,6 +283,7 @@ class ClusterNode:
             acls=shared.acls,
             capabilities=shared.capabilities,
         )
+        self.context = context
         shared.broker_configs.follow(settings)
         if self.delayed_heartbeats is not None:
             context.delayed_heartbeats = self.delayed_heartbeats
@@ -330,6 +334,9 @@ class Brokers:
         self.runtime: Final = runtime
         self.leaders: Final = Leaders([each.node_id for each in settings])
         self.nodes: Final = {each.node_id: ClusterNode(self, each) for each in settings}
+        #: What the coordinators tell the leaders of owners.
+        self.ownership: Final = OwnershipLinks(shared.loop)
+        runtime.tell_leaders(self.ownership)
         on_deleted = shared.cluster.on_deleted
 
         def forget(log: PartitionLog) -> None:
@@ -356,6 +363,9 @@ class Brokers:
     async def start(self, node_id: int, host: str | None, port: int | None) -> None:
         """Start a broker, at its former address by default, and give it the partitions without leader."""
         await self.nodes[node_id].start(host, port)
+        context = self.nodes[node_id].context
+        assert context is not None
+        self.ownership.joined(node_id, context.ownership)
         self.leaders.running.add(node_id)
         for log in self.leaders.led_by(node_id):
             self.move(log, node_id)
@@ -390,6 +400,7 @@ class Brokers:
             for log in topic.partitions:
                 self.leaders.of(log)
         self.leaders.running.discard(node_id)
+        self.ownership.left(node_id)
         if hand_over and self.leaders.running:
             for log in self.leaders.led_by(node_id):
                 self.move(log, self.leaders.successor(log.partition))

@@ -39,7 +39,15 @@ from kohort.coordinator.commands.admin import (
     ListGroups,
     ListGroupsReply,
 )
-from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs, Reply, ReplyBody
+from kohort.coordinator.decision import (
+    ComputeTarget,
+    Decision,
+    FencePartitions,
+    MeasureLogs,
+    OpenPartitions,
+    Reply,
+    ReplyBody,
+)
 from kohort.coordinator.invariants import (
     check_assignment_is_due,
     check_groups,
@@ -61,6 +69,7 @@ from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
 from kohort.journal.ring import Journal
 from kohort.journal.rows import Entry
+from kohort.simulation.invariants.told_owners import ToldOwners
 from kohort.simulation.runtime import check_end_of_hold, check_renewal
 
 #: What a test says a member has: partitions of topic "t", or topic -> partitions.
@@ -161,9 +170,14 @@ class GroupDialogue:
         self.told: list[Entry] = []
         self.reporter = Reporter(self.settings)
         self.journal = Journal(limit=100_000)
+        #: Whether the messages to leaders are compared with the state.
+        self.checks_ownership = self.settings.group_ownership_enforce != "off"
         #: Whether members fetch at once what they are given; else a test says when, by `fetch`.
         self.reads_at_once = True
         self._seen: list[Record] = []
+        #: What leaders are told of owners and was not asked for yet, and what they know by it.
+        self._ownership: list[FencePartitions | OpenPartitions] = []
+        self._told_owners = ToldOwners()
         #: A shard that reads its log has no deadlines yet.
         self._is_loaded = True
         self._answers: dict[RequestToken, Answer] = {}
@@ -487,6 +501,8 @@ class GroupDialogue:
         self._is_loaded = True
         if not topics_first:
             self._tell_topics()
+        self.new_ownership()
+        self._told_owners.load(self.shard.groups)
 
     def fold(self, log: Iterable[tuple[bytes, bytes | None]] | None = None) -> Shard:
         """A shard that has read the log, and was told nothing else."""
@@ -513,6 +529,22 @@ class GroupDialogue:
         """Records since this was asked last, volatile ones included."""
         seen, self._seen = self._seen, []
         return seen
+
+    def take_effects(self) -> list[FencePartitions | OpenPartitions]:
+        """What leaders were told since this was asked last."""
+        taken, self._ownership = self._ownership, []
+        return taken
+
+    def new_ownership(self) -> list[tuple[str, str, list[int]]]:
+        """`take_effects` in short: "fence" or "open", member, partitions of "t"."""
+        return [
+            (
+                "fence" if isinstance(each, FencePartitions) else "open",
+                each.member_id,
+                [partition for topic_id, partition in each.places if topic_id == self.topic_id("t")],
+            )
+            for each in self.take_effects()
+        ]
 
     @property
     def group(self) -> ConsumerGroup:
@@ -654,7 +686,11 @@ class GroupDialogue:
             now_ms=self.now_ms,
             next_cause=self.cause,
         )
-        for reply in self.shard.commit(decision, now_ms=self.now_ms):
+        replies = self.shard.commit(decision, now_ms=self.now_ms)
+        self._tell_leaders()
+        if self.checks_ownership and self._is_loaded:
+            self._told_owners.after_step(self.shard.groups, decision)
+        for reply in replies:
             self._deliver(reply)
         if self.reads_at_once:
             for (_, member_id), awaited in list(self.reporter.reads.awaited.items()):
@@ -668,6 +704,10 @@ class GroupDialogue:
         for errand in errands:
             if isinstance(errand, MeasureLogs):
                 self._measure(errand)
+
+    def _tell_leaders(self) -> None:
+        """What leaders are told; they are told it before anything is answered."""
+        self._ownership += self.shard.take_ownership()
 
     def _check_state(self, before: Mapping[str, tuple[int, Mapping[str, int]]]) -> None:
         check_groups(self.shard.groups)

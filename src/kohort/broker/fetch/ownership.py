@@ -61,7 +61,7 @@ class OwnershipChange(NamedTuple):
     Opening: `member_id` has them from now on, at `epoch` and later ones. `lease_ms`: how long a grant of an earlier
     owner may be alive; `stock_lease_ms`: how long an earlier owner without grants may not know that it is one. `sender`
     is of `member_id`; `enforce` and `refusal` are the settings of its group. `keep`: an opening is kept though nothing
-    was closed, because that may be unknown here.
+    was closed, because that may be unknown here. `is_anew`: the group was made again, and its epochs count from here.
     """
 
     group_id: str
@@ -75,6 +75,7 @@ class OwnershipChange(NamedTuple):
     enforce: str = "ours"
     refusal: str = "quiet"
     keep: bool = False
+    is_anew: bool = False
 
 
 class Partitions(Protocol):
@@ -176,7 +177,7 @@ class Fence:
 
     def open(self, change: OwnershipChange, now_ms: int) -> bool:
         """Open it for its new owner; return whether that changed anything."""
-        if change.epoch < self.epoch:
+        if change.epoch < self.epoch and not change.is_anew:
             return False
         if self.is_open and (self.owner, self.epoch) == (change.member_id, change.epoch):
             return False

@@ -22,10 +22,11 @@ from kohort.base.clock import WallClock
 from kohort.broker.connections.request import Asker, Request
 from kohort.broker.durability import Durability, is_durable
 from kohort.broker.groups.deadlines import Deadlines
+from kohort.broker.groups.ownership_messages import Leaders, OwnershipMessages, syncing_members
 from kohort.broker.groups.shard_log import GroupLimit, GroupLogLoader, ShardLog, UnservedShard, without_collections
 from kohort.coordinator import commands, delayed_heartbeats
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, LeaveGroup
-from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs, ReplyBody, TimerKey
+from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs, Reply, ReplyBody, TimerKey
 from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
 from kohort.coordinator.journal_events.reporter import Reporter
 from kohort.coordinator.journal_events.triggers import Stimulus
@@ -81,6 +82,8 @@ class Runtime:
         #: The user's own assignors; `None` if all are built in.
         self._assignors: OwnAssignors | None = None
         self._loop: Final = loop
+        #: What leaders are told of owners.
+        self.ownership: Final = OwnershipMessages(loop)
         self._deadlines: Final = Deadlines(
             loop, clock, on_due=self._fire, on_gap=self._shift, on_step=self._follow_clock
         )
@@ -184,6 +187,7 @@ class Runtime:
     def stop(self) -> None:
         """Stop deciding, firing deadlines and computing assignments."""
         self._is_stopped = True
+        self.ownership.stop()
         self._deadlines.stop()
         if self._assignors is not None:
             self._assignors.stop()
@@ -350,10 +354,15 @@ class Runtime:
                 request.answer(then(request, refusal))
         loader = GroupLogLoader()
         shard_log = self._shard_logs[index] = loader.load_shard_log(self._settings, shard_log.log, self._clock)
+        self.ownership.loaded(index, shard_log.shard)
         self._tell_topics(shard_log)
         now_ms = self._deadlines.now_ms()
         shard_log.shard.on_loaded(now_ms)
         self._deadlines.watch(shard_log.shard.next_deadline(), now_ms)
+
+    def tell_leaders(self, leaders: Leaders) -> None:
+        """Tell the leaders of partitions who may read them, from now on and as the logs have it."""
+        self.ownership.begin(leaders, [shard_log.shard for shard_log in self._shard_logs])
 
     def group_ids(self, index: int) -> list[str]:
         """Return every group of a shard, those with offsets alone included."""
@@ -437,8 +446,12 @@ class Runtime:
             self.journal, shard.groups, stimulus, decision, timers=shard.timers, now_ms=now_ms, is_new=is_new,
             next_cause=self.next_token,
         )  # fmt: skip
-        for reply in shard.commit(decision, now_ms=now_ms):
-            self._reply(shard_log.log, reply.request, reply.body)
+        syncing = syncing_members(shard, stimulus, decision)
+        replies = shard.commit(decision, now_ms=now_ms)
+        # The leaders know before the members do.
+        self.ownership.tell(partial(self._shard_logs.index, shard_log), shard)
+        for reply in replies:
+            self._send(shard_log.log, stimulus, reply, syncing.get(reply.request, ""))
         for errand in shard.take_errands():
             if isinstance(errand, MeasureLogs):
                 self._loop.call_soon(self._measured, shard_log, errand)
@@ -484,6 +497,21 @@ class Runtime:
         before = shard_log.failure_of(order.group_id)
         self._carry_out(shard_log, command)
         shard_log.log_failure(order, before)
+
+    def _send(self, partition: PartitionLog, stimulus: Stimulus, reply: Reply, syncing_id: str) -> None:
+        """Send a reply, once the leaders know what it tells; `syncing_id`: the member that has sent SyncGroup."""
+        owner = None
+        if self.ownership.is_waiting:
+            owner = self.ownership.owner_of(getattr(stimulus, "group_id", ""), reply.body, syncing_id)
+        if owner is None:
+            self._reply(partition, reply.request, reply.body)
+        else:
+            self.ownership.hold_back(owner, partial(self._send_late, partition, reply))
+
+    def _send_late(self, partition: PartitionLog, reply: Reply) -> None:
+        # The groups may have moved meanwhile, or the client is gone.
+        if reply.request in self._waiting:
+            self._reply(partition, reply.request, reply.body)
 
     def _reply(self, partition: PartitionLog, token: RequestToken, body: ReplyBody) -> None:
         request, then, _ = self._waiting.pop(token)

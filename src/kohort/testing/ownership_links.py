@@ -1,0 +1,211 @@
+"""The messages about owners between the brokers of a cluster: late, lost, repeated, and resent until acknowledged.
+
+Each coordinator numbers its messages. A broker takes the next one only, so that it knows a prefix of them, and
+acknowledges by the number up to which it knows all. A message is known once every running broker has acknowledged it,
+or once no lease of before it is alive: a broker that is cut off for longer refuses by those leases itself.
+
+Laws: a broker never takes a message of a former coordinator, an older one, or one twice. A broker that starts gets all
+messages that a lease can still need.
+Source: users@kafka 2014-07-16 (brokers acknowledge reassignments before consumers learn of them); requirement H5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from kohort.broker.fetch.ownership import OwnershipChange, OwnershipTable
+
+#: A message is sent again after so long without an acknowledgement.
+RESEND_MS: Final = 100
+
+
+class Faults(NamedTuple):
+    """Faults on the way to one broker.
+
+    `delay_ms`: of each message and each acknowledgement. `lost`: so many more messages are lost, `None`: all are.
+    `repeated`: how often each message arrives again.
+    """
+
+    delay_ms: int = 0
+    lost: int | None = 0
+    repeated: int = 0
+
+
+class Sent(NamedTuple):
+    """A message: number `number` of term `term` of the coordinator of a shard, needed until `needed_until_ms`."""
+
+    shard: int
+    term: int
+    number: int
+    changes: tuple[OwnershipChange, ...]
+    needed_until_ms: int
+
+
+class _Unknown:
+    """A message that some brokers have not acknowledged."""
+
+    __slots__ = ("missing", "on_known")
+
+    def __init__(self, missing: set[int], on_known: Callable[[], None]) -> None:
+        self.missing: Final = missing
+        self.on_known: Final = on_known
+
+
+class _Receiver:
+    """What one running broker knows: its table, and the latest message of each shard's coordinator."""
+
+    __slots__ = ("known", "table", "unacknowledged")
+
+    def __init__(self, table: OwnershipTable) -> None:
+        self.table: Final = table
+        #: Shard -> term and number of the latest message that it has taken.
+        self.known: Final[dict[int, tuple[int, int]]] = {}
+        #: Shard -> messages that are not acknowledged, oldest first, as the sender knows.
+        self.unacknowledged: Final[dict[int, deque[Sent]]] = {}
+
+
+class OwnershipLinks:
+    """The links of all coordinators of a cluster to all of its brokers; belongs to the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Final = loop
+        self._receivers: Final[dict[int, _Receiver]] = {}
+        #: Broker -> faults on the way to it.
+        self.faults: Final[dict[int, Faults]] = {}
+        #: Shard -> term of its coordinator, and number of its latest message.
+        self._sent: Final[dict[int, tuple[int, int]]] = {}
+        #: Messages that a broker which starts has to get, in order.
+        self._live: Final[deque[Sent]] = deque()
+        #: (shard, term, number) -> message that is not known everywhere.
+        self._unknown: Final[dict[tuple[int, int, int], _Unknown]] = {}
+        #: Messages that were sent, those sent again included.
+        self.messages = 0
+
+    def tell(self, shard: int, changes: Sequence[OwnershipChange], on_known: Callable[[], None]) -> bool:
+        """See `Leaders.tell`."""
+        now_ms = self._now_ms()
+        term, number = self._sent.get(shard, (1, 0))
+        lease_ms = max(change.lease_ms for change in changes)
+        needed_ms = now_ms + max(max(change.lease_ms, change.stock_lease_ms) for change in changes)
+        sent = Sent(shard, term, number + 1, tuple(changes), needed_ms)
+        self._sent[shard] = term, number + 1
+        while self._live and self._live[0].needed_until_ms <= now_ms:
+            self._live.popleft()
+        self._live.append(sent)
+        if not self._receivers:
+            return True
+        self._unknown[shard, term, sent.number] = _Unknown(set(self._receivers), on_known)
+        # No grant of before is alive then: it was made before this message.
+        self._loop.call_later(lease_ms / 1000, self._conclude, (shard, term, sent.number))
+        for broker in self._receivers:
+            self._put(broker, sent)
+        return False
+
+    def loaded(self, shard: int) -> None:
+        """Begin another term: a broker that hears of it takes nothing of the former coordinator any more."""
+        term, _ = self._sent.get(shard, (0, 0))
+        self._sent[shard] = term + 1, 0
+        for key in [key for key in self._unknown if key[0] == shard]:
+            # The replies that wait for it were answered as the groups moved.
+            del self._unknown[key]
+        for receiver in self._receivers.values():
+            receiver.unacknowledged.pop(shard, None)
+        kept = [sent for sent in self._live if sent.shard != shard]
+        self._live.clear()
+        self._live.extend(kept)
+
+    def joined(self, broker: int, table: OwnershipTable) -> None:
+        """Take in a broker that starts with an empty table, and send it what leases can still need."""
+        self._receivers[broker] = _Receiver(table)
+        now_ms = self._now_ms()
+        for sent in list(self._live):
+            if sent.needed_until_ms > now_ms:
+                self._put(broker, sent)
+
+    def left(self, broker: int) -> None:
+        """Forget a broker that has stopped: it serves no fetch."""
+        if self._receivers.pop(broker, None) is not None:
+            for key in list(self._unknown):
+                self._acknowledge(key, broker)
+
+    def _put(self, broker: int, sent: Sent) -> None:
+        waiting = self._receivers[broker].unacknowledged.setdefault(sent.shard, deque())
+        waiting.append(sent)
+        self._send(broker, sent)
+        if len(waiting) == 1:
+            self._loop.call_later(RESEND_MS / 1000, self._resend, broker, self._receivers[broker], sent.shard)
+
+    def _resend(self, broker: int, receiver: _Receiver, shard: int) -> None:
+        waiting = receiver.unacknowledged.get(shard)
+        if self._receivers.get(broker) is not receiver or not waiting:
+            return
+        for sent in list(waiting):
+            self._send(broker, sent)
+        self._loop.call_later(RESEND_MS / 1000, self._resend, broker, receiver, shard)
+
+    def _send(self, broker: int, sent: Sent) -> None:
+        self.messages += 1
+        faults, receiver = self.faults.get(broker, Faults()), self._receivers[broker]
+        if faults.lost is None or faults.lost > 0:
+            if faults.lost is not None:
+                self.faults[broker] = faults._replace(lost=faults.lost - 1)
+            return
+        for _ in range(1 + faults.repeated):
+            self._later(faults.delay_ms, self._receive, broker, receiver, sent)
+
+    def _receive(self, broker: int, receiver: _Receiver, sent: Sent) -> None:
+        if self._receivers.get(broker) is not receiver:
+            return
+        term, number = receiver.known.get(sent.shard, (0, 0))
+        if sent.term < term:
+            return
+        if sent.term > term:
+            # A broker that starts begins with the first message that is still needed.
+            number = sent.number - 1 if self._is_first(receiver, sent) else 0
+        if sent.number == number + 1:
+            now_ms = self._now_ms()
+            for change in sent.changes:
+                receiver.table.change(change, now_ms)
+            number = sent.number
+            receiver.known[sent.shard] = sent.term, number
+        elif sent.term > term:
+            return
+        self._later(self.faults.get(broker, Faults()).delay_ms, self._heard, broker, receiver, sent.shard, sent.term)
+
+    def _is_first(self, receiver: _Receiver, sent: Sent) -> bool:
+        waiting = receiver.unacknowledged.get(sent.shard)
+        return waiting is not None and len(waiting) > 0 and waiting[0] is sent
+
+    def _heard(self, broker: int, receiver: _Receiver, shard: int, term: int) -> None:
+        """Take in an acknowledgement of all messages up to the latest that the broker knows."""
+        if self._receivers.get(broker) is not receiver or receiver.known.get(shard, (0, 0))[0] != term:
+            return
+        number = receiver.known[shard][1]
+        waiting = receiver.unacknowledged.get(shard, deque())
+        while waiting and waiting[0].number <= number and waiting[0].term == term:
+            sent = waiting.popleft()
+            self._acknowledge((shard, term, sent.number), broker)
+
+    def _acknowledge(self, key: tuple[int, int, int], broker: int) -> None:
+        unknown = self._unknown.get(key)
+        if unknown is not None:
+            unknown.missing.discard(broker)
+            if not unknown.missing:
+                self._conclude(key)
+
+    def _conclude(self, key: tuple[int, int, int]) -> None:
+        unknown = self._unknown.pop(key, None)
+        if unknown is not None:
+            unknown.on_known()
+
+    def _later(self, delay_ms: int, call: Callable[..., None], *arguments: object) -> None:
+        if delay_ms:
+            self._loop.call_later(delay_ms / 1000, call, *arguments)
+        else:
+            self._loop.call_soon(call, *arguments)
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
