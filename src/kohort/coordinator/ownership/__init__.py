@@ -1,1 +1,1 @@
-"""Ownership of partitions as the leaders enforce it: who may read, and what a decision changes of that."""
+"""Ownership of partitions as the leaders enforce it: the fences and openings of each decision."""
