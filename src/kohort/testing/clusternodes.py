@@ -189,10 +189,11 @@ class NodeCoordination:
         """Whether a group that is coordinated here has that member."""
         return self._is_here(group_id) and self._runtime.is_member(group_id, member_id)
 
-    def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> None:
+    def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> int:
         """Note a fetch of a member, if its group is coordinated here."""
-        if self._is_here(group_id):
-            self._runtime.member_fetched(group_id, member_id, epoch=epoch, is_over=is_over)
+        if not self._is_here(group_id):
+            return 0
+        return self._runtime.member_fetched(group_id, member_id, epoch=epoch, is_over=is_over)
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """Note a closed connection of a member, unless its coordinator is another broker by now."""

@@ -167,6 +167,7 @@ def test_group_that_counts_fetches_no_more_asks_for_a_heartbeat_once() -> None:
         await members.join("a")
         assert (await members.fetch("a")).membership_update is None
         members.alter(group_liveness="heartbeat")
+        await asyncio.sleep(INTERVAL_S / 4)
         asked = (await members.fetch("a")).membership_update
         assert asked.error_code == ErrorCode.REBALANCE_IN_PROGRESS
         assert (await members.fetch("a")).membership_update is None

@@ -291,7 +291,7 @@ class Fetching:
             response = self._withheld() if self._request.is_measured else None
             response = response or self._response()
             if member is not None:
-                listening.waited(connection)
+                listening.waited(connection, self._context.clock.now_ms())
                 response.membership_update = listening.tell(member)
             self._request.answer(response)
             return

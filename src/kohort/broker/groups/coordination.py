@@ -88,8 +88,8 @@ class Coordination(Protocol):
     def is_member(self, group_id: str, member_id: str) -> bool:
         """Whether a group has a member of that id, in either protocol."""
 
-    def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> None:
-        """Note a fetch of a member, which counts as a heartbeat where its group says so."""
+    def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> int:
+        """Note a fetch of a member; return how long later ones of it need not be told, milliseconds."""
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """Tell the coordinator that a member's last connection is closed."""
