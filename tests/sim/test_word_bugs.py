@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 
 from kohort.coordinator import delayed_heartbeats as member_updates
-from kohort.coordinator import membership_updates
+from kohort.coordinator import disconnection, membership_updates, shard
 from kohort.coordinator.commands import CommitOffsets, ConsumerGroupHeartbeat
 from kohort.coordinator.commandtable import DECIDE
-from kohort.coordinator.decision import Decision, Reply
+from kohort.coordinator.decision import Arm, Decision, Reply
 from kohort.coordinator.model import ConsumerMember
 from kohort.coordinator.offsets import commit
 from kohort.errors import ErrorCode, Refused
+from kohort.simulation.scenario import build_settings
 from kohort.testing import World
 from support.scenarios.planted_bugs import TOLD, always, law_that_finds
+
+#: The same where what they say by their fetches keeps their sessions.
+FETCHED = replace(TOLD, settings=build_settings(group_liveness="fetch"))
 
 
 def test_worlds_in_which_members_hear_beside_their_heartbeats() -> None:
@@ -115,3 +119,22 @@ def test_release_in_spite_of_a_refused_commit(monkeypatch: pytest.MonkeyPatch) -
     clean = replace(TOLD, weights={"join": 4, "leave": 2, "subscribe": 1}, static_share=0.0, is_clean=True)
 
     assert law_that_finds(scenario=clean) == "ProcessedOnce"
+
+
+def test_worlds_in_which_fetches_keep_sessions() -> None:
+    """The worlds of this bug without it: every law holds."""
+    for seed in range(8):
+        World(seed, scenario=FETCHED).run()
+
+
+def test_fetch_that_is_not_counted_as_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only each second interval one counts: a session may end for a member that fetches all the time."""
+    find = disconnection.find_renewal
+
+    def find_late(groups: Any, timers: Any, settings: Any, member: Any, *, epoch: int, now_ms: int) -> Any:
+        found = find(groups, timers, settings, member, epoch=epoch, now_ms=now_ms - 2_000)
+        return replace(found, deadline_ms=found.deadline_ms + 2_000) if isinstance(found, Arm) else found
+
+    monkeypatch.setattr(shard, "find_renewal", find_late)
+
+    assert law_that_finds(scenario=FETCHED) == "FetchesKeepSessions"

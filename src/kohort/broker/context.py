@@ -99,7 +99,7 @@ class BrokerContext:
         self.parked: Final = ParkedBytes(self.byte_budget.limit_bytes)
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
         self.delayed_heartbeats = DelayedHeartbeats(settings.values, clock)
-        self.membership_updates = MembershipUpdates(runtime, purgatory.tell_member)
+        self.membership_updates = MembershipUpdates(runtime, purgatory.tell_member, self.member_connections)
         self._last_connection_number, self.connections = 0, set[WatchedConnection]()
         idle_ms = settings.values["connections.max.idle.ms"]
         self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)

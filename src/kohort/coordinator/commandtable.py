@@ -178,6 +178,7 @@ DECIDE: Final[dict[type[commands.Command], Callable[..., Decision]]] = {
     commands.MemberDisconnected: lambda known, command, settings, now_ms: disconnection.decide_disconnected(
         known.groups, command, settings, known.timers, now_ms=now_ms
     ),
+    commands.MemberFetched: _with_settings(disconnection.decide_fetched),
     commands.WatchMember: _with_settings(membership_updates.decide_watch),
 }
 

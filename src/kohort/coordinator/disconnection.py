@@ -1,4 +1,4 @@
-"""Removal of a member after its connection closed without a leave, before its session ends.
+"""Removal of a member after its connection closed without a leave, and fetches that show that it is there.
 
 With `group.disconnect.grace.ms` a member stays for that long, unless it is heard of again; without it (-1, as in
 Apache Kafka) its session timeout decides alone. A static member is never removed for its connection: its instance id
@@ -12,6 +12,8 @@ Source: G3; users@kafka 2014 (failure detection); Apache Kafka's fixed limit for
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 from kohort.base.timers import TimerTable
 from kohort.coordinator import commands, liveness, model
 from kohort.coordinator.classic.state import ClassicConnectionLost, ClassicGroup
@@ -20,7 +22,7 @@ from kohort.coordinator.consumer.static import decide_connection_gone, is_away
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.records.types import MemberConnectionSeen, Record
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.static_membership.mode import start_offline
+from kohort.coordinator.static_membership.mode import heard, is_offline, start_offline
 from kohort.errors import ErrorCode
 
 
@@ -112,3 +114,92 @@ def _of_classic(group: ClassicGroup, member_id: str, timers: TimerTable[TimerKey
 def _earlier(key: TimerKey, timers: TimerTable[TimerKey], due_ms: int) -> tuple[Effect, ...]:
     deadline_ms = timers.deadline(key)
     return (Arm(key, due_ms),) if deadline_ms is None or due_ms < deadline_ms else ()
+
+
+# Fetches as signs of life, in groups with `group.liveness=fetch`.
+#
+# Such a fetch renews the session of its member without a decision, so often that no session ends early for it, and no
+# oftener. The first one of a member whose connection was closed is decided on, as a heartbeat would be: the member is
+# back.
+#
+# Laws: it is a sign of life and nothing else: it acknowledges nothing, and is told nothing. A fetch of a member that
+# the group does not have, or at an epoch that the member does not have, is none. A session that is renewed so ends one
+# session timeout after the fetch, at most a quarter of a heartbeat interval earlier: so much is the client to take off.
+# Source: requirement H7; users@kafka 2014-07-21 (liveness by fetch requests).
+
+#: At most so many fetches count in a heartbeat interval.
+SIGNS_PER_INTERVAL: Final = 4
+
+
+class _Session(NamedTuple):
+    """The deadline of a member's session, its length, the heartbeat interval, and whether the member counts as gone."""
+
+    key: TimerKey
+    session_ms: int
+    interval_ms: int
+    is_gone: bool
+
+
+def find_renewal(
+    groups: model.GroupsState,
+    timers: TimerTable[TimerKey],
+    settings: GroupSettings,
+    member: tuple[str, str],
+    *,
+    epoch: int,
+    now_ms: int,
+) -> Arm | bool:
+    """Return the session's new deadline after a fetch of a member.
+
+    `True`: a decision is needed first (`decide_fetched`). `False`: it is not due, or there is no such member. `epoch`:
+    the one that the fetch names, -1: none.
+    """
+    session = _session_of(groups, settings, *member, epoch=epoch)
+    if session is None or session.is_gone:
+        return session is not None
+    deadline_ms = timers.deadline(session.key)
+    if deadline_ms is None or now_ms - (deadline_ms - session.session_ms) < session.interval_ms // SIGNS_PER_INTERVAL:
+        return False
+    return Arm(session.key, now_ms + session.session_ms)
+
+
+def decide_fetched(
+    groups: model.GroupsState, command: commands.MemberFetched, settings: GroupSettings, *, now_ms: int
+) -> Decision:
+    """Bring a member back whose connection was closed, or that is offline in a static group."""
+    group_id, member_id = command.group_id, command.member_id
+    session = _session_of(groups, settings, group_id, member_id, epoch=-1)
+    if session is None or not session.is_gone or not settings.counts_fetches:
+        return Decision()
+    records: tuple[Record, ...]
+    if group_id in groups.consumer:
+        # The clock of a static group follows this record.
+        records = (MemberConnectionSeen(group_id=group_id, member_id=member_id, is_gone=False),)
+    else:
+        records = tuple(heard(groups, group_id, member_id))
+    return Decision(records, (Arm(session.key, now_ms + session.session_ms),))
+
+
+def _session_of(
+    groups: model.GroupsState, settings: GroupSettings, group_id: str, member_id: str, *, epoch: int
+) -> _Session | None:
+    key = TimerKey("session", group_id, member_id)
+    group = groups.consumer.get(group_id)
+    if group is not None:
+        member = group.members.get(member_id)
+        # A member that left for a while has no process that could fetch.
+        if member is None or member.member_epoch <= 0 or epoch > member.member_epoch:
+            return None
+        is_gone = member.is_disconnected or is_offline(groups, group_id, member_id)
+        if member.classic is None:
+            interval_ms = liveness.settled_interval_ms(settings, len(group.members), -1)
+            return _Session(key, settings.group_consumer_session_timeout_ms, interval_ms, is_gone)
+        session_ms = member.classic.session_timeout_ms
+    else:
+        classic = groups.classic.get(group_id)
+        known = None if classic is None or member_id in classic.new_members else classic.members.get(member_id)
+        if known is None:
+            return None
+        session_ms, is_gone = known.session_timeout_ms, is_offline(groups, group_id, member_id)
+    # Only a classic member itself knows its heartbeat interval.
+    return _Session(key, session_ms, session_ms // liveness.HEARTBEATS_PER_SESSION, is_gone)

@@ -37,8 +37,9 @@ STATIC_FALLBACKS: Final = ("admin", "join")
 ENFORCEMENTS: Final = ("off", "ours", "all")
 #: Answers to a stock client that fetches a partition of another member: no records, or NOT_LEADER_OR_FOLLOWER.
 OWNERSHIP_REFUSALS: Final = ("quiet", "strict")
-#: Signs of life of a settled member.
-LIVENESS: Final = ("heartbeat", "fetch")
+#: Signs of life of a member: its heartbeats, or also its fetches, if they say whose they are.
+BY_FETCH: Final = "fetch"
+LIVENESS: Final = ("heartbeat", BY_FETCH)
 #: Settings with a minimum and a maximum setting -> the least value of the minimum.
 _BOUNDED: Final = {"session_timeout_ms": 100, "heartbeat_interval_ms": 50, "assignment_interval_ms": 0}
 
@@ -183,6 +184,11 @@ class GroupSettings:
     def is_static(self) -> bool:
         """Whether the group is static: its members have instance ids."""
         return self.group_membership == STATIC
+
+    @property
+    def counts_fetches(self) -> bool:
+        """Whether a fetch that says whose it is counts as a heartbeat."""
+        return self.group_liveness == BY_FETCH
 
     @property
     def lease_ms(self) -> int:

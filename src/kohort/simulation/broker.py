@@ -286,6 +286,8 @@ class SimulatedBroker:
             return
         name = socket.connection.client.name
         self._story.tell("broker", f"reads from {name}:", numbered, group_id=numbered.group_id)
+        if isinstance(numbered, commands.WatchMember) and not numbered.is_look:
+            self.runtime.hear_fetch(numbered)
         self.runtime.take_in(numbered)
         if isinstance(numbered, commands.AnyHeartbeat) and numbered.hold_ms >= 0:
             beat = DelayedHeartbeat(self._pushing, self.runtime, request.connection, numbered)

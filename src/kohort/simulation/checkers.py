@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kohort.coordinator.commands import AnyHeartbeat, Command, GroupCommand, LeaveGroup, MemberDisconnected
+from kohort.coordinator.commands import (
+    AnyHeartbeat,
+    Command,
+    GroupCommand,
+    LeaveGroup,
+    MemberDisconnected,
+    MemberFetched,
+    WatchMember,
+)
 from kohort.coordinator.decision import Decision, ReplyBody
 from kohort.coordinator.delayed_heartbeats import HeartbeatHeld, HeartbeatReleased
 from kohort.coordinator.invariants import (
@@ -107,6 +115,8 @@ class Checkers:
         self.steps += 1
         if isinstance(command, MemberDisconnected):
             self._of(home).sessions.on_disconnected(command, now_ms=self._now_ms())
+        elif isinstance(command, MemberFetched):
+            self._of(home).sessions.on_back(home.shard, command, now_ms=self._now_ms())
         if not decision.records:
             return
         self._is_calm = all(isinstance(record, _CALM) for record in decision.records)
@@ -238,6 +248,12 @@ class Checkers:
         self._of(home).sessions.on_shift(gap_ms)
         self._of(home).static.on_shift(gap_ms, now_ms=self._now_ms())
 
+    def on_fetched(self, home: Home, command: WatchMember) -> None:
+        """Check that a fetch has counted as a heartbeat, where it does."""
+        self._of(home).sessions.on_fetched(
+            home.shard, command, now_ms=self._now_ms(), clock_offset_ms=home.clock_offset_ms
+        )
+
     def on_go_on(self) -> None:
         """Expect now the answers that were due while the broker stood still."""
         self._went_on_ms = self._now_ms()
@@ -330,6 +346,7 @@ LAWS: Final = {
     "HoldsEndInTime": "a heartbeat is held for no longer than its client bears",
     "AnswerIsOfNow": "a held heartbeat is answered as a heartbeat sent now would be",
     "NobodyIsToldForNothing": "news of a group releases only the heartbeats of members that it concerns",
+    "FetchesKeepSessions": "where fetches count as heartbeats, one renews its session, or another did a moment ago",
     "SessionsCountFromArrival": "a session counts from the arrival of a request, whenever the request is answered",
     "SessionsOutlastAnswers": "the session of a client that counts from the answer is longer by the time of a hold",
     "AnswersInOrder": "answers leave in the order of the requests, but for heartbeats of clients that take any order",

@@ -202,6 +202,11 @@ class SimulatedRuntime(Runtime):
         super().release(command, is_cut)
         self._observer.tells_news(told_before)
 
+    def hear_fetch(self, command: commands.WatchMember) -> None:
+        """Take the fetch that brings a watch as a heartbeat, where that counts."""
+        self.member_fetched(command.group_id, command.member_id, epoch=command.member_epoch)
+        self._observer.on_fetched(self.homes[self.index_of(command.group_id)], command)
+
     def _tell_news(self, home: ShardLog) -> None:
         self._observer.tells_news(True)
         super()._tell_news(home)
@@ -465,6 +470,9 @@ class Observer(Protocol):
 
     def on_shift(self, home: Home, gap_ms: int) -> None:
         """Observe a shift of every deadline after the loop stood still."""
+
+    def on_fetched(self, home: Home, command: commands.WatchMember) -> None:
+        """Observe a fetch that names its member, after it has counted as a heartbeat, if it does."""
 
     def on_go_on(self) -> None:
         """Observe the end of a stall of the loop."""

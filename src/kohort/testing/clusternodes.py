@@ -131,6 +131,7 @@ class NodeCoordination:
         self.begin_to_read: Final = runtime.begin_to_read
         self.serves: Final = runtime.serves
         self.session_timeout_ms: Final = runtime.session_timeout_ms
+        self.counts_fetches: Final = runtime.counts_fetches
         self.abandon: Final = runtime.abandon
         self.hides_topics: Final = runtime.hides_topics
         self.pattern_sent: Final = runtime.pattern_sent
@@ -176,6 +177,15 @@ class NodeCoordination:
             on_reply(ListGroupsReply(groups=()))
         else:
             self._runtime.ask_shard(index, token, command, on_reply)
+
+    def is_member(self, group_id: str, member_id: str) -> bool:
+        """Whether a group that is coordinated here has that member."""
+        return self._is_here(group_id) and self._runtime.is_member(group_id, member_id)
+
+    def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> None:
+        """Note a fetch of a member, if its group is coordinated here."""
+        if self._is_here(group_id):
+            self._runtime.member_fetched(group_id, member_id, epoch=epoch, is_over=is_over)
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """Note a closed connection of a member, unless its coordinator is another broker by now."""

@@ -72,6 +72,7 @@ class Chaos:
             group_consumer_assignment_interval_ms=self.random.choice([0, 0, 300]),
             group_disconnect_grace_ms=self.random.choice([-1, 0, 300]),
             group_assignor_max_moves=self.random.choice([-1, -1, 1]),
+            group_liveness=self.random.choice(["heartbeat", "fetch", "fetch"]),
             group_moves_per_second=self.random.choice([0.0, 0.0, 4.0]),
             group_moves_order="lag",
             group_consumer_assignors=self.random.choice([("uniform", "range"), ("own", "sticky"), ("range", "own")]),
@@ -91,7 +92,7 @@ class Chaos:
             + [self.classic_leave]
             + [self.fetch, self.advance, self.advance, self.leave, self.lose_connection, self.look, self.delete]
             + [self.topics, self.restart, self.configs, self.expire, self.switch]
-            + [self.compute, self.compute, self.compute, self.watch, self.watch, self.tell_news]
+            + [self.compute, self.compute, self.compute, self.watch, self.watch, self.tell_news, self.fetched]
             + ([self.transact, self.transact, self.complete] if has_transactions else [])
         )
         if is_static:
@@ -196,12 +197,13 @@ class Chaos:
 
     def commit(self) -> None:
         member_id = self.random.choice((*MEMBERS, ""))
-        epoch, previous, _, _ = self.known(member_id)
+        epoch, previous, assigned, held = self.known(member_id)
         said = self.random.choice([epoch, epoch, previous, -1, epoch + 1])
+        released = self.random.choice([None, None, assigned, held, {TopicId(b"?" * 16): (0,)}])
         wanted = [(self.random.choice(TOPICS), self.random.randint(0, 3)) for _ in range(2)]
         holders = {name: self.holder(*name) for name in wanted}
         answer = self.dialogue.commit(
-            {name: self.random.randint(0, 99) for name in wanted}, member_id=member_id, epoch=said
+            {name: self.random.randint(0, 99) for name in wanted}, member_id=member_id, epoch=said, released=released
         )
         assert not answer.is_parked
         group = self.dialogue.shard.groups.consumer.get("g")
@@ -337,11 +339,22 @@ class Chaos:
             )
         )
 
+    def fetched(self) -> None:
+        member_id = self.random.choice([*MEMBERS, *CLASSIC, *self.classic_ids()])
+        epoch = self.random.choice([-1, self.known(member_id)[0], 1])
+        self.dialogue.hear_fetch(member_id, epoch=epoch, is_over=self.random.random() < 0.3)
+
     def tell_news(self) -> None:
         self.dialogue.tell_news()
 
     def lose_connection(self) -> None:
-        self.dialogue.disconnect(self.random.choice([*MEMBERS, *CLASSIC, *self.classic_ids()]))
+        group = self.dialogue.shard.groups.consumer.get("g")
+        here = () if group is None else tuple(group.members)
+        member_id = self.random.choice([*MEMBERS, *CLASSIC, *self.classic_ids(), *here, *here])
+        self.dialogue.disconnect(member_id)
+        if self.random.random() < 0.7:
+            # It has another connection for its fetches.
+            self.dialogue.hear_fetch(member_id)
 
     def configs(self) -> None:
         """Of the group, some of them wrong."""

@@ -38,6 +38,7 @@ class Wire:
     """A connection, as far as it matters here."""
 
     number: int
+    principal: str = "User:ANONYMOUS"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,25 @@ class Noted:
     def __init__(self) -> None:
         self.gone: list[str] = []
         self.connections = MemberConnections(lambda group_id, member_id: self.gone.append(f"{group_id}/{member_id}"))
+
+
+def test_member_of_a_token_is_known_while_it_is_connected_and_alone() -> None:
+    noted = Noted()
+    connections, first, second = noted.connections, Wire(1, "Token:a"), Wire(2, "Token:a")
+    connections.heartbeat(first, "g", "a")
+    connections.joined(second, "g", "a")
+    assert connections.member_of_token("Token:a") == ("g", "a")
+    connections.heartbeat(Wire(3, "Token:b"), "g", "b")
+    connections.heartbeat(Wire(4), "g", "c")
+    assert connections.member_of_token("Token:b") == ("g", "b")
+    assert connections.member_of_token("User:ANONYMOUS") is None
+    connections.closed(first)
+    assert connections.member_of_token("Token:a") == ("g", "a")
+    connections.joined(second, "h", "a")
+    assert connections.member_of_token("Token:a") is None
+    connections.closed(second)
+    assert connections.member_of_token("Token:a") is None
+    assert len(connections._by_token) == 1
 
 
 def test_the_end_of_a_connection_is_the_end_of_its_members() -> None:

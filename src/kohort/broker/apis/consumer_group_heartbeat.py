@@ -154,7 +154,7 @@ def _watch_right(context: BrokerContext, request: Request, command: commands.Con
 class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
     """A member's heartbeat that may be repeated byte for byte, with its latest answer."""
 
-    __slots__ = ("_body", "_context", "_interval_ms", "_is_numbered", "_is_over", "_session_ms", "_version")
+    __slots__ = ("_body", "_context", "_is_numbered", "_is_over", "_told", "_version")
 
     def __init__(
         self, context: BrokerContext, request: Request, command: commands.ConsumerGroupHeartbeat, *, is_numbered: bool
@@ -163,7 +163,8 @@ class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
         self._context: Final = context
         self._version: Final = request.version
         self._is_numbered: Final = is_numbered
-        self._interval_ms = self._session_ms = -1
+        #: Interval and session timeout that its latest answer tells, and whether fetches count; and that answer.
+        self._told: tuple[int, int, bool] | None = None
         self._body = b""
         #: Whether its answer had news; then the member's next heartbeat is a new request, even if its bytes are equal.
         self._is_over = False
@@ -230,15 +231,17 @@ class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
     def _answer(self, interval_ms: int) -> bytes:
         """Return the encoded answer that tells no news; it is encoded once while its values are equal."""
         command = self.command
-        session_ms = self._session_timeout_ms
-        if interval_ms != self._interval_ms or session_ms != self._session_ms:
+        session_ms, counts_fetches = self._session_timeout_ms, self._context.runtime.counts_fetches(command.group_id)
+        told = interval_ms, session_ms, counts_fetches
+        if told != self._told:
             answer = ConsumerGroupHeartbeatResponse(
                 member_id=command.member_id,
                 member_epoch=command.member_epoch,
                 heartbeat_interval_ms=interval_ms,
                 session_timeout_ms=session_ms if command.counts_requests else -1,
+                counts_fetches=counts_fetches and command.counts_requests,
             )
-            self._interval_ms, self._session_ms, self._body = interval_ms, session_ms, encode(answer, self._version)
+            self._told, self._body = told, encode(answer, self._version)
         return self._body
 
 
@@ -303,7 +306,7 @@ def _translate(
         context.member_connections.heartbeat(request.connection, group_id, body.member_id)
         member = group_id, body.member_id
         context.delayed_heartbeats.note_told(request.connection, member, body.heartbeat_interval_ms, session_ms)
-    assignment = body.assignment
+    assignment, is_ours = body.assignment, context.delayed_heartbeats.counts_requests(request.connection)
     return ConsumerGroupHeartbeatResponse(
         error_code=ErrorCode.NONE,
         member_id=body.member_id,
@@ -322,5 +325,6 @@ def _translate(
         client_assignment=_client_assignment(body.client_assignment),
         metadata_news=_metadata_news(body.metadata_news),
         number=context.runtime.next_token() if is_numbered and assignment is not None else 0,
-        session_timeout_ms=session_ms if context.delayed_heartbeats.counts_requests(request.connection) else -1,
+        session_timeout_ms=session_ms if is_ours else -1,
+        counts_fetches=is_ours and context.runtime.counts_fetches(group_id),
     )

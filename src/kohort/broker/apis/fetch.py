@@ -297,6 +297,7 @@ class Fetching:
             response = self._withheld_by_quota() if self._request.is_measured else None
             response = response or self._response()
             if member is not None:
+                listening.waited(connection)
                 response.membership_update = listening.tell(member)
             self._request.answer(response)
             return

@@ -33,12 +33,18 @@ class Numbered(Protocol):
 
     #: Rises with each connection that is accepted.
     number: int
+    #: The client's principal.
+    principal: str
+
+
+#: Beginning of the principals of clients that log in with a token.
+TOKEN_PREFIX: Final = "Token:"
 
 
 class MemberConnections:
-    """The open connections of each member, and the youngest that brought a heartbeat."""
+    """The open connections of each member, the youngest that brought a heartbeat, and members by their tokens."""
 
-    __slots__ = ("_keys", "_on_disconnected", "_open", "_youngest")
+    __slots__ = ("_by_token", "_keys", "_on_disconnected", "_open", "_youngest")
 
     def __init__(self, on_disconnected: Callable[[str, str], None]) -> None:
         """Create an empty table.
@@ -52,6 +58,8 @@ class MemberConnections:
         self._youngest: Final[dict[MemberKey, int]] = {}
         #: connection number -> the members that were heard of by it.
         self._keys: Final[dict[int, set[MemberKey]]] = {}
+        #: Principal of a token -> its members with open connections, each with the number of those connections.
+        self._by_token: Final[dict[str, dict[MemberKey, int]]] = {}
 
     def check(self, connection: Numbered, group_id: str, member_id: str) -> None:
         """Raise `RemoteProtocolError`, which closes the connection, if the request is late."""
@@ -64,12 +72,21 @@ class MemberConnections:
         """Note the connection of an accepted heartbeat."""
         key, number = (group_id, member_id), connection.number
         youngest = self._youngest.get(key, 0)
-        if youngest != number and self._note(number, key):
+        if youngest != number and self._note(connection, key):
             self._youngest[key] = max(youngest, number)
 
     def joined(self, connection: Numbered, group_id: str, member_id: str) -> None:
         """Note the connection of an accepted join."""
-        self._note(connection.number, (group_id, member_id))
+        self._note(connection, (group_id, member_id))
+
+    def fetched(self, connection: Numbered, group_id: str, member_id: str) -> None:
+        """Note the connection of a fetch that counts as a heartbeat; it makes no request late."""
+        self._note(connection, (group_id, member_id))
+
+    def member_of_token(self, principal: str) -> MemberKey | None:
+        """Return the member that logs in with a token, `None` if none or several do."""
+        found = self._by_token.get(principal) if self._by_token else None
+        return next(iter(found)) if found is not None and len(found) == 1 else None
 
     def is_known(self, connection: Numbered, group_id: str, member_id: str) -> bool:
         """Whether the member was heard of by this connection."""
@@ -83,6 +100,7 @@ class MemberConnections:
     def closed(self, connection: Numbered) -> None:
         """Forget a closed connection; report members without another open one as disconnected."""
         for key in sorted(self._keys.pop(connection.number, ())):
+            self._forget_token(connection.principal, key)
             numbers = self._open.get(key, ())
             if connection.number not in numbers:
                 continue
@@ -97,15 +115,27 @@ class MemberConnections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def _note(self, number: int, key: MemberKey) -> bool:
+    def _note(self, connection: Numbered, key: MemberKey) -> bool:
         """Note that a connection brought a member; `False` if it has too many members."""
-        numbers = self._open.get(key, ())
+        number, numbers = connection.number, self._open.get(key, ())
         if number in numbers:
             return True
         keys = self._keys.setdefault(number, set())
         # The bound keeps hostile clients from filling the memory with made-up members.
         if len(keys) >= MEMBERS_PER_CONNECTION and key not in keys:
             return False
+        if key not in keys and connection.principal.startswith(TOKEN_PREFIX):
+            members = self._by_token.setdefault(connection.principal, {})
+            members[key] = members.get(key, 0) + 1
         keys.add(key)
         self._open[key] = (*numbers, number)
         return True
+
+    def _forget_token(self, principal: str, key: MemberKey) -> None:
+        members = self._by_token.get(principal, {}) if self._by_token else {}
+        if key in members:
+            members[key] -= 1
+            if not members[key]:
+                del members[key]
+            if not members:
+                del self._by_token[principal]

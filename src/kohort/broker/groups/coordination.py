@@ -75,6 +75,15 @@ class Coordination(Protocol):
     def pattern_sent(self, command: ConsumerGroupHeartbeat) -> None:
         """Tell the coordinator what the sender of an accepted heartbeat with a pattern may see."""
 
+    def counts_fetches(self, group_id: str) -> bool:
+        """Whether fetches count as heartbeats in a group, if they say whose they are."""
+
+    def is_member(self, group_id: str, member_id: str) -> bool:
+        """Whether a group has a member of that id, in either protocol."""
+
+    def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> None:
+        """Note a fetch of a member, which counts as a heartbeat where its group says so."""
+
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """Tell the coordinator that a member's last connection is closed."""
 

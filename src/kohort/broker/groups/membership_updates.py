@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from kohort.broker.connections.memberconnections import MemberKey
+from kohort.broker.connections.memberconnections import TOKEN_PREFIX, MemberConnections, MemberKey
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.fetch.fetchsessions import AskedOf
 from kohort.broker.groups.coordination import Coordination
@@ -27,12 +27,24 @@ from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
 
 #: Errors that are told as news, upon which the member heartbeats; other errors are not told.
 _OVER: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
+#: Told once, upon which the member heartbeats as well.
+_ASKS: Final = ErrorCode.REBALANCE_IN_PROGRESS
 
 
 class MemberWatch:
     """One member that one connection serves; the coordinator answers it with news, like a request."""
 
-    __slots__ = ("_is_over", "_unsynced", "_updates", "command", "connection", "is_told", "news")
+    __slots__ = (
+        "_is_answered",
+        "_is_over",
+        "_unsynced",
+        "_updates",
+        "command",
+        "connection",
+        "is_counted",
+        "is_told",
+        "news",
+    )
 
     def __init__(self, updates: MembershipUpdates, connection: Peer, command: WatchMember) -> None:
         self._updates: Final = updates
@@ -40,10 +52,12 @@ class MemberWatch:
         self.command: Final = command
         #: Durable news that the member has not acknowledged; `None` if there are none.
         self.news: MembershipUpdate | None = None
+        #: Whether the member's fetches have counted as heartbeats.
+        self.is_counted = False
         #: Whether an answer has told the news; then no further fetch ends early for them.
         self.is_told = False
         self._unsynced: MembershipUpdate | None = None
-        self._is_over = False
+        self._is_answered = self._is_over = False
 
     @property
     def is_open(self) -> bool:
@@ -63,6 +77,7 @@ class MemberWatch:
     def answer_unsynced(self, body: Any) -> None:
         """Implement `Asker.answer_unsynced`."""
         assert isinstance(body, MembershipUpdate), "that is what it is translated to"
+        self._is_answered = True
         self._unsynced = body if body.error_code in (ErrorCode.NONE, *_OVER) else None
 
     def release(self) -> None:
@@ -70,6 +85,19 @@ class MemberWatch:
         if not self._is_over and self._unsynced is not None:
             self.news = self._unsynced
             self._updates.on_news(self.key)
+
+    def waits_alike(self, epoch: int, assigned: Partitions) -> bool:
+        """Whether the watch waits for news of a member that knows this epoch and these partitions."""
+        is_alike = (self.command.member_epoch, self.command.assigned) == (epoch, assigned)
+        return is_alike and not self._is_answered and not self._is_over
+
+    def ask_for_heartbeat(self, number: int) -> None:
+        """Have the next answer ask the member for a heartbeat: its fetches do not count any more."""
+        command = self.command
+        if self.news is None:
+            self.news = MembershipUpdate(
+                number=number, error_code=_ASKS, member_id=command.member_id, member_epoch=command.member_epoch
+            )
 
     def end(self) -> None:
         """End the watch; later answers are ignored."""
@@ -105,9 +133,19 @@ class UpdateQuery:
 class MembershipUpdates:
     """The members that are told news, by their connections."""
 
-    def __init__(self, runtime: Coordination, on_news: Callable[[MemberKey], None]) -> None:
-        """Create an empty registry; `on_news` is called with a member that has news to be told."""
+    def __init__(
+        self,
+        runtime: Coordination,
+        on_news: Callable[[MemberKey], None],
+        connections: MemberConnections | None = None,
+    ) -> None:
+        """Create an empty registry.
+
+        `on_news` is called with a member that has news to be told. `connections`: those of the members, to know a stock
+        client's fetches by the token of its login.
+        """
         self._runtime: Final = runtime
+        self._connections: Final = connections
         self.on_news: Final = on_news
         self._watches: Final[dict[MemberKey, MemberWatch]] = {}
         #: Number of a connection -> the member that listens by it.
@@ -123,10 +161,17 @@ class MembershipUpdates:
         if former is not None and former.connection.number > connection.number:
             # This request comes late, by a connection that the client has given up.
             return
+        # An offline member that is back by this is told its news.
+        is_counted = self._hear(connection, key, epoch=known.member_epoch)
+        # The member says it again: the coordinator waits for news as before.
+        assigned = partitions_of(known.topic_partitions)
+        if former is not None and former.connection is connection and former.waits_alike(known.member_epoch, assigned):
+            return
         if former is not None:
             self._end(former)
         self.forget(connection)
-        watch = MemberWatch(self, connection, self._command(known, is_look=False))
+        watch = MemberWatch(self, connection, self._command(known, assigned, is_look=False))
+        watch.is_counted = is_counted
         self._watches[key] = watch
         self._keys[connection.number] = key
         self._runtime.answer(watch, watch.command, self._translate(watch.command))
@@ -134,7 +179,7 @@ class MembershipUpdates:
     def look(self, connection: Peer, known: KnownMembership) -> UpdateQuery:
         """Ask the coordinator for the present news of a member."""
         look = UpdateQuery(connection)
-        command = self._command(known, is_look=True)
+        command = self._command(known, partitions_of(known.topic_partitions), is_look=True)
         self._runtime.answer(look, command, self._translate(command))
         return look
 
@@ -165,6 +210,9 @@ class MembershipUpdates:
         key = self._keys.get(connection.number) if self._keys else None
         if key is not None:
             reads.note(key, now_ms)
+            self._count(self._watches[key])
+        elif connection.principal.startswith(TOKEN_PREFIX):
+            self._heard_by_token(connection, now_ms)
         if not reads.awaited:
             return
         keys = reads.of_client((request.client_id, request.client_host)) if key is None else (key,)
@@ -186,6 +234,38 @@ class MembershipUpdates:
         key = self.member_of(connection)
         if key is not None:
             self._runtime.reads.note(key, now_ms)
+            self.waited(connection)
+
+    def waited(self, connection: Peer) -> None:
+        """Note the end of a waiting fetch, which shows that its member has been there until now."""
+        key = self._keys.get(connection.number) if self._keys else None
+        watch = None if key is None else self._watches[key]
+        if watch is not None:
+            self._runtime.member_fetched(*watch.key, epoch=watch.command.member_epoch, is_over=True)
+
+    def _count(self, watch: MemberWatch) -> None:
+        """Count the fetch of a member as a heartbeat, or have the member heartbeat again, as its group says now."""
+        was_counted = watch.is_counted
+        watch.is_counted = self._hear(watch.connection, watch.key, epoch=watch.command.member_epoch)
+        if was_counted and not watch.is_counted:
+            watch.ask_for_heartbeat(self._runtime.next_token())
+
+    def _hear(self, connection: Peer, key: MemberKey, *, epoch: int = -1) -> bool:
+        """Count a fetch as a heartbeat of its member; return whether the member's group says so."""
+        if not self._runtime.counts_fetches(key[0]):
+            return False
+        self._runtime.member_fetched(*key, epoch=epoch)
+        if self._connections is not None and self._runtime.is_member(*key):
+            # The member is connected as long as it fetches by this connection.
+            self._connections.fetched(connection, *key)
+        return True
+
+    def _heard_by_token(self, connection: Peer, now_ms: int) -> None:
+        """Count the fetch of a stock client as a heartbeat of the one member that logs in with its token."""
+        key = None if self._connections is None else self._connections.member_of_token(connection.principal)
+        if key is not None and self._runtime.counts_fetches(key[0]):
+            self._runtime.reads.note(key, now_ms)
+            self._hear(connection, key)
 
     def member_of(self, connection: Peer) -> MemberKey | None:
         """Return the member of a connection's fetches, if any."""
@@ -201,8 +281,10 @@ class MembershipUpdates:
         watch = self._watches.get(key)
         if watch is None:
             return None
-        watch.is_told = watch.news is not None
-        return watch.news
+        news, watch.is_told = watch.news, watch.news is not None
+        if news is not None and news.error_code == _ASKS:
+            watch.news = None
+        return news
 
     def _end(self, watch: MemberWatch) -> None:
         watch.end()
@@ -211,7 +293,7 @@ class MembershipUpdates:
         # The coordinator stops watching the member for this connection.
         self._runtime.abandon(watch.command)
 
-    def _command(self, known: KnownMembership, *, is_look: bool) -> WatchMember:
+    def _command(self, known: KnownMembership, assigned: Partitions, *, is_look: bool) -> WatchMember:
         token = self._runtime.next_token()
         return WatchMember(
             cause=token,
@@ -219,7 +301,7 @@ class MembershipUpdates:
             group_id=known.group_id,
             member_id=known.member_id,
             member_epoch=known.member_epoch,
-            assigned=partitions_of(known.topic_partitions),
+            assigned=assigned,
             is_look=is_look,
         )
 

@@ -290,6 +290,33 @@ class Runtime:
         now_ms = self._deadlines.now_ms()
         self._reporter.on_fetch(self.journal, keys, asked_for, now_ms=now_ms, next_cause=self.next_token)
 
+    def counts_fetches(self, group_id: str) -> bool:
+        """Whether fetches count as heartbeats in a group, if they say whose they are."""
+        return self._shard_logs[self.index_of(group_id)].shard.settings_for(group_id).counts_fetches
+
+    def is_member(self, group_id: str, member_id: str) -> bool:
+        """Whether a group has a member of that id, in either protocol."""
+        groups = self._shard_logs[self.index_of(group_id)].shard.groups
+        classic = groups.classic.get(group_id)
+        is_classic = classic is not None and member_id in classic.members
+        return is_classic or groups.find_member(group_id, member_id) is not None
+
+    def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> None:
+        """Note a fetch of a member, which counts as a heartbeat where its group says so.
+
+        `epoch`: the one that the fetch names, -1: none. `is_over`: the fetch has waited until now.
+        """
+        shard_log = self._shard_logs[self.index_of(group_id)]
+        if self._is_stopped or not shard_log.shard.settings_for(group_id).counts_fetches:
+            return
+        now_ms = self._deadlines.now_ms()
+        is_gone = shard_log.shard.renew_by_fetch(group_id, member_id, epoch=epoch, now_ms=now_ms)
+        # A fetch that ends with its connection does not bring a member back that is gone with it.
+        if is_gone and not is_over:
+            self._carry_out(
+                shard_log, commands.MemberFetched(cause=self.next_token(), group_id=group_id, member_id=member_id)
+            )
+
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """Tell the coordinator that a member's last connection is closed."""
         command = commands.MemberDisconnected(cause=self.next_token(), group_id=group_id, member_id=member_id)

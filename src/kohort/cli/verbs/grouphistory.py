@@ -333,7 +333,8 @@ def _read(who: str, details: Details) -> str:
 
 
 def _removed(who: str, details: Details) -> str:
-    since = {"silent_ms": "the last sign of it", "disconnected_ms": "the end of its connection"}
+    last = "a fetch, the last sign of it" if details.get("heard_by") == "fetch" else "the last sign of it"
+    since = {"silent_ms": last, "disconnected_ms": "the end of its connection"}
     spans = [f", {_span(details, name)} after {what}" for name, what in since.items() if name in details]
     return f"{who} is no member any more{_why(details, 'reason')}{''.join(spans)}"
 
@@ -346,6 +347,7 @@ _SENTENCES: Final[dict[str, str | Callable[[str, Details], str]]] = {
     "JoinGroup": lambda who, details: f"{who or 'a new member'} asks to join{_why(details, 'reason')}",
     "SyncGroup": "{who} asks for its part",
     "LeaveGroup": _leave,
+    "MemberFetched": "{who} fetches",
     "MemberDisconnected": lambda who, _: f"{who or 'a member'}'s connection broke",
     "TopicsChanged": "topics changed",
     "TargetComputed": lambda _, details: f"the assignor {details.get('outcome', 'answered')}",

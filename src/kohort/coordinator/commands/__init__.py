@@ -145,6 +145,14 @@ class MemberDisconnected(Command):
     member_id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberFetched(Command):
+    """A member whose connection was closed has sent a fetch, which counts as a heartbeat; no reply."""
+
+    group_id: str
+    member_id: str
+
+
 class LogExtent(NamedTuple):
     """Extent of a partition's log: its first offset, the offset after its last, its size in bytes."""
 

@@ -178,11 +178,17 @@ class DecisionView:
         if self.trigger not in (LOST, SILENT):
             return {}
         silent_ms = self.now_ms - max(fetched_ms, *signs)
+        heard_by = "fetch" if self.settings.counts_fetches and fetched_ms >= max(signs) else ""
         # A connection that ended before a later sign of life means nothing, and a static member is not removed for it.
         is_of_use = signs.ended_ms >= signs.heard_ms and not self.instance_of(member_id)
         ended_ms = str(self.now_ms - signs.ended_ms) if is_of_use else ""
         session_ms = str(self._session_ms_of(member_id))
-        return {"silent_ms": str(silent_ms), "disconnected_ms": ended_ms, "session_ms": session_ms}
+        return {
+            "silent_ms": str(silent_ms),
+            "disconnected_ms": ended_ms,
+            "session_ms": session_ms,
+            "heard_by": heard_by,
+        }
 
     def _signs(self, member_id: str) -> ConnectionEnd:
         """Return a member's last sign of life and the end of its connection; 0: no known end."""

@@ -509,6 +509,7 @@ def _silence_of(name: str, row: ToldRow) -> Silence:
         disconnected_ms=None if disconnected is None else int(disconnected),
         session_ms=int(details.get("session_ms", 0)),
         is_lost=details.get("reason") == "connection lost",
+        by_fetch=details.get("heard_by") == "fetch",
     )
 
 

@@ -55,7 +55,8 @@ class Silence:
     """A member that was removed for its silence at `noticed_ms`; times in milliseconds.
 
     `began_ms`: its last sign of life. `disconnected_ms`: how long before its connection had ended, `None` if that is
-    unknown or irrelevant. `session_ms`: its session timeout. `is_lost`: it was removed for its connection.
+    unknown or irrelevant. `session_ms`: its session timeout. `is_lost`: it was removed for its connection. `by_fetch`:
+    its last sign of life was a fetch.
     """
 
     member: str
@@ -64,6 +65,7 @@ class Silence:
     disconnected_ms: int | None
     session_ms: int
     is_lost: bool
+    by_fetch: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

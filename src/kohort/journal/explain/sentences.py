@@ -511,7 +511,9 @@ def _say_flow(
 
 def _say_silence(silences: Sequence[group_state.Silence]) -> str:
     longest = max(silences, key=lambda each: each.noticed_ms - each.began_ms)
-    return f"{show_duration(longest.noticed_ms - longest.began_ms)} after the last sign of {longest.member}"
+    silent = show_duration(longest.noticed_ms - longest.began_ms)
+    heard = ", which was last heard of by a fetch" if longest.by_fetch else ""
+    return f"{silent} after the last sign of {longest.member}{heard}"
 
 
 def _say_hint(silence: group_state.Silence) -> str:

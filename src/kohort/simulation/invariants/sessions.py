@@ -15,7 +15,9 @@ from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, Me
 from kohort.coordinator.commands.admin import AlterGroupConfigs, SubmitMoves
 from kohort.coordinator.decision import Arm, Decision, Reply, ReplyBody, TimerKey
 from kohort.coordinator.delayed_heartbeats import HeartbeatReleased
+from kohort.coordinator.disconnection import SIGNS_PER_INTERVAL
 from kohort.coordinator.journal_events.triggers import Stimulus
+from kohort.coordinator.liveness import settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.shard import Shard
@@ -134,6 +136,27 @@ class SessionLaws:
         self._heard[who] = now_ms
         self._allowed_ms[who] = session_timeout_ms(shard, who[0])
         self._gone.pop(who, None)
+
+    def on_back(self, shard: Shard, command: commands.MemberFetched, *, now_ms: int) -> None:
+        """Note a fetch of a member whose connection was closed."""
+        self._note(shard, (command.group_id, command.member_id), now_ms=now_ms)
+
+    def on_fetched(self, shard: Shard, command: commands.WatchMember, *, now_ms: int, clock_offset_ms: int) -> None:
+        """Check that a fetch that counts has renewed the session of its member, or one a moment ago has."""
+        settings, group = shard.settings_for(command.group_id), shard.groups.consumer.get(command.group_id)
+        member = None if group is None else group.members.get(command.member_id)
+        if group is None or member is None or member.classic is not None:
+            return
+        if not settings.counts_fetches or not 0 < member.member_epoch >= command.member_epoch:
+            return
+        end_ms = shard.timers.deadline(member.session_key)
+        heard_ms = now_ms if end_ms is None else end_ms - clock_offset_ms - session_timeout_ms(shard, command.group_id)
+        interval_ms = settled_interval_ms(settings, len(group.members), -1)
+        if end_ms is None or now_ms - heard_ms >= max(1, interval_ms // SIGNS_PER_INTERVAL):
+            why = f"{command.member_id} fetches, and its session counts from {now_ms - heard_ms} ms ago"
+            raise LawBroken("FetchesKeepSessions", why, group_id=command.group_id)
+        if heard_ms == now_ms:
+            self._note(shard, (command.group_id, command.member_id), now_ms=now_ms)
 
     def on_disconnected(self, command: commands.MemberDisconnected, *, now_ms: int) -> None:
         """Note that the connection of a member's last request is gone."""

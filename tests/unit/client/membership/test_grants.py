@@ -115,7 +115,7 @@ def test_grant_is_shown_once_by_a_connection_and_again_when_it_changes(member: C
     assert [each.grant for each in fetches(member)] == ["kh1.second"]
 
 
-def test_short_fetch_has_a_connection_of_its_own_and_shows_it_as_well() -> None:
+def test_short_fetch_has_no_session_and_shows_it_each_time() -> None:
     """Partitions that are resumed while the fetch of the others waits are asked for beside it."""
     member = ConsumerDialogue()
     member.is_kohort = True
@@ -131,7 +131,7 @@ def test_short_fetch_has_a_connection_of_its_own_and_shows_it_as_well() -> None:
         fetches(member)
         member.take(Paused(partitions=orders(1), is_paused=False))
         said.append(answer(member, {1: batch(offset, 1)}, lane=Lane.FETCH_AT_ONCE).grant)
-    assert said == ["kh1.first", None]
+    assert said == ["kh1.first", "kh1.first"]
 
 
 def test_grant_is_shown_anew_by_another_connection(member: ConsumerDialogue) -> None:

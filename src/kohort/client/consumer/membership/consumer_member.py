@@ -42,8 +42,8 @@ _AT_REST: Final = (MemberState.STABLE, MemberState.PREPARING_REBALANCE)
 _NEWS_MS: Final = 100
 #: Without grants, which show that it counts fetches, the coordinator hears of the member so often in a session.
 _BEATS_BESIDE_FETCHES: Final = 3
-#: A coordinator that counts fetches notes them so often in an interval.
-_COUNTS_PER_INTERVAL: Final = 4
+#: A coordinator that counts fetches notes them four times in an interval, of which there are three in a session.
+_COUNTS_PER_SESSION: Final = 12
 #: Refusals that may pass without the member changing anything.
 _TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
@@ -563,7 +563,7 @@ class ConsumerMember(Member):
         if not self._counts_fetches or self.epoch <= 0 or self.state is not MemberState.STABLE:
             return
         # The coordinator has noted the latest of them that long ago at most. The application's side is told as often.
-        step_ms = self._interval_ms // _COUNTS_PER_INTERVAL
+        step_ms = (self._told_session_ms or self._session_ms) // _COUNTS_PER_SESSION
         if sent_ms - step_ms >= self._heard_ms + step_ms:
             self._heard_ms = sent_ms - step_ms
             self._host.wake_member()
