@@ -315,6 +315,20 @@ def test_rates_levels_and_labels_of_several_links() -> None:
     assert (found.byte_rate, found.request_rate, found.log_level, found.label) == (9, 4, "WARN", "a/b")
 
 
+def test_rate_is_counted_by_the_link_that_has_it() -> None:
+    """Two children of a throttled token have one rate together, and each its own beside it."""
+    parent = mint(KEYS, capabilities.byte_rate(9), token_id=TOKEN_ID)
+    children = [
+        verify(attenuate(parent, capabilities.label(each), capabilities.byte_rate(20)), KEYS) for each in ("a", "b")
+    ]
+    first, second = (each.byte_rates for each in children)
+    assert first[0] == second[0] == (verify(parent, KEYS).chain[-1], 9)
+    assert [first[1].per_second, second[1].per_second] == [20, 20]
+    assert first[1].id != second[1].id
+    assert children[0].byte_rate == 9
+    assert parse(parent).byte_rates == (("", 9),)
+
+
 def test_address_of_ipv4_on_a_socket_of_both_families() -> None:
     found = verify(mint(KEYS, capabilities.peers("10.0.0.0/8"), token_id=TOKEN_ID), KEYS)
 
