@@ -12,6 +12,7 @@ from typing import Final
 
 from kohort.base.clock import WallClock
 from kohort.broker.access.authorization import Authorization
+from kohort.broker.access.capabilities import Capabilities
 from kohort.broker.access.logins import Logins
 from kohort.broker.batch_validation import BatchValidation
 from kohort.broker.connections.admission import quotas_of, rates_of
@@ -66,6 +67,7 @@ class BrokerContext:
         watch: LoopWatch | None = None,
         removals: FileRemovals | None = None,
         acls: AccessControlLists | None = None,
+        capabilities: Capabilities | None = None,
     ) -> None:
         self.settings: Final = settings
         self.acls, self.authorization = acls, Authorization() if acls is None else acls.authorization
@@ -81,7 +83,13 @@ class BrokerContext:
         self.leadership: Final = leadership
         self.durability: Final = durability
         self.purgatory, self.runtime = purgatory, runtime
-        self.logins: Final = Logins(loop, settings.listeners, clock, changes=store.changes, rights=self.authorization)
+        self.capabilities: Final = capabilities or Capabilities(
+            None if store.fs.volatile else store.directory, clock.now_ms
+        )
+        self.logins: Final = Logins(
+            loop, settings.listeners, clock, changes=store.changes, rights=self.authorization,
+            capabilities=self.capabilities,
+        )  # fmt: skip
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.cooperative_work: Final = CooperativeWork(loop)
         self.fair_queue: Final = FairQueue(loop)
