@@ -21,7 +21,7 @@ from typing import Final
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicId
 from kohort.storage import catalog
-from kohort.storage.catalog import AclRow, Catalog, CatalogChange, ScramUser, TopicEntry
+from kohort.storage.catalog import AclRow, Catalog, CatalogChange, RevokedName, RevokedTimes, ScramUser, TopicEntry
 from kohort.storage.client_quotas import QuotaChange, differences
 from kohort.storage.data_directory import EPOCHS_NAME, PARTITION_METADATA_NAME, write_partition_metadata
 from kohort.storage.files.fs import DiskFailedError, FileSystem
@@ -269,6 +269,13 @@ class TopicChanges:
         """Plan changes of clients' limits; `then` runs when they are in force."""
         made = differences(self.catalog.client_quotas, changes)
         return TopicPlan(change=CatalogChange(client_quotas=made), settle=lambda _: then())
+
+    def plan_revocations(
+        self, added: Mapping[RevokedName, RevokedTimes], gone: Iterable[RevokedName], then: Callable[[], None]
+    ) -> TopicPlan:
+        """Plan tokens that are revoked, and others that are forgotten; `then` runs when that is in force."""
+        change = CatalogChange(revocations=(*added.items(),), revocations_gone=(*gone,))
+        return TopicPlan(change=change, settle=lambda _: then())
 
     # ---- writing and settling
 

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Protocol
 
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
+from kohort.security.capabilities.capability import Capability
 
 #: Fences that are looked at in one turn of the loop to be forgotten.
 FORGOTTEN_AT_ONCE: Final = 1_000
@@ -103,6 +104,8 @@ class Claim(NamedTuple):
     not_after_ms: int | None = None
     is_granted: bool = False
     is_void: bool = False
+    #: What the token of the claim allows; `None`: it has none.
+    capability: Capability | None = None
 
     @property
     def member(self) -> tuple[str, str]:
