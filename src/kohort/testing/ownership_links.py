@@ -109,7 +109,7 @@ class OwnershipLinks:
         term, _ = self._sent.get(shard, (0, 0))
         self._sent[shard] = term + 1, 0
         for key in [key for key in self._unknown if key[0] == shard]:
-            # The replies that wait for it were answered as the groups moved.
+            # The replies that wait for it wait for the messages of the next coordinator.
             del self._unknown[key]
         for receiver in self._receivers.values():
             receiver.unacknowledged.pop(shard, None)

@@ -79,8 +79,8 @@ class OwnershipMessages:
         #: Principal of the token of a member, empty: it has none.
         self.principal_of: Callable[[str, str], str] = _no_principal
         self._tickets = 0
-        #: Member -> the latest message about it that not every leader knows.
-        self._unknown: Final[dict[MemberKey, int]] = {}
+        #: Member -> the latest message about it that not every leader knows, and the shard of it.
+        self._unknown: Final[dict[MemberKey, tuple[int, int]]] = {}
         #: Member -> replies that wait for that, in order.
         self._held_back: Final[dict[MemberKey, list[Callable[[], None]]]] = {}
         #: Shard -> until when leaders keep every opening, ms.
@@ -105,6 +105,8 @@ class OwnershipMessages:
         if self._leaders is None:
             return
         self._leaders.loaded(index)
+        for key in [key for key, (_, told_by) in self._unknown.items() if told_by == index]:
+            del self._unknown[key]
         now_ms = self._now_ms()
         longest_ms, batch, size = 0, list[FencePartitions | OpenPartitions](), 0
         for effect in loaded_ownership(shard.groups, shard.settings_for):
@@ -117,6 +119,9 @@ class OwnershipMessages:
         if batch:
             self._tell(index, shard, batch)
         self._keep_until[index] = now_ms + max(longest_ms, shard.settings.lease_ms)
+        # Replies that the former coordinator held back wait for this one's messages, if there are any.
+        for key in [key for key in self._held_back if key not in self._unknown]:
+            self._let_go(key)
 
     def tell(self, index: Callable[[], int], shard: Shard) -> None:
         """Tell the leaders what the latest decision of a shard has changed."""
@@ -142,11 +147,8 @@ class OwnershipMessages:
     def stop(self) -> None:
         """Send what waits: the broker is about to stop."""
         self._unknown.clear()
-        held_back = list(self._held_back.values())
-        self._held_back.clear()
-        for sends in held_back:
-            for send in sends:
-                send()
+        for key in list(self._held_back):
+            self._let_go(key)
 
     def _tell(self, index: int, shard: Shard, effects: Sequence[FencePartitions | OpenPartitions]) -> None:
         assert self._leaders is not None
@@ -157,15 +159,18 @@ class OwnershipMessages:
         ticket = self._tickets
         keys = [(change.group_id, change.member_id) for change in changes]
         if not self._leaders.tell(index, changes, lambda: self._known(keys, ticket)):
-            self._unknown.update(dict.fromkeys(keys, ticket))
+            self._unknown.update(dict.fromkeys(keys, (ticket, index)))
 
     def _known(self, keys: Iterable[MemberKey], ticket: int) -> None:
         for key in keys:
             # A later message about the member may be under way.
-            if self._unknown.get(key) == ticket:
+            if self._unknown.get(key, (0, 0))[0] == ticket:
                 del self._unknown[key]
-                for send in self._held_back.pop(key, ()):
-                    send()
+                self._let_go(key)
+
+    def _let_go(self, key: MemberKey) -> None:
+        for send in self._held_back.pop(key, ()):
+            send()
 
     def _change(
         self,

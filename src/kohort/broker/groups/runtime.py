@@ -493,13 +493,13 @@ class Runtime:
             owner = self.ownership.owner_of(getattr(stimulus, "group_id", ""), reply.body, syncing_id)
         if owner is None:
             self._reply(partition, reply.request, reply.body)
-        else:
-            self.ownership.hold_back(owner, partial(self._send_late, partition, reply))
-
-    def _send_late(self, partition: PartitionLog, reply: Reply) -> None:
-        # The groups may have moved meanwhile, or the client is gone.
-        if reply.request in self._waiting:
-            self._reply(partition, reply.request, reply.body)
+            return
+        request, then, _ = self._waiting.pop(reply.request)
+        assert request is not None, "a client asked for its partitions"
+        if request.is_open:
+            request.answer_unsynced(then(request, reply.body))
+            release = partial(self._durability.when_durable, partition, request.release)
+            self.ownership.hold_back(owner, release)
 
     def _reply(self, partition: PartitionLog, token: RequestToken, body: ReplyBody) -> None:
         request, then, _ = self._waiting.pop(token)

@@ -447,7 +447,9 @@ class FetchSender:
         if lookup is None:
             return None
         # A leader that does not coordinate the group enforces what grants say, and needs to know the member for that.
-        if lookup.endpoint != target.endpoint and (lookup.updates.grant is None or target.is_foreign):
+        # One that was told goes by that until it is told again.
+        is_told = lookup.endpoint == target.endpoint or session.said is not None
+        if not is_told and (lookup.updates.grant is None or target.is_foreign):
             return None
         word = lookup.updates.say()
         if word is None or word is session.said:
