@@ -19,6 +19,7 @@ BENCHES = (
     "startup",
     "requests",
     "heartbeats",
+    "liveness",
     "handover",
     "commits",
     "produce",

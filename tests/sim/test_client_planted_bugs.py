@@ -415,6 +415,12 @@ def test_partition_that_is_told_to_be_read_until_its_member_is_given_up(monkeypa
     assert law_that_finds(SHARED) == "UnreadAsTold"
 
 
+def test_member_that_takes_any_fetch_for_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of leaders that do not coordinate, and none at all."""
+    monkeypatch.setattr(ConsumerMember, "_counted_until_ms", lambda self: self._beat_ms + 60_000)
+    assert law_that_finds(replace(CALM, fetches_count=True)) in {"HeartbeatsInTime", "EverythingIsRead"}
+
+
 def test_commit_that_releases_partitions_that_the_application_still_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any commit of a member that is asked for them, also before its callback has run."""
     send = Commits._send

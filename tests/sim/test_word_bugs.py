@@ -22,6 +22,7 @@ from kohort.simulation.scenario import build_settings
 from kohort.testing import World
 from support.scenarios.planted_bugs import TOLD, always, law_that_finds
 
+SESSION_MS = build_settings().group_consumer_session_timeout_ms
 #: The same where what they say by their fetches keeps their sessions.
 FETCHED = replace(TOLD, settings=build_settings(group_liveness="fetch"))
 
@@ -133,7 +134,7 @@ def test_fetch_that_is_not_counted_as_a_heartbeat(monkeypatch: pytest.MonkeyPatc
 
     def find_late(groups: Any, timers: Any, settings: Any, member: Any, *, epoch: int, now_ms: int) -> Any:
         found = find(groups, timers, settings, member, epoch=epoch, now_ms=now_ms - 2_000)
-        return replace(found, deadline_ms=found.deadline_ms + 2_000) if isinstance(found, Arm) else found
+        return found if found.session is None else found._replace(session=Arm(found.session.key, now_ms + SESSION_MS))
 
     monkeypatch.setattr(shard, "find_renewal", find_late)
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from kohort.base.clock import WallClock
 from kohort.broker.access.authorization import Authorization
+from kohort.broker.access.capabilities import Capabilities
 from kohort.broker.access.logins import Logins
 from kohort.broker.batch_validation import BatchValidation
 from kohort.broker.connections.admission import quotas_of, rates_of
@@ -25,6 +26,7 @@ from kohort.broker.fetch.ownership import OwnershipTable
 from kohort.broker.fetch.purgatory import Purgatory
 from kohort.broker.groups.coordination import Coordination
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
+from kohort.broker.groups.grants import MemberGrants
 from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.groups.waiting_rights import RightsExamination
 from kohort.broker.limits.client_quotas import ClientQuotas, QuotaLimits
@@ -39,7 +41,6 @@ from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
 from kohort.broker.topics.topic_operations import TopicRate
 from kohort.ids import TopicId
-from kohort.security.capabilities.root_keys import RootKeys
 from kohort.storage.store import Store
 
 __all__ = ["BrokerContext", "Request"]
@@ -66,6 +67,7 @@ class BrokerContext:
         watch: LoopWatch | None = None,
         removals: FileRemovals | None = None,
         acls: AccessControlLists | None = None,
+        capabilities: Capabilities | None = None,
     ) -> None:
         self.settings: Final = settings
         self.acls, self.authorization = acls, Authorization() if acls is None else acls.authorization
@@ -78,10 +80,9 @@ class BrokerContext:
         self.loop: Final = loop
         self.store: Final = store
         self.cluster, self.broker_configs = cluster, broker_configs
-        self.leadership: Final = leadership
-        self.durability: Final = durability
+        self.leadership, self.durability = leadership, durability
         self.purgatory, self.runtime = purgatory, runtime
-        self.logins: Final = Logins(loop, settings.listeners, clock, changes=store.changes, rights=self.authorization)
+        self._admit_clients(capabilities)
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.cooperative_work: Final = CooperativeWork(loop)
         self.fair_queue: Final = FairQueue(loop)
@@ -109,6 +110,16 @@ class BrokerContext:
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
 
+    def _admit_clients(self, capabilities: Capabilities | None) -> None:
+        """Log clients in by users and by tokens; `capabilities` are those of a cluster, whose brokers share them."""
+        store, clock = self.store, self.clock
+        directory = None if store.fs.volatile else store.directory
+        self.capabilities = Capabilities(directory, clock.now_ms) if capabilities is None else capabilities
+        self.logins = Logins(
+            self.loop, self.settings.listeners, clock, changes=store.changes, rights=self.authorization,
+            capabilities=self.capabilities,
+        )  # fmt: skip
+
     def _limit_clients(self, limits: QuotaLimits, most_connections: int) -> None:
         """Count connections by the broker's options, and measure clients by the cluster's quotas."""
         settings = self.settings
@@ -119,9 +130,9 @@ class BrokerContext:
     def _follow_ownership(self) -> None:
         """Know whose fetches are, and which partitions they must not read any more."""
         self.ownership = OwnershipTable(self._wake_fetches)
-        #: The secrets of capability tokens; `None`: this broker has none, and no token is valid.
-        self.root_keys: RootKeys | None = None
-        self.claims = Claims(grant_verifier(lambda: self.root_keys))
+        self.claims = Claims(grant_verifier(lambda: self.capabilities.keys))
+        self.member_grants = MemberGrants(self.runtime, self.clock, self.monotonic_ms, self.capabilities)
+        self.membership_updates.grants = self.member_grants
         self.refused_reads = RefusedReads(self.clock)
 
     def _wake_fetches(self, topic_id: TopicId, partition: int) -> None:

@@ -140,6 +140,17 @@ class _Session(NamedTuple):
     is_gone: bool
 
 
+class Renewal(NamedTuple):
+    """Result of a member's fetch: the session's new deadline, `None` if it is not renewed.
+
+    `is_gone`: a decision is needed first (`decide_fetched`). `left_ms`: how long later fetches change nothing.
+    """
+
+    session: Arm | None
+    is_gone: bool
+    left_ms: int
+
+
 def find_renewal(
     groups: model.GroupsState,
     timers: TimerTable[TimerKey],
@@ -148,19 +159,18 @@ def find_renewal(
     *,
     epoch: int,
     now_ms: int,
-) -> Arm | bool:
-    """Return the session's new deadline after a fetch of a member.
-
-    `True`: a decision is needed first (`decide_fetched`). `False`: it is not due, or there is no such member. `epoch`:
-    the one that the fetch names, -1: none.
-    """
+) -> Renewal:
+    """Return what a fetch of a member does for its session; `epoch`: the one that the fetch names, -1: none."""
     session = _session_of(groups, settings, *member, epoch=epoch)
     if session is None or session.is_gone:
-        return session is not None
-    deadline_ms = timers.deadline(session.key)
-    if deadline_ms is None or now_ms - (deadline_ms - session.session_ms) < session.interval_ms // SIGNS_PER_INTERVAL:
-        return False
-    return Arm(session.key, now_ms + session.session_ms)
+        return Renewal(None, session is not None, 0)
+    deadline_ms, step_ms = timers.deadline(session.key), session.interval_ms // SIGNS_PER_INTERVAL
+    if deadline_ms is None:
+        return Renewal(None, False, 0)
+    left_ms = deadline_ms - session.session_ms + step_ms - now_ms
+    if left_ms > 0:
+        return Renewal(None, False, min(left_ms, step_ms))
+    return Renewal(Arm(session.key, now_ms + session.session_ms), False, step_ms)
 
 
 def decide_fetched(

@@ -191,6 +191,11 @@ class GroupSettings:
         return self.group_liveness == BY_FETCH
 
     @property
+    def is_enforcing(self) -> bool:
+        """Whether leaders refuse reads of partitions of other members."""
+        return self.group_ownership_enforce != "off"
+
+    @property
     def lease_ms(self) -> int:
         """Return how long a member may read by a grant that is not renewed, ms."""
         lease_ms = self.group_ownership_lease_ms

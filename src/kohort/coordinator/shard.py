@@ -40,7 +40,7 @@ from kohort.coordinator.decision import (
     TimerKey,
     TimerKind,
 )
-from kohort.coordinator.disconnection import find_renewal
+from kohort.coordinator.disconnection import Renewal, find_renewal
 from kohort.coordinator.liveness import settled_interval_ms
 from kohort.coordinator.membership_updates import UpdatedMembers, drop_watch, find_freed
 from kohort.coordinator.offsets import commit as offsets_apply
@@ -139,20 +139,15 @@ class Shard:
         self.timers.arm(member.session_key, now_ms + settings.group_consumer_session_timeout_ms)
         return settled_interval_ms(settings, len(group.members), command.proposed_heartbeat_interval_ms)
 
-    def renew_by_fetch(self, group_id: str, member_id: str, *, epoch: int, now_ms: int) -> bool:
-        """Renew the session of a member that has sent a fetch, where that counts.
-
-        Returns:
-            Whether nothing was done and `MemberFetched` has to be decided: the member counts as gone.
-        """
+    def renew_by_fetch(self, group_id: str, member_id: str, *, epoch: int, now_ms: int) -> Renewal:
+        """Renew the session of a member that has sent a fetch, where that counts."""
         settings = self._settings_of.get(group_id, self.settings)
         if not settings.counts_fetches:
-            return False
+            return Renewal(None, False, 0)
         member = group_id, member_id
         found = find_renewal(self.groups, self.timers, settings, member, epoch=epoch, now_ms=now_ms)
-        if isinstance(found, Arm):
-            self.timers.arm(found.key, found.deadline_ms)
-            return False
+        if found.session is not None:
+            self.timers.arm(found.session.key, found.session.deadline_ms)
         return found
 
     def find_ended(self, now_ms: int) -> EndedHold | None:

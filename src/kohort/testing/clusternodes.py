@@ -27,6 +27,7 @@ from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
 from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import AlterGroupConfigs, DescribeGroupConfigs, ListGroups, ListGroupsReply
+from kohort.coordinator.records.types import Grants
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, RequestToken
 from kohort.storage.partitions.partition import PartitionLog
@@ -133,6 +134,7 @@ class NodeCoordination:
         self.serves: Final = runtime.serves
         self.session_timeout_ms: Final = runtime.session_timeout_ms
         self.counts_fetches: Final = runtime.counts_fetches
+        self.lease_ms: Final = runtime.lease_ms
         self.abandon: Final = runtime.abandon
         self.hides_topics: Final = runtime.hides_topics
         self.pattern_sent: Final = runtime.pattern_sent
@@ -179,14 +181,19 @@ class NodeCoordination:
         else:
             self._runtime.ask_shard(index, token, command, on_reply)
 
+    def assignment_of(self, group_id: str, member_id: str) -> tuple[int, Grants] | None:
+        """Return the epoch and the partitions of a member whose group is coordinated here."""
+        return self._runtime.assignment_of(group_id, member_id) if self._is_here(group_id) else None
+
     def is_member(self, group_id: str, member_id: str) -> bool:
         """Whether a group that is coordinated here has that member."""
         return self._is_here(group_id) and self._runtime.is_member(group_id, member_id)
 
-    def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> None:
+    def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> int:
         """Note a fetch of a member, if its group is coordinated here."""
-        if self._is_here(group_id):
-            self._runtime.member_fetched(group_id, member_id, epoch=epoch, is_over=is_over)
+        if not self._is_here(group_id):
+            return 0
+        return self._runtime.member_fetched(group_id, member_id, epoch=epoch, is_over=is_over)
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """Note a closed connection of a member, unless its coordinator is another broker by now."""
@@ -275,6 +282,7 @@ class ClusterNode:
             runtime=NodeCoordination(self.brokers.runtime, leadership),
             removals=shared.removals,
             acls=shared.acls,
+            capabilities=shared.capabilities,
         )
         self.context = context
         shared.broker_configs.follow(settings)
@@ -282,6 +290,7 @@ class ClusterNode:
             context.delayed_heartbeats = self.delayed_heartbeats
         if self.membership_updates is not None:
             context.membership_updates = self.membership_updates(context.runtime, shared.purgatory.tell_member)
+            context.membership_updates.grants = context.member_grants
         return leadership, Listeners(context)
 
     async def stop(self) -> None:

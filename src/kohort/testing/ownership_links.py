@@ -118,7 +118,7 @@ class OwnershipLinks:
         self._live.extend(kept)
 
     def joined(self, broker: int, table: OwnershipTable) -> None:
-        """Take in a broker that starts with an empty table, and send it what leases can still need."""
+        """Take in a broker that starts with an empty table, and send it the messages that leases can still need."""
         self._receivers[broker] = _Receiver(table)
         now_ms = self._now_ms()
         for sent in list(self._live):

@@ -610,7 +610,8 @@ class GroupDialogue:
 
     def hear_fetch(self, member_id: str, *, epoch: int = -1, is_over: bool = False) -> None:
         """A fetch that names its member has come, or has waited until now, as the broker's runtime takes it."""
-        if self.shard.renew_by_fetch(self.group_id, member_id, epoch=epoch, now_ms=self.now_ms) and not is_over:
+        found = self.shard.renew_by_fetch(self.group_id, member_id, epoch=epoch, now_ms=self.now_ms)
+        if found.is_gone and not is_over:
             command = commands.MemberFetched(cause=self.cause(), group_id=self.group_id, member_id=member_id)
             self._commit(command, self.shard.handle(command, now_ms=self.now_ms))
 

@@ -21,7 +21,7 @@ from kio.index import UnknownEntity, load_entity_schema
 from kio.schema.errors import ErrorCode
 from kio.static.constants import EntityType
 
-from kohort.wire.schema import Array, Field, Message, schema_of
+from kohort.wire.schema import UUID, Array, Field, Message, schema_of
 from support.builders.wire_messages import kafka_fields_of
 from support.peers.kafka_schemas import snake_case
 
@@ -140,8 +140,9 @@ class KafkaPython:
             if not each.is_in(version):
                 continue
             value = getattr(message, each.name)
-            # A struct of defaults is no default to kafka-python, which would put it on the wire.
-            if each.is_tagged(version) and isinstance(each.kind, type) and value == each.make_default():
+            # A struct of defaults is no default to kafka-python, nor is a UUID of zeros: it would put both on the wire.
+            is_unknown = isinstance(each.kind, type) or each.kind == UUID
+            if each.is_tagged(version) and is_unknown and value == each.make_default():
                 continue
             name = _PATCHED_NAMES.get(each.name, each.name)
             field = theirs.fields.get(each.name) or theirs.fields[name]

@@ -108,6 +108,10 @@ def test_all_configs_of_a_group_are_described(client: RawClient, version: int) -
         "group.expansion.timeout.ms": ("300000", 5),
         "group.rebalance.token": ("", 5),
         "group.static.fallback": ("admin", 5),
+        "group.ownership.enforce": ("ours", 5),
+        "group.ownership.refusal": ("quiet", 5),
+        "group.ownership.lease.ms": ("-1", 5),
+        "group.liveness": ("heartbeat", 5),
     }
 
 

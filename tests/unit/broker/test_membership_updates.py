@@ -112,7 +112,9 @@ async def news(by: WiredConnection) -> Any:
 def wired(dialogue: Callable[[Members], Awaitable[None]]) -> None:
     async def main() -> None:
         # Nothing but fetches tells anybody of a change before its next heartbeat.
-        with wired_broker({"group.push.enable": False, "group.consumer.assignment.window.ms": 0}) as context:
+        # All fetches ask for one partition, whoever has it.
+        config = {"group.ownership.enforce": "off"}
+        with wired_broker({**config, "group.push.enable": False, "group.consumer.assignment.window.ms": 0}) as context:
             row = CreatableTopic(name="t", num_partitions=4, replication_factor=1)
             created = await WiredConnection(context).ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[row]))
             await dialogue(Members(context, created.topics[0].topic_id))

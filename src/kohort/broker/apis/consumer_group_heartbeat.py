@@ -44,6 +44,9 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
     member = (message.group_id, member_id)
     session_ms = runtime.session_timeout_ms(message.group_id)
     terms = context.delayed_heartbeats.terms(request, member, is_join=message.member_epoch == 0, session_ms=session_ms)
+    if message.wants_numbers and terms.hold_ms > 0 and message.member_epoch > 0:
+        # A member whose grant is to be renewed does not wait for it.
+        terms = terms._replace(hold_ms=0) if context.member_grants.is_due(request.connection, member) else terms
     command = _command(request, message, member_id, runtime.next_token(), terms, hides_topics=runtime.hides_topics)
     # A heartbeat that names no partitions may be repeated byte for byte; see `connections.heartbeats`.
     if owned is None and message.member_epoch > 0:
@@ -183,6 +186,7 @@ class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
             self._is_over
             or hold_ms <= 0
             or hold_ms != command.hold_ms
+            or self._is_grant_due
             # A client that has cut a hold is told a different interval each time.
             or (command.group_id, command.member_id) in self._connection.cuts
         ):
@@ -197,7 +201,7 @@ class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
     def renew(self) -> bytes | None:
         """Implement `RepeatableHeartbeat.renew`."""
         command = self.command
-        interval_ms = self._context.runtime.renew(command)
+        interval_ms = None if self._is_grant_due else self._context.runtime.renew(command)
         if interval_ms is None:
             return None
         self._context.member_connections.heartbeat(self._connection, command.group_id, command.member_id)
@@ -215,14 +219,22 @@ class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
             or body.should_compute
             or body.client_assignment is not None
             or body.metadata_news is not None
+            or self._is_grant_due
         ):
             self._is_over = True
             return _translate(self._context, command, request, body, is_numbered=self._is_numbered)
         if command.hold_ms <= 0:
             self._context.member_connections.heartbeat(request.connection, command.group_id, command.member_id)
-        member, session_ms = (command.group_id, command.member_id), self._session_timeout_ms
-        self._context.delayed_heartbeats.note_told(request.connection, member, body.heartbeat_interval_ms, session_ms)
+        _note_told(self._context, request, command.group_id, body, is_numbered=self._is_numbered)
         return self._answer(body.heartbeat_interval_ms)
+
+    @property
+    def _is_grant_due(self) -> bool:
+        """Whether an answer has to tell a grant."""
+        command = self.command
+        return self._is_numbered and self._context.member_grants.is_due(
+            self._connection, (command.group_id, command.member_id)
+        )
 
     @property
     def _session_timeout_ms(self) -> int:
@@ -302,10 +314,10 @@ def _translate(
         context.runtime.pattern_sent(command)
     if body.member_epoch < 0:
         context.member_connections.left(group_id, body.member_id)
+        context.member_grants.forget((group_id, body.member_id))
     else:
         context.member_connections.heartbeat(request.connection, group_id, body.member_id)
-        member = group_id, body.member_id
-        context.delayed_heartbeats.note_told(request.connection, member, body.heartbeat_interval_ms, session_ms)
+        _note_told(context, request, group_id, body, is_numbered=is_numbered)
     assignment, is_ours = body.assignment, context.delayed_heartbeats.counts_requests(request.connection)
     return ConsumerGroupHeartbeatResponse(
         error_code=ErrorCode.NONE,
@@ -326,5 +338,36 @@ def _translate(
         metadata_news=_metadata_news(body.metadata_news),
         number=context.runtime.next_token() if is_numbered and assignment is not None else 0,
         session_timeout_ms=session_ms if is_ours else -1,
+        grant=_grant(context, command, request, body) if is_numbered else None,
         counts_fetches=is_ours and context.runtime.counts_fetches(group_id),
     )
+
+
+def _note_told(
+    context: BrokerContext,
+    request: Request,
+    group_id: str,
+    body: commands.ConsumerGroupHeartbeatReply,
+    *,
+    is_numbered: bool,
+) -> None:
+    """Note the interval that the member is told, and the time in which it has to be answered."""
+    limit_ms = context.runtime.session_timeout_ms(group_id)
+    if is_numbered and (lease_ms := context.member_grants.lease_ms(group_id)):
+        # A hold ends in time for the grant to be renewed.
+        limit_ms = min(limit_ms, lease_ms)
+    member = group_id, body.member_id
+    context.delayed_heartbeats.note_told(request.connection, member, body.heartbeat_interval_ms, limit_ms)
+
+
+def _grant(
+    context: BrokerContext,
+    command: commands.ConsumerGroupHeartbeat,
+    request: Request,
+    body: commands.ConsumerGroupHeartbeatReply,
+) -> wire.OwnershipGrant | None:
+    """Return the grant that belongs to an assignment, or is to be renewed."""
+    if body.member_epoch <= 0:
+        return None
+    is_new = body.assignment is not None or body.member_epoch != command.member_epoch
+    return context.member_grants.tell(request.connection, (command.group_id, body.member_id), is_new=is_new)

@@ -179,6 +179,8 @@ class Fetching:
             for at in self._fenced.codes:
                 # What it had when it was read before is not to be had any more.
                 self._found.pop(at, None)
+            if self._fenced.has_lapsed:
+                return True
         for at in rows:
             size = self._measure(at)
             if size is None:
@@ -289,7 +291,7 @@ class Fetching:
             response = self._withheld() if self._request.is_measured else None
             response = response or self._response()
             if member is not None:
-                listening.waited(connection)
+                listening.waited(connection, self._context.clock.now_ms())
                 response.membership_update = listening.tell(member)
             self._request.answer(response)
             return

@@ -6,7 +6,7 @@ KIP-848 groups commit with their member epoch. Version 10: topics by id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kohort.broker.access.rights import Rights
 from kohort.broker.context import BrokerContext, Request
@@ -32,22 +32,13 @@ def handle(
         context.member_connections.check(request.connection, message.group_id, message.member_id)
     _check_size(message)
     names = [_name(context, rights, topic, request.version) for topic in message.topics]
-    offsets = tuple(
-        commands.OffsetToCommit(
-            topic=name,
-            topic_id=TopicId(topic.topic_id),
-            partition=partition.partition_index,
-            offset=partition.committed_offset,
-            leader_epoch=partition.committed_leader_epoch,
-            metadata=partition.committed_metadata or "",
-        )
-        for topic, name in zip(message.topics, names, strict=True)
-        if not isinstance(name, ErrorCode)
-        for partition in topic.partitions
-    )
-    released = _released(context, message, names)
+    if message.grant is not None and (refused := _check_grant(context, request, message, names)) is not None:
+        return _answer(message, [refused] * len(message.topics), [])
+    denied = _denied_partitions(context, rights, message, names) if rights.is_partial else frozenset()
+    offsets = _offsets(message, names, denied)
+    released = _released(context, message, names, denied)
     if not offsets and not released:
-        return _answer(message, names, [])
+        return _answer(message, names, [], denied)
     runtime, listening = context.runtime, context.membership_updates
     # Look before the commit: its answer leaves when everything that is in the log by then is durable.
     look = None if message.member is None else listening.look(request.connection, message.member)
@@ -68,19 +59,41 @@ def handle(
     )
 
     def translate(request: Request, body: commands.CommitOffsetsReply | Refusal) -> wire.OffsetCommitResponse:
-        del request
+        connection = request.connection
         errors = [body.code] * len(offsets) if isinstance(body, Refusal) else list(body.errors)
-        answer = _answer(message, names, errors)
+        answer = _answer(message, names, errors, denied)
         if look is not None:
             news = look.news or listening.tell((message.group_id, message.member_id))
             if not isinstance(body, Refusal) and body.news is not None:
                 # The commit released partitions: these news are newer.
                 news = build_update(runtime, message.group_id, body.news)
-            answer.membership_update = news
+            answer.membership_update = listening.with_grant(news, connection, (message.group_id, message.member_id))
         return answer
 
     runtime.answer(request, command, translate)
     return None
+
+
+def _check_grant(
+    context: BrokerContext, request: Request, message: wire.OffsetCommitRequest, names: Sequence[str | ErrorCode]
+) -> ErrorCode | None:
+    """Return the error of a commit that the member's grant does not cover; `None`: it does."""
+    assert message.grant is not None, "there is one"
+    places: list[tuple[str, TopicId, int]] = []
+    for topic, name in zip(message.topics, names, strict=True):
+        if isinstance(name, ErrorCode):
+            continue
+        found = context.cluster.topic(name) if name else None
+        topic_id = TopicId(topic.topic_id) if found is None else found.topic_id
+        places += [(name, topic_id, row.partition_index) for row in topic.partitions]
+    code = context.member_grants.check_commit(
+        message.grant,
+        (message.group_id, message.member_id),
+        message.generation_id_or_member_epoch,
+        places,
+        peer=request.connection.peer_host,
+    )
+    return None if code is ErrorCode.NONE else code
 
 
 def _check_size(message: wire.OffsetCommitRequest) -> None:
@@ -91,14 +104,18 @@ def _check_size(message: wire.OffsetCommitRequest) -> None:
 
 
 def _released(
-    context: BrokerContext, message: wire.OffsetCommitRequest, names: Sequence[str | ErrorCode]
+    context: BrokerContext,
+    message: wire.OffsetCommitRequest,
+    names: Sequence[str | ErrorCode],
+    denied: Collection[tuple[int, int]] = (),
 ) -> Partitions | None:
     """Return the partitions that the member gives up, without topics of which a commit is refused here."""
     if message.released is None:
         return None
     released = partitions_of(message.released)
-    for topic, name in zip(message.topics, names, strict=True):
-        if isinstance(name, ErrorCode):
+    with_denied = {place for place, _ in denied}
+    for place, (topic, name) in enumerate(zip(message.topics, names, strict=True)):
+        if isinstance(name, ErrorCode) or place in with_denied:
             found = context.cluster.topic(topic.name) if topic.name else None
             released.pop(TopicId(topic.topic_id) if found is None else found.topic_id, None)
     return released
@@ -116,15 +133,55 @@ def _name(
             return ErrorCode.UNKNOWN_TOPIC_ID
         found = context.cluster.topic_by_id(topic.topic_id)
         name = found.name if found is not None else ""
-    if rights.is_restricted and name and not rights.allows(AclOperation.READ, ResourceType.TOPIC, name):
+    if rights.is_restricted and name and not rights.allows_commit(name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return name
 
 
+def _offsets(
+    message: wire.OffsetCommitRequest, names: Sequence[str | ErrorCode], denied: Collection[tuple[int, int]]
+) -> tuple[commands.OffsetToCommit, ...]:
+    """Return the offsets of topics with a name, without those of `denied` partitions."""
+    return tuple(
+        commands.OffsetToCommit(
+            topic=name,
+            topic_id=TopicId(topic.topic_id),
+            partition=partition.partition_index,
+            offset=partition.committed_offset,
+            leader_epoch=partition.committed_leader_epoch,
+            metadata=partition.committed_metadata or "",
+        )
+        for place, (topic, name) in enumerate(zip(message.topics, names, strict=True))
+        if not isinstance(name, ErrorCode)
+        for partition in topic.partitions
+        if (place, partition.partition_index) not in denied
+    )
+
+
+def _denied_partitions(
+    context: BrokerContext, rights: Rights, message: wire.OffsetCommitRequest, names: Sequence[str | ErrorCode]
+) -> Collection[tuple[int, int]]:
+    """Return the partitions, with the place of their topic, that a token leaves out."""
+    return {
+        (place, row.partition_index)
+        for place, (topic, name) in enumerate(zip(message.topics, names, strict=True))
+        if isinstance(name, str) and (found := context.cluster.topic(name)) is not None
+        for row in topic.partitions
+        if not rights.allows_partition(name, found.topic_id, row.partition_index)
+    }
+
+
 def _answer(
-    message: wire.OffsetCommitRequest, names: Sequence[str | ErrorCode], errors: list[ErrorCode]
+    message: wire.OffsetCommitRequest,
+    names: Sequence[str | ErrorCode],
+    errors: list[ErrorCode],
+    denied: Collection[tuple[int, int]] = (),
 ) -> wire.OffsetCommitResponse:
-    """Build the answer: one code per partition; `errors` are those of named topics, in order."""
+    """Build the answer: one code per partition; `errors` are those of named topics, in order.
+
+    `denied`: partitions without the right, by the place of their topic.
+    """
+    no_right = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     codes = iter(errors)
     return wire.OffsetCommitResponse(
         topics=[
@@ -134,11 +191,17 @@ def _answer(
                 partitions=[
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index,
-                        error_code=name if isinstance(name, ErrorCode) else next(codes),
+                        error_code=(
+                            name
+                            if isinstance(name, ErrorCode)
+                            else no_right
+                            if (place, partition.partition_index) in denied
+                            else next(codes)
+                        ),
                     )
                     for partition in topic.partitions
                 ],
             )
-            for topic, name in zip(message.topics, names, strict=True)
+            for place, (topic, name) in enumerate(zip(message.topics, names, strict=True))
         ]
     )

@@ -21,7 +21,7 @@ from typing import Final
 from kohort.base.clock import Clock
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.fetch.fetchsessions import FetchPlan, TopicRows
-from kohort.broker.fetch.ownership import NOT_LISTED, OURS, Claim, OwnershipTable, Partitions, Refusal, Sender
+from kohort.broker.fetch.ownership import NOT_LISTED, OURS, QUIET, Claim, OwnershipTable, Partitions, Refusal, Sender
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.security.access_control import AclOperation, ResourceType
@@ -212,7 +212,7 @@ OnRefused = Callable[[Refusal, str, int], None]
 class WithheldRows:
     """The rows of one fetch that it does not get."""
 
-    __slots__ = ("_claim", "_edition", "_ends_ms", "_on_refused", "_request", "_table", "codes")
+    __slots__ = ("_claim", "_edition", "_ends_ms", "_on_refused", "_request", "_table", "codes", "has_lapsed")
 
     def __init__(self, table: OwnershipTable, request: Request, claim: Claim | None, on_refused: OnRefused) -> None:
         self._table: Final = table
@@ -223,6 +223,8 @@ class WithheldRows:
         self._edition = -1
         #: End of the lease as long as that has not come, by the time of day; `None`: it does not end.
         self._ends_ms: int | None = None
+        #: Whether the lease was over while the fetch waited; `None`: the fetch was not looked at before.
+        self.has_lapsed: bool | None = None
         #: Row -> code; NONE stands for no records and no error.
         self.codes = _NONE
 
@@ -250,10 +252,15 @@ class WithheldRows:
         self.codes = _NONE
         if claim is not None and (claim.is_void or (self._ends_ms is not None and now_ms >= self._ends_ms)):
             self._ends_ms = None
+            if self.has_lapsed is not None:
+                # The member may have a later grant, which its next fetch shows.
+                self.has_lapsed, self.codes = True, dict.fromkeys(range(len(plan)), QUIET)
+                return
             reason = _NOT_VALID if claim.is_void else _LEASE_OVER
             self.codes = dict.fromkeys(range(len(plan)), OURS)
             self._on_refused(Refusal(OURS, claim.group_id, claim.member_id, reason), "", -1)
             return
+        self.has_lapsed = False
         found: dict[int, ErrorCode] = {}
         for rows in plan.topics:
             topic = rows.topic

@@ -11,6 +11,7 @@ from kohort.broker.groups.runtime import Translate
 from kohort.broker.groups.shard_log import GroupLimit
 from kohort.coordinator.commands import AnyHeartbeat, Command, ConsumerGroupHeartbeat, GroupCommand, WatchMember
 from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
+from kohort.coordinator.records.types import Grants
 from kohort.ids import RequestToken
 from kohort.journal.ring import Journal
 from kohort.journal.words import Partition
@@ -78,11 +79,17 @@ class Coordination(Protocol):
     def counts_fetches(self, group_id: str) -> bool:
         """Whether fetches count as heartbeats in a group, if they say whose they are."""
 
+    def lease_ms(self, group_id: str) -> int:
+        """Return how long a grant lasts in a group, ms; 0: it enforces no ownership."""
+
+    def assignment_of(self, group_id: str, member_id: str) -> tuple[int, Grants] | None:
+        """Return the epoch and the partitions of a KIP-848 member that speaks that protocol; `None`: it is none."""
+
     def is_member(self, group_id: str, member_id: str) -> bool:
         """Whether a group has a member of that id, in either protocol."""
 
-    def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> None:
-        """Note a fetch of a member, which counts as a heartbeat where its group says so."""
+    def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> int:
+        """Note a fetch of a member; return how long later ones of it need not be told, milliseconds."""
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """Tell the coordinator that a member's last connection is closed."""

@@ -18,6 +18,7 @@ from kohort.broker.connections.memberconnections import TOKEN_PREFIX, MemberConn
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.fetch.fetchsessions import AskedOf
 from kohort.broker.groups.coordination import Coordination
+from kohort.broker.groups.grants import MemberGrants
 from kohort.coordinator.commands import ConsumerGroupHeartbeatReply, Partitions, Refusal, WatchMember
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
@@ -41,6 +42,8 @@ class MemberWatch:
         "_updates",
         "command",
         "connection",
+        "counted_ms",
+        "due_ms",
         "is_counted",
         "is_told",
         "news",
@@ -54,6 +57,8 @@ class MemberWatch:
         self.news: MembershipUpdate | None = None
         #: Whether the member's fetches have counted as heartbeats.
         self.is_counted = False
+        #: When a fetch was counted last, and when the next one is, time of day, ms.
+        self.counted_ms = self.due_ms = 0
         #: Whether an answer has told the news; then no further fetch ends early for them.
         self.is_told = False
         self._unsynced: MembershipUpdate | None = None
@@ -146,6 +151,8 @@ class MembershipUpdates:
         """
         self._runtime: Final = runtime
         self._connections: Final = connections
+        #: The grants of members; `None`: none are told here.
+        self.grants: MemberGrants | None = None
         self.on_news: Final = on_news
         self._watches: Final[dict[MemberKey, MemberWatch]] = {}
         #: Number of a connection -> the member that listens by it.
@@ -162,7 +169,7 @@ class MembershipUpdates:
             # This request comes late, by a connection that the client has given up.
             return
         # An offline member that is back by this is told its news.
-        is_counted = self._hear(connection, key, epoch=known.member_epoch)
+        is_counted = self._hear(connection, key, known.member_epoch) is not None
         # The member says it again: the coordinator waits for news as before.
         assigned = partitions_of(known.topic_partitions)
         if former is not None and former.connection is connection and former.waits_alike(known.member_epoch, assigned):
@@ -210,7 +217,7 @@ class MembershipUpdates:
         key = self._keys.get(connection.number) if self._keys else None
         if key is not None:
             reads.note(key, now_ms)
-            self._count(self._watches[key])
+            self._count(self._watches[key], now_ms)
         elif connection.principal.startswith(TOKEN_PREFIX):
             self._heard_by_token(connection, now_ms)
         if not reads.awaited:
@@ -234,31 +241,40 @@ class MembershipUpdates:
         key = self.member_of(connection)
         if key is not None:
             self._runtime.reads.note(key, now_ms)
-            self.waited(connection)
+            self.waited(connection, now_ms)
 
-    def waited(self, connection: Peer) -> None:
+    def waited(self, connection: Peer, now_ms: int) -> None:
         """Note the end of a waiting fetch, which shows that its member has been there until now."""
         key = self._keys.get(connection.number) if self._keys else None
         watch = None if key is None else self._watches[key]
-        if watch is not None:
-            self._runtime.member_fetched(*watch.key, epoch=watch.command.member_epoch, is_over=True)
+        if watch is not None and watch.is_counted and not watch.counted_ms <= now_ms < watch.due_ms:
+            left_ms = self._runtime.member_fetched(*watch.key, epoch=watch.command.member_epoch, is_over=True)
+            watch.counted_ms, watch.due_ms = now_ms, now_ms + left_ms
 
-    def _count(self, watch: MemberWatch) -> None:
+    def _count(self, watch: MemberWatch, now_ms: int) -> None:
         """Count the fetch of a member as a heartbeat, or have the member heartbeat again, as its group says now."""
-        was_counted = watch.is_counted
-        watch.is_counted = self._hear(watch.connection, watch.key, epoch=watch.command.member_epoch)
+        # Most fetches are those of a member that was counted a moment ago. The clock may have been set back.
+        if watch.counted_ms <= now_ms < watch.due_ms:
+            return
+        was_counted, left_ms = watch.is_counted, self._hear(watch.connection, watch.key, watch.command.member_epoch)
+        watch.is_counted = left_ms is not None
+        watch.counted_ms, watch.due_ms = now_ms, now_ms + (left_ms or 0)
         if was_counted and not watch.is_counted:
             watch.ask_for_heartbeat(self._runtime.next_token())
 
-    def _hear(self, connection: Peer, key: MemberKey, *, epoch: int = -1) -> bool:
-        """Count a fetch as a heartbeat of its member; return whether the member's group says so."""
+    def _hear(self, connection: Peer, key: MemberKey, epoch: int = -1) -> int | None:
+        """Count a fetch as a heartbeat of its member, where the member's group says so.
+
+        Returns:
+            How long later ones need not be counted, milliseconds; `None`: the group does not count fetches.
+        """
         if not self._runtime.counts_fetches(key[0]):
-            return False
-        self._runtime.member_fetched(*key, epoch=epoch)
+            return None
+        left_ms = self._runtime.member_fetched(*key, epoch=epoch)
         if self._connections is not None and self._runtime.is_member(*key):
             # The member is connected as long as it fetches by this connection.
             self._connections.fetched(connection, *key)
-        return True
+        return left_ms
 
     def _heard_by_token(self, connection: Peer, now_ms: int) -> None:
         """Count the fetch of a stock client as a heartbeat of the one member that logs in with its token."""
@@ -284,6 +300,22 @@ class MembershipUpdates:
         news, watch.is_told = watch.news, watch.news is not None
         if news is not None and news.error_code == _ASKS:
             watch.news = None
+        return self.with_grant(news, watch.connection, key)
+
+    def with_grant(self, news: MembershipUpdate | None, connection: Peer, key: MemberKey) -> MembershipUpdate | None:
+        """Add the grant that belongs to news, or that is to be renewed, to what an answer tells a member."""
+        grants = self.grants
+        if grants is None or (epoch := grants.epoch_of(key)) is None:
+            # The member gets grants once a heartbeat of it has asked for numbers.
+            return news
+        if news is None:
+            grant = grants.renew(connection, key)
+            if grant is None:
+                return None
+            number = self._runtime.next_token()
+            return MembershipUpdate(number=number, member_id=key[1], member_epoch=epoch, grant=grant)
+        if news.error_code == ErrorCode.NONE and news.assignment is not None:
+            news.grant = grants.tell(connection, key, is_new=True)
         return news
 
     def _end(self, watch: MemberWatch) -> None:

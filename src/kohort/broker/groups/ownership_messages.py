@@ -1,4 +1,4 @@
-"""Messages of the coordinator to the leaders: who may read a partition no more, and who may from now on.
+"""Messages of the coordinator to the leaders of partitions: former owners, and present ones.
 
 The effects of a decision become one message, which is handed to the leaders before its replies leave. A reply that
 tells a member its assignment waits until every leader has acknowledged the messages about that member, or until no
@@ -94,13 +94,13 @@ class OwnershipMessages:
         return bool(self._unknown)
 
     def begin(self, leaders: Leaders, shards: Iterable[Shard]) -> None:
-        """Tell leaders from now on, and first what the loaded shards have."""
+        """Tell leaders from now on, and first the owners in the loaded shards."""
         self._leaders = leaders
         for index, shard in enumerate(shards):
             self.loaded(index, shard)
 
     def loaded(self, index: int, shard: Shard) -> None:
-        """Tell what a shard has that was read from its log."""
+        """Tell the owners in a shard that was read from its log."""
         shard.take_ownership()
         if self._leaders is None:
             return
@@ -124,7 +124,7 @@ class OwnershipMessages:
             self._let_go(key)
 
     def tell(self, index: Callable[[], int], shard: Shard) -> None:
-        """Tell the leaders what the latest decision of a shard has changed."""
+        """Tell the leaders the changes of owners by the latest decision of a shard."""
         effects = shard.take_ownership()
         if effects and self._leaders is not None:
             self._tell(index(), shard, effects)
@@ -141,11 +141,11 @@ class OwnershipMessages:
         return key if key in self._unknown else None
 
     def hold_back(self, key: MemberKey, send: Callable[[], None]) -> None:
-        """Send a reply once every leader knows what concerns its member."""
+        """Send a reply once every leader knows all messages about its member."""
         self._held_back.setdefault(key, []).append(send)
 
     def stop(self) -> None:
-        """Send what waits: the broker is about to stop."""
+        """Send the replies that wait: the broker is about to stop."""
         self._unknown.clear()
         for key in list(self._held_back):
             self._let_go(key)

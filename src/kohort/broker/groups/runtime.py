@@ -31,6 +31,7 @@ from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
 from kohort.coordinator.journal_events.reporter import Reporter
 from kohort.coordinator.journal_events.triggers import Stimulus
 from kohort.coordinator.records.codec import build_log_batch
+from kohort.coordinator.records.types import Grants
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, StorageError
@@ -298,6 +299,17 @@ class Runtime:
         """Whether fetches count as heartbeats in a group, if they say whose they are."""
         return self._shard_logs[self.index_of(group_id)].shard.settings_for(group_id).counts_fetches
 
+    def lease_ms(self, group_id: str) -> int:
+        """Return how long a grant lasts in a group, ms; 0: it enforces no ownership."""
+        settings = self._shard_logs[self.index_of(group_id)].shard.settings_for(group_id)
+        return settings.lease_ms if settings.is_enforcing else 0
+
+    def assignment_of(self, group_id: str, member_id: str) -> tuple[int, Grants] | None:
+        """Return the epoch and the partitions of a KIP-848 member that speaks that protocol; `None`: it is none."""
+        member = self._shard_logs[self.index_of(group_id)].shard.groups.find_member(group_id, member_id)
+        is_one = member is not None and member.classic is None and member.member_epoch > 0
+        return (member.member_epoch, member.assigned) if member is not None and is_one else None
+
     def is_member(self, group_id: str, member_id: str) -> bool:
         """Whether a group has a member of that id, in either protocol."""
         groups = self._shard_logs[self.index_of(group_id)].shard.groups
@@ -305,21 +317,29 @@ class Runtime:
         is_classic = classic is not None and member_id in classic.members
         return is_classic or groups.find_member(group_id, member_id) is not None
 
-    def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> None:
+    def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> int:
         """Note a fetch of a member, which counts as a heartbeat where its group says so.
 
-        `epoch`: the one that the fetch names, -1: none. `is_over`: the fetch has waited until now.
+        Args:
+            group_id: of the member.
+            member_id: of the member.
+            epoch: the one that the fetch names, -1: none.
+            is_over: whether the fetch has waited until now.
+
+        Returns:
+            How long later fetches of the member need not be told, milliseconds.
         """
         shard_log = self._shard_logs[self.index_of(group_id)]
         if self._is_stopped or not shard_log.shard.settings_for(group_id).counts_fetches:
-            return
+            return 0
         now_ms = self._deadlines.now_ms()
-        is_gone = shard_log.shard.renew_by_fetch(group_id, member_id, epoch=epoch, now_ms=now_ms)
+        found = shard_log.shard.renew_by_fetch(group_id, member_id, epoch=epoch, now_ms=now_ms)
         # A fetch that ends with its connection does not bring a member back that is gone with it.
-        if is_gone and not is_over:
+        if found.is_gone and not is_over:
             self._carry_out(
                 shard_log, commands.MemberFetched(cause=self.next_token(), group_id=group_id, member_id=member_id)
             )
+        return found.left_ms
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """Tell the coordinator that a member's last connection is closed."""

@@ -1,1 +1,1 @@
-"""Ownership of partitions as the leaders enforce it: who may read, and what a decision changes of that."""
+"""Ownership of partitions as their leaders enforce it: fences and openings that follow from decisions."""

@@ -1,4 +1,4 @@
-"""Fences and openings: what the leaders of partitions are told when a decision moves partitions between members.
+"""Fences and openings: messages to the leaders of partitions that a decision moves between members.
 
 A partition is OPEN for the member that may read it, DRAINING while that member has yet to commit and acknowledge, and
 RELEASED once no member has it. Each way in which partitions change hands writes records of a few types, so the records
@@ -168,7 +168,7 @@ def follow_ownership(
 def loaded_ownership(
     groups: GroupsState, settings_for: Callable[[str], GroupSettings]
 ) -> Iterator[FencePartitions | OpenPartitions]:
-    """Yield what leaders have to know after the log was read: the present owners, and what has yet to be given up.
+    """Yield the messages to leaders after the log was read: present owners, and partitions still to be given up.
 
     Former owners are not known any more; only members with grants can be told from them, by the epochs of those. So
     nothing is told of classic groups.
@@ -283,7 +283,7 @@ class _Following:
                 yield replace(self._open(member_id, share, places, lease_ms), keep=True)
 
     def open_everything(self, settings: GroupSettings, lease_ms: int) -> Iterator[OpenPartitions]:
-        """Yield all partitions of all topics of the group: leaders drop what they were told of it."""
+        """Yield all partitions of all topics of the group: leaders drop their fences of it."""
         topics: dict[TopicId, None] = {}
         for member_id in self._present():
             share = self._find(member_id)

@@ -82,7 +82,7 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
-    """What the links of a token leave together; an attribute that is `None` is not limited.
+    """The rights that the links of a token leave together; an attribute that is `None` is not limited.
 
     Only `verify` makes one that allows anything.
     """
@@ -156,9 +156,10 @@ class Capability:
             operation: a number of `OPERATIONS`, which are Kafka's beside `COMMIT`.
             resource_type: Kafka's number of what the operation is done to.
             now_ms: milliseconds since 1970.
-            name: of the resource; `None`: whether there may be one to which this can be done.
-            topic_id: of a topic; without it no caveat that names ids leaves the topic.
-            partition: `None`: asked about the topic as a whole.
+            name: of the resource; without it no caveat that has names leaves a topic.
+            topic_id: of a topic; without it no caveat that has ids leaves the topic.
+            partition: `None`: asked about the topic as a whole; without name and id, too: whether there may be a topic
+                or a resource to which this can be done.
             group, member, epoch: as the request says; `None`: it names none.
             peer: the client's address; without one a caveat about peers refuses.
         """
@@ -189,14 +190,15 @@ class Capability:
     def _refusal_of_topic(
         self, operation: int, name: str | None, topic_id: bytes | None, partition: int | None
     ) -> str | None:
-        if self.topics is not None and name is not None and not self.topics.cover(name):
+        is_any = name is None and topic_id is None and partition is None
+        if self.topics is not None and not is_any and (name is None or not self.topics.cover(name)):
             return Kind.TOPICS.word
         if self.partitions is None and self.partitions_by_id is None:
             return None
         if not _OF_PARTITIONS >> operation & 1:
             # Some partitions of a topic are no right to delete it, or to change its configs.
             return Kind.PARTITIONS.word
-        if name is None and topic_id is None:
+        if is_any:
             return None
         if partition is not None:
             return None if self.covers(topic_id, name, partition) else Kind.PARTITIONS.word
@@ -263,7 +265,7 @@ def parse(token: str) -> Capability:
 
 
 def verify(token: str, keys: RootKeys) -> Capability:
-    """Return what a token allows, if a live root key has minted it and no link was changed since.
+    """Return the rights of a token, if a live root key has minted it and no link was changed since.
 
     Raises:
         CapabilityError: it is no token of these keys, or has a caveat that is not known.
@@ -379,7 +381,7 @@ def _text(raw: bytes) -> str:
 
 
 def _combine(found: list[tuple[Kind, Any]], *, is_verified: bool, chain: tuple[str, ...]) -> Capability:
-    """Combine caveats to what all of them leave."""
+    """Combine caveats to the rights that all of them leave."""
     left: dict[Kind, Any] = {}
     identity = 0
     for number, (kind, value) in enumerate(found, start=1):
@@ -419,7 +421,7 @@ def _combine(found: list[tuple[Kind, Any]], *, is_verified: bool, chain: tuple[s
 
 
 def _narrow(kind: Kind, known: Any, value: Any) -> Any:
-    """Return what two caveats of one kind leave."""
+    """Return the part that two caveats of one kind leave."""
     match kind:
         case Kind.OPERATIONS:
             return known & value

@@ -387,6 +387,25 @@ def test_coordinator_that_no_longer_enforces_anything_gives_none(member: Consume
     assert [each.grant for each in fetches(member)] == [None]
 
 
+def test_grant_that_does_not_cover_a_new_assignment_is_dropped(member: ConsumerDialogue) -> None:
+    """No token can name so many partitions; leaders know the member by its tag."""
+    answer(member, news=update(5, 0, 1, 2))
+    member.acknowledge(ASSIGNED, 2)
+    member.reply()
+    assert owned_until(member) == pytest.approx(member.now_ms + 44_550, abs=20)
+
+
+def test_grant_that_several_answers_tell_ends_as_the_latest_of_them_says(member: ConsumerDialogue) -> None:
+    until_ms, grants = owned_until(member), member.delivered(OwnedUntil)[-1].grants
+    assert until_ms is not None
+    answer(member, news=update(5, renewed=grant(lease_ms=LEASE_MS - 5_000)))
+    assert owned_until(member) == until_ms
+    answer(member, news=update(6, renewed=grant(lease_ms=LEASE_MS + 5_000)))
+    later_ms = owned_until(member)
+    assert later_ms is not None and later_ms > until_ms + 4_000
+    assert member.delivered(OwnedUntil)[-1].grants == grants == 1
+
+
 def test_heartbeats_come_thrice_in_a_lease() -> None:
     member = ConsumerDialogue()
     member.is_kohort = True
