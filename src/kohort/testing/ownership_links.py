@@ -55,7 +55,7 @@ class _Unknown:
 
 
 class _Receiver:
-    """What one running broker knows: its table, and the latest message of each shard's coordinator."""
+    """The knowledge of one running broker: its table, and the latest message of each shard's coordinator."""
 
     __slots__ = ("known", "table", "unacknowledged")
 

@@ -70,7 +70,7 @@ class OwnLeader:
 
 
 class OwnershipMessages:
-    """What the shards of one runtime tell the leaders; belongs to the loop."""
+    """The messages of the shards of one runtime to the leaders; belongs to the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop

@@ -98,7 +98,7 @@ def apply_lease_shortened(groups: GroupsState, record: LeaseShortened) -> None:
 
 
 class _Share(NamedTuple):
-    """What one member may read (`assigned`), and has still to give up (`pending`)."""
+    """The partitions that one member may read (`assigned`), and has still to give up (`pending`)."""
 
     epoch: int
     assigned: Partitions
