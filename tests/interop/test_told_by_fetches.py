@@ -107,6 +107,29 @@ def test_last_commit_alone_hands_partitions_over(broker: Broker, monkeypatch: py
         assert {TopicPartition("t", number) for number in range(PARTITIONS)} == moved | first.assignment()
 
 
+@pytest.mark.parametrize("liveness", ["fetch", "heartbeat"])
+def test_settled_member_that_fetches_sends_no_heartbeats_where_its_fetches_count(liveness: str) -> None:
+    """H7: each of its fetches is one; it is a member as before after more than a heartbeat interval."""
+    config = {
+        "group.liveness": liveness,
+        "group.push.enable": False,
+        "group.consumer.heartbeat.interval.ms": 1_000,
+        "group.consumer.min.heartbeat.interval.ms": 1_000,
+    }
+    with Broker(config=config) as broker, ExitStack() as stack:
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.create_topic("t", PARTITIONS)
+        reader = stack.enter_context(member(broker.bootstrap_servers, fetch_max_wait_ms=50))
+        wait_for_share([4], reader)
+        rest(reader)
+        before = reader.metrics()
+        # So many waits take longer than two intervals.
+        until(lambda: share(reader) and reader.metrics()["fetch-total"] > before["fetch-total"] + 45, what="it fetches")
+        is_silent = reader.metrics()["heartbeat-total"] == before["heartbeat-total"]
+        assert is_silent == (liveness == "fetch")
+        assert share(reader) == [4]
+
+
 def test_members_of_a_cluster_share_whoever_coordinates() -> None:
     """Three brokers: fetches go to leaders, and words to the coordinator alone; it moves, is killed, and comes back."""
     config = {

@@ -55,7 +55,7 @@ class _Unknown:
 
 
 class _Receiver:
-    """The knowledge of one running broker: its table, and the latest message of each shard's coordinator."""
+    """What one running broker knows: its table, and the latest message of each shard's coordinator."""
 
     __slots__ = ("known", "table", "unacknowledged")
 
@@ -118,7 +118,7 @@ class OwnershipLinks:
         self._live.extend(kept)
 
     def joined(self, broker: int, table: OwnershipTable) -> None:
-        """Take in a broker that starts with an empty table, and send it the messages that leases can still need."""
+        """Take in a broker that starts with an empty table, and send it what leases can still need."""
         self._receivers[broker] = _Receiver(table)
         now_ms = self._now_ms()
         for sent in list(self._live):

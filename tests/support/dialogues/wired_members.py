@@ -82,7 +82,9 @@ class WiredMembers:
         rows = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)]
         values = {"session_epoch": -1, "max_wait_ms": 0, "min_bytes": 1, **fields}
         word = self.word(member_id, epoch, *known) if is_named else None
-        request = FetchRequest(topics=[FetchTopic(topic_id=self.topic_id, partitions=rows)], member=word, **values)
+        # A member fetches what it has.
+        topics = [FetchTopic(topic_id=self.topic_id, partitions=rows)] if known else []
+        request = FetchRequest(topics=topics, member=word, **values)
         self.fetches[member_id].feed(encode_request(ApiKey.FETCH, 17, request))
 
     async def next_fetch(self, member_id: str) -> Any:

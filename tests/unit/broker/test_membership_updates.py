@@ -30,11 +30,13 @@ FOREVER_MS = 60_000
 
 
 class Members:
-    """Members of the group "g", each with connections for its heartbeats and for its fetches of the topic "t"."""
+    """Members of the group "g", each with connections for its heartbeats and for its fetches."""
 
-    def __init__(self, context: Any, topic_id: bytes) -> None:
+    def __init__(self, context: Any, topic_id: bytes, other_id: bytes) -> None:
         self.context = context
         self.topic_id = topic_id
+        #: Of a topic that the group does not read: nothing of it is ever refused to a member.
+        self.other_id = other_id
 
     @property
     def parked(self) -> int:
@@ -92,10 +94,10 @@ class Members:
         return await by.ask(COMMIT, 9, request)
 
     def fetch(self, by: WiredConnection, word: KnownMembership | None, **fields: Any) -> None:
-        """A fetch that waits for a minute."""
+        """A fetch that waits for a minute, of a topic without records."""
         rows = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)]
         values = {"session_epoch": -1, "max_wait_ms": FOREVER_MS, "min_bytes": 1, **fields}
-        request = FetchRequest(topics=[FetchTopic(topic_id=self.topic_id, partitions=rows)], member=word, **values)
+        request = FetchRequest(topics=[FetchTopic(topic_id=self.other_id, partitions=rows)], member=word, **values)
         by.feed(encode_request(FETCH, FETCH_VERSION, request))
 
 
@@ -112,12 +114,10 @@ async def news(by: WiredConnection) -> Any:
 def wired(dialogue: Callable[[Members], Awaitable[None]]) -> None:
     async def main() -> None:
         # Nothing but fetches tells anybody of a change before its next heartbeat.
-        # All fetches ask for one partition, whoever has it.
-        config = {"group.ownership.enforce": "off"}
-        with wired_broker({**config, "group.push.enable": False, "group.consumer.assignment.window.ms": 0}) as context:
-            row = CreatableTopic(name="t", num_partitions=4, replication_factor=1)
-            created = await WiredConnection(context).ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[row]))
-            await dialogue(Members(context, created.topics[0].topic_id))
+        with wired_broker({"group.push.enable": False, "group.consumer.assignment.window.ms": 0}) as context:
+            rows = [CreatableTopic(name=name, num_partitions=4, replication_factor=1) for name in ("t", "u")]
+            created = await WiredConnection(context).ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=rows))
+            await dialogue(Members(context, *(topic.topic_id for topic in created.topics)))
 
     asyncio.run(main())
 

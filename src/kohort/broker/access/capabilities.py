@@ -92,7 +92,7 @@ class Capabilities:
         return mint(self.keys, *caveats, token_id=token_id)
 
     def verify(self, token: str) -> Capability:
-        """Return what a token allows; one that is presented again costs a hash.
+        """Verify a token; one that is presented again costs a hash.
 
         Raises:
             CapabilityError: it is no token of this broker, or was revoked. Its lease is not looked at.
@@ -114,7 +114,7 @@ class Capabilities:
         return capability
 
     def admit(self, token: str, host: str) -> Capability:
-        """Return what a client of an address that logs in with a token may do.
+        """Verify the token that a client of an address logs in with.
 
         Raises:
             CapabilityError: it may not log in; the text names the caveat that refuses it.
@@ -174,7 +174,7 @@ class Capabilities:
 
 
 class CapabilityRights(Rights):
-    """The rights of a client that has logged in with a token: what its caveats leave, and no access list denies."""
+    """The rights of a client with a token: those that its caveats leave and no access list denies."""
 
     __slots__ = ("_authorizer", "_capability", "_now_ms", "_whos", "host")
 

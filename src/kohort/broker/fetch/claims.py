@@ -125,7 +125,7 @@ class Claims:
         return len(self._claims)
 
     def take(self, connection: Peer, message: FetchRequest, known: KnownMembership | None) -> Claim | None:
-        """Take in what a fetch says of its member; return the claim of its connection.
+        """Take in the grant and the tag of a fetch; return the claim of its connection.
 
         `known`: the tag `member`, if its sender may read the group.
         """

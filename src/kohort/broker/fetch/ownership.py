@@ -135,7 +135,7 @@ class _Former:
 
 
 class Fence:
-    """What a leader knows of one partition and one group."""
+    """The fence of one partition and one group."""
 
     __slots__ = ("entry", "epoch", "formers", "group_id", "is_open", "is_strict", "knows_clients", "owner", "until_ms")
 
@@ -229,7 +229,7 @@ class Fence:
 
 
 def _without(former: Sender, owner: Sender) -> Sender:
-    """Return the connections of an earlier owner without what those of the present one have in common with them."""
+    """Return the connections of an earlier owner, without those that the present one has as well."""
     principal = "" if former.principal == owner.principal else former.principal
     return former._replace(principal=principal, is_unique=former.is_unique and former.client != owner.client)
 
@@ -285,7 +285,7 @@ class OwnershipTable:
         return self._topics.get(topic_id)
 
     def refuses(self, claim: Claim | Sender, topic_id: TopicId, partition: int, now_ms: int) -> ErrorCode | None:
-        """Return what a fetch is answered for a partition that it may not read; `None` if it may.
+        """Return the refusal of a partition that a fetch may not read; `None` if it may.
 
         NONE stands for no records and no error. Lease and validity of the claim are not looked at.
         """

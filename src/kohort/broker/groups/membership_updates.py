@@ -303,7 +303,7 @@ class MembershipUpdates:
         return self.with_grant(news, watch.connection, key)
 
     def with_grant(self, news: MembershipUpdate | None, connection: Peer, key: MemberKey) -> MembershipUpdate | None:
-        """Add the grant that belongs to news, or that is to be renewed, to what an answer tells a member."""
+        """Add the grant that belongs to news, or that is to be renewed, to the news of an answer."""
         grants = self.grants
         if grants is None or (epoch := grants.epoch_of(key)) is None:
             # The member gets grants once a heartbeat of it has asked for numbers.
@@ -352,7 +352,7 @@ class MembershipUpdates:
 
 
 def build_update(runtime: Coordination, group_id: str, body: ConsumerGroupHeartbeatReply) -> MembershipUpdate:
-    """Build the news that tell a member what a heartbeat would be told now."""
+    """Build the news that a heartbeat of the member would be told now."""
     news = MembershipUpdate(number=runtime.next_token(), member_id=body.member_id, member_epoch=body.member_epoch)
     if body.assignment is not None:
         rows = body.assignment.items()

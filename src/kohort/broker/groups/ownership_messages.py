@@ -1,4 +1,4 @@
-"""Messages of the coordinator to the leaders of partitions: former owners, and present ones.
+"""Messages of the coordinator to the leaders of partitions: fences and openings.
 
 The effects of a decision become one message, which is handed to the leaders before its replies leave. A reply that
 tells a member its assignment waits until every leader has acknowledged the messages about that member, or until no
@@ -70,7 +70,7 @@ class OwnLeader:
 
 
 class OwnershipMessages:
-    """The messages of the shards of one runtime to the leaders; belongs to the loop."""
+    """The messages of one runtime's shards to the leaders; belongs to the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
@@ -94,7 +94,7 @@ class OwnershipMessages:
         return bool(self._unknown)
 
     def begin(self, leaders: Leaders, shards: Iterable[Shard]) -> None:
-        """Tell leaders from now on, and first the owners in the loaded shards."""
+        """Tell leaders from now on, and first of the owners in the loaded shards."""
         self._leaders = leaders
         for index, shard in enumerate(shards):
             self.loaded(index, shard)
@@ -124,7 +124,7 @@ class OwnershipMessages:
             self._let_go(key)
 
     def tell(self, index: Callable[[], int], shard: Shard) -> None:
-        """Tell the leaders the changes of owners by the latest decision of a shard."""
+        """Tell the leaders the fences and openings of a shard's latest decision."""
         effects = shard.take_ownership()
         if effects and self._leaders is not None:
             self._tell(index(), shard, effects)
@@ -141,7 +141,7 @@ class OwnershipMessages:
         return key if key in self._unknown else None
 
     def hold_back(self, key: MemberKey, send: Callable[[], None]) -> None:
-        """Send a reply once every leader knows all messages about its member."""
+        """Send a reply once every leader knows of its member's fences and openings."""
         self._held_back.setdefault(key, []).append(send)
 
     def stop(self) -> None:

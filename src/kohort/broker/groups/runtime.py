@@ -369,7 +369,7 @@ class Runtime:
         self._deadlines.watch(shard_log.shard.next_deadline(), now_ms)
 
     def tell_leaders(self, leaders: Leaders) -> None:
-        """Tell the leaders of partitions who may read them, from now on and as the logs have it."""
+        """Tell the leaders of partitions their owners, from now on and as the logs have it."""
         self.ownership.begin(leaders, [shard_log.shard for shard_log in self._shard_logs])
 
     def group_ids(self, index: int) -> list[str]:
@@ -507,7 +507,7 @@ class Runtime:
         shard_log.log_failure(order, before)
 
     def _send(self, partition: PartitionLog, stimulus: Stimulus, reply: Reply, syncing_id: str) -> None:
-        """Send a reply, once the leaders know what it tells; `syncing_id`: the member that has sent SyncGroup."""
+        """Send a reply, once the leaders know of its assignment; `syncing_id`: the member that has sent SyncGroup."""
         owner = None
         if self.ownership.is_waiting:
             owner = self.ownership.owner_of(getattr(stimulus, "group_id", ""), reply.body, syncing_id)

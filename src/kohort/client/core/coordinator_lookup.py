@@ -1,4 +1,4 @@
-"""The group's coordinator: its lookup, and what it sends a member with answers to fetches and commits: news, grants.
+"""The group's coordinator: its lookup, and the news and grants in its answers to fetches and commits.
 
 Laws: one lookup at a time. A failure of the coordinator is followed by a new lookup, after growing pauses. News are
 taken in the order in which the coordinator decided them, by their numbers, whichever way they came. Nothing is sent to

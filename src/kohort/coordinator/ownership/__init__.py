@@ -1,1 +1,1 @@
-"""Ownership of partitions as their leaders enforce it: fences and openings that follow from decisions."""
+"""Ownership of partitions as the leaders enforce it: the fences and openings of each decision."""

@@ -1,4 +1,4 @@
-"""Fences and openings: messages to the leaders of partitions that a decision moves between members.
+"""Fences and openings of partitions that a decision moves between members.
 
 A partition is OPEN for the member that may read it, DRAINING while that member has yet to commit and acknowledge, and
 RELEASED once no member has it. Each way in which partitions change hands writes records of a few types, so the records
@@ -98,7 +98,7 @@ def apply_lease_shortened(groups: GroupsState, record: LeaseShortened) -> None:
 
 
 class _Share(NamedTuple):
-    """The partitions that one member may read (`assigned`), and has still to give up (`pending`)."""
+    """The partitions that one member may read (`assigned`), and those to give up (`pending`)."""
 
     epoch: int
     assigned: Partitions
@@ -168,7 +168,7 @@ def follow_ownership(
 def loaded_ownership(
     groups: GroupsState, settings_for: Callable[[str], GroupSettings]
 ) -> Iterator[FencePartitions | OpenPartitions]:
-    """Yield the messages to leaders after the log was read: present owners, and partitions still to be given up.
+    """Yield the present owners after the log was read, and the partitions that are yet to be given up.
 
     Former owners are not known any more; only members with grants can be told from them, by the epochs of those. So
     nothing is told of classic groups.

@@ -1,4 +1,4 @@
-"""Capability tokens: chains of HMACs, each link of which narrows what the token allows.
+"""Capability tokens: chains of HMACs, each link of which narrows the token.
 
 `capability.py` mints, attenuates, reads and verifies tokens; `caveats.py` has the kinds of links and what they refuse;
 `partition_sets.py` writes partitions in few bytes; `root_keys.py` has the secrets that tokens are minted with. Nothing

@@ -254,7 +254,7 @@ def attenuate(token: str, *caveats: Caveat) -> str:
 
 
 def parse(token: str) -> Capability:
-    """Read a token without a key: what it says, and not whether a broker has said it.
+    """Read a token without a key: its caveats, unverified.
 
     Raises:
         CapabilityError: it is of another form, or has a caveat that is not known.

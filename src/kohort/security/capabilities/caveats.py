@@ -101,7 +101,7 @@ class Names:
         return name in self.literals or (bool(self.prefixes) and self._begins(name))
 
     def also(self, other: Names) -> Names:
-        """Return what both cover; it is no larger than both together."""
+        """Return the names that both cover; they are no larger than both together."""
         literals = {each for each in self.literals if other.cover(each)} | {
             each for each in other.literals if self.cover(each)
         }
@@ -131,7 +131,7 @@ class Caveat:
 
     @property
     def value(self) -> Any:
-        """What is written: a bit field, names, sets by topic, a number, a text or networks, by the kind."""
+        """The written value: a bit field, names, sets by topic, a number, a text or networks, by the kind."""
         return read_value(self.kind, self.body)
 
     @property
@@ -225,7 +225,7 @@ def request_rate(per_second: int) -> Caveat:
 
 
 def log_level(level: str) -> Caveat:
-    """Log what is done with the token at a level of Kafka's; of several caveats the most silent counts."""
+    """Log the token's requests at a level of Kafka's; of several caveats the most silent counts."""
     if level.upper() not in LOG_LEVELS:
         raise CapabilityError(f"log_level cannot be {level[:40]!r}: one of {', '.join(LOG_LEVELS)} is expected")
     return Caveat(Kind.LOG_LEVEL, encode_number(LOG_LEVELS.index(level.upper())))

@@ -580,8 +580,9 @@ class ConsumerMember(Member):
         if updates.grant is None:
             known_until_ms = self._beat_ms + self._session_ms // _BEATS_BESIDE_FETCHES
         else:
-            # It is renewed after a third of its lease, by the coordinator alone.
-            known_until_ms = (updates.grant.since_ms + updates.grant.until_ms) // 2
+            # The coordinator alone renews it, after a third of its lease, with the next fetch that ends.
+            since_ms, until_ms = updates.grant.since_ms, updates.grant.until_ms
+            known_until_ms = since_ms + (until_ms - since_ms) * 2 // 3
         # The coordinator may not have counted one that came within a quarter of an interval after another.
         return min(updates.fetched_ms + self._interval_ms * 3 // 4, known_until_ms)
 
