@@ -4,13 +4,15 @@ member that has it by then.
 Two members share a topic of two partitions, session 6 s; a proxy in front of the broker passes everything but what the
 first says of its membership (ConsumerGroupHeartbeat; Heartbeat, JoinGroup, SyncGroup), or what it is answered. Counted
 are records of its partition that it is handed after the other one was told that it has it. That other one is always
-ours. Peers: confluent-kafka, Java, kafka-python and aiokafka, at kohort's broker and at Apache Kafka.
+ours. Peers: confluent-kafka, Java, kafka-python and aiokafka, at kohort's broker, there with a capability token each as
+well, and at Apache Kafka.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import struct
 import threading
 import time
@@ -19,16 +21,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from kohort import Producer
+from kohort import Admin, Producer
+from kohort.capabilities import mint, read_keys
 from kohort.wire.registry import ApiKey
 from load import RawConnection
 from report import APACHE_KAFKA, Row, Table, compare
 from requests import settle_alone
 from servers import KohortServer, apache_server
-from topics import create_topic
 
 #: Of the group, and of classic members.
 SESSION_MS, INTERVAL_MS = 6_000, 2_000
@@ -48,6 +51,14 @@ WATCH_S: Final = 8.0
 OURS: Final = 100
 AT_ONCE: Final = 20
 PATIENCE_S: Final = 60.0
+#: A broker whose clients log in, each with a token.
+TOKENS_ALONE: Final = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.plaintext.plain.sasl.jaas.config": (
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required user_nobody="{secrets.token_hex(16)}";'
+    ),
+}
 BOTH, REQUESTS, ANSWERS = "both ways", "requests are lost", "answers are lost"
 
 
@@ -193,6 +204,7 @@ class JavaReader:
                 self.seen.records += [(time.monotonic(), int(partition))] * int(count)
 
 
+_SASL: Final = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
 CLASSIC: Final = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": INTERVAL_MS}
 Make = Callable[[str, str, str, Mapping[str, Any]], Any]
 
@@ -205,6 +217,23 @@ class Kind:
     make: Make
     options: Mapping[str, Any]
     is_java: bool = False
+    #: How the client is told a token that it logs in with.
+    login: Callable[[str], Mapping[str, Any]] = lambda _: {}
+
+
+def _by_sasl_names(token: str) -> Mapping[str, Any]:
+    """Of librdkafka, and of ours, which takes the same."""
+    return {**_SASL, "sasl_username": "token", "sasl_password": token}
+
+
+def _by_plain_names(token: str) -> Mapping[str, Any]:
+    """Of kafka-python and aiokafka."""
+    return {**_SASL, "sasl_plain_username": "token", "sasl_plain_password": token}
+
+
+def _by_jaas(token: str) -> Mapping[str, Any]:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return {**_SASL, "sasl_jaas_config": f'{module} required username="token" password="{token}";'}
 
 
 def _python(kind: str) -> Make:
@@ -222,9 +251,14 @@ KOHORT: Final = (
     Kind("kohort, consumer, commits", _python("OurMember"), {"group_protocol": "consumer", "enable_auto_commit": True}),
 )
 STOCK: Final = (
-    Kind("confluent-kafka, consumer", _python("ConfluentMember"), {"group_protocol": "consumer"}),
-    Kind("confluent-kafka, range", _python("ConfluentMember"), {"partition_assignment_strategy": "range", **CLASSIC}),
-    Kind("Java, consumer", JavaReader, {}, is_java=True),
+    Kind("confluent-kafka, consumer", _python("ConfluentMember"), {"group_protocol": "consumer"}, login=_by_sasl_names),
+    Kind(
+        "confluent-kafka, range",
+        _python("ConfluentMember"),
+        {"partition_assignment_strategy": "range", **CLASSIC},
+        login=_by_sasl_names,
+    ),
+    Kind("Java, consumer", JavaReader, {}, is_java=True, login=_by_jaas),
     Kind(
         "Java, range",
         JavaReader,
@@ -234,9 +268,10 @@ STOCK: Final = (
             **CLASSIC,
         },
         is_java=True,
+        login=_by_jaas,
     ),
-    Kind("kafka-python", _python("KafkaPythonMember"), CLASSIC),
-    Kind("aiokafka", _python("AioMember"), CLASSIC),
+    Kind("kafka-python", _python("KafkaPythonMember"), CLASSIC, login=_by_plain_names),
+    Kind("aiokafka", _python("AioMember"), CLASSIC, login=_by_plain_names),
 )
 
 
@@ -246,25 +281,38 @@ STOCK: Final = (
 class Stage:
     """A broker behind a proxy, topics that get records, and groups of two."""
 
-    def __init__(self, stack: ExitStack, start: Callable[[Mapping[str, object]], Any]) -> None:
+    def __init__(
+        self, stack: ExitStack, start: Callable[[Mapping[str, object]], Any], *, has_tokens: bool = False
+    ) -> None:
         self.proxy = Proxy()
         stack.callback(self.proxy.close)
         advertised = f"PLAINTEXT://127.0.0.1:{self.proxy.port}"
-        self.server = stack.enter_context(start({**SHORT, "advertised.listeners": advertised}))
+        options: Mapping[str, object] = TOKENS_ALONE if has_tokens else {}
+        self.server = stack.enter_context(start({**SHORT, "advertised.listeners": advertised, **options}))
+        #: The keys that tokens are minted with; `None`: nobody logs in.
+        self._keys = read_keys(Path(self.server.directory) / "capability.keys") if has_tokens else None
         self.proxy.target_port = self.server.port
         self.address = f"127.0.0.1:{self.proxy.port}"
         self._topics: set[str] = set()
         self._is_over = threading.Event()
         self._lock = threading.Lock()
-        with contextlib.closing(RawConnection(self.server.port)) as connection:
-            settle_alone(connection)
+        if not has_tokens:
+            with contextlib.closing(RawConnection(self.server.port)) as connection:
+                settle_alone(connection)
+        self._admin = stack.enter_context(Admin(bootstrap_servers=self.address, **self.login(_by_sasl_names)))
         self._feeder = threading.Thread(target=self._feed, daemon=True)
         self._feeder.start()
         stack.callback(self._feeder.join)
         stack.callback(self._is_over.set)
 
+    def login(self, tell: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The options of a client that logs in with a token of its own, if clients log in."""
+        if self._keys is None:
+            return {}
+        return tell(mint(self._keys, token_id=secrets.token_bytes(16)))
+
     def _feed(self) -> None:
-        with Producer(bootstrap_servers=self.address) as producer:
+        with Producer(bootstrap_servers=self.address, **self.login(_by_sasl_names)) as producer:
             number, began = 0, time.monotonic()
             while not self._is_over.wait(1 / RECORDS_PER_S):
                 # A busy machine wakes late: what is missing is made up for.
@@ -277,17 +325,18 @@ class Stage:
     def count(self, kind: Kind, way: str) -> float:
         """Records that one run of that client hands out beside its successor."""
         name = f"cutoff-{uuid4().hex[:12]}"
-        with self._lock, contextlib.closing(RawConnection(self.server.port)) as connection:
-            create_topic(connection, name, 2)
+        with self._lock:
+            self._admin.create_topic(name, partitions=2)
         is_classic = kind.options.get("group_protocol") == "classic" or "session_timeout_ms" in kind.options
         is_classic = is_classic and kind.options.get("group_protocol") != "consumer"
         # aiokafka knows roundrobin alone, unless it is told otherwise.
         strategies = {"partition_assignment_strategy": "range,roundrobin"}
         other = {"group_protocol": "classic", **strategies, **CLASSIC} if is_classic else {"group_protocol": "consumer"}
         with ExitStack() as stack:
-            former = kind.make(self.address, name, name, {**kind.options, "client_id": name})
+            former = kind.make(self.address, name, name, {**kind.options, **self.login(kind.login), "client_id": name})
             stack.callback(former.close)
-            heir = PythonMember("OurMember", self.address, name, name, {**other, "client_id": f"{name}-heir"})
+            other |= {**self.login(_by_sasl_names), "client_id": f"{name}-heir"}
+            heir = PythonMember("OurMember", self.address, name, name, other)
             stack.callback(heir.close)
             _wait(lambda: len(former.seen.owned) == len(heir.seen.owned) == 1, f"{kind.name} shares the topic")
             self._topics.add(name)
@@ -333,6 +382,9 @@ def measure(runs: int) -> list[Table]:
     with ExitStack() as stack:
         stage = Stage(stack, KohortServer)
         ours, stock = _gather(stage, ours_cases), _gather(stage, stock_cases)
+    with ExitStack() as stack:
+        stage = Stage(stack, KohortServer, has_tokens=True)
+        known = _gather(stage, [(kind, way) for kind in STOCK for way in (BOTH, REQUESTS) for _ in range(runs)])
     there: dict[tuple[str, str], list[float]] = {}
     left_out: list[str] = []
     with ExitStack() as stack:
@@ -347,7 +399,8 @@ def measure(runs: int) -> list[Table]:
         _row(name, way, counts, ours[KOHORT[2 if _is_classic(name) else 0].name, way], "")
         for (name, way), counts in stock.items()
     ]
-    rows = [*(_own(name, way, counts) for (name, way), counts in ours.items()), *rows]
+    own = [*ours.items(), *(((f"{name} with a token", way), counts) for (name, way), counts in known.items())]
+    rows = [*(_own(name, way, counts) for (name, way), counts in own), *rows]
     for (name, way), counts in there.items():
         mine = there[KOHORT[2 if _is_classic(name) else 1].name, BOTH]
         rows.append(_row(name, way, counts, mine, f", at {APACHE_KAFKA}"))

@@ -308,6 +308,7 @@ class Server:
             watch=self._watch,
             acls=acls,
         )
+        runtime.ownership.principal_of = context.member_connections.principal_of
         runtime.tell_leaders(OwnLeader(context.ownership, context.monotonic_ms))
         return context
 

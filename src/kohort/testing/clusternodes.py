@@ -337,6 +337,7 @@ class Brokers:
         self.nodes: Final = {each.node_id: ClusterNode(self, each) for each in settings}
         #: What the coordinators tell the leaders of owners.
         self.ownership: Final = OwnershipLinks(shared.loop)
+        runtime.ownership.principal_of = self._principal_of
         runtime.tell_leaders(self.ownership)
         on_deleted = shared.cluster.on_deleted
 
@@ -345,6 +346,11 @@ class Brokers:
             on_deleted(log)
 
         shared.cluster.on_deleted = forget
+
+    def _principal_of(self, group_id: str, member_id: str) -> str:
+        contexts = [node.context for node in self.nodes.values() if node.context is not None]
+        found = (context.member_connections.principal_of(group_id, member_id) for context in contexts)
+        return next(filter(None, found), "")
 
     def log(self, topic: str, partition: int) -> PartitionLog | None:
         """Return a partition's log, `None` if topic or partition do not exist."""

@@ -369,7 +369,7 @@ def test_topic_for_members_only_refuses_fetches_that_are_of_none() -> None:
         await world.produce(0, topic="private")
         world.topic_id = private.topic_id
         assert await world.fetch(0, 1) == dict.fromkeys((0, 1), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        assert await world.fetch(0, 1, member=world.word("a", 5, 0)) == {0: True, 1: FENCED}
+        assert await world.fetch(0, 1, member=world.word("a", 5, 0, 1)) == {0: True, 1: False}
 
     wired(dialogue)
 

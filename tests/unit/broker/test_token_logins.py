@@ -310,3 +310,52 @@ def test_connections_of_a_revoked_token_end_and_others_go_on() -> None:
         assert (await stays.metadata()).cluster_id is not None
 
     virtually(play)
+
+
+def test_former_owner_with_a_token_reads_no_record_more() -> None:
+    """H5 for a stock client: it is known by its token, also after the connection of its heartbeats is closed."""
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        topic_id = await create(context, "t", 2)
+        clients: dict[str, tuple[LoginDialogue, LoginDialogue]] = {}
+        for number, name in enumerate("ab"):
+            clients[name] = connect(), connect()
+            for each in clients[name]:
+                assert (await each.plain("token", token_of(context, number=number))).error_code == 0
+        for partition in (0, 1):
+            await clients["a"][1].ask(ApiKey.PRODUCE, 9, produce_request("t", batch_of(b"x"), partition=partition))
+
+        async def beat(name: str, epoch: int, owned: list[int] | None = None) -> Any:
+            fields: dict[str, Any] = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"]}
+            rows = [{"topic_id": topic_id, "partitions": owned}] if owned else []
+            known = {"topic_partitions": rows} if owned is not None or not epoch else {}
+            request = make(
+                ApiKey.CONSUMER_GROUP_HEARTBEAT, group_id="g", member_id=name, member_epoch=epoch, **known,
+                **({} if epoch else fields),
+            )  # fmt: skip
+            return await clients[name][0].ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+
+        async def read(name: str) -> list[tuple[int, bool]]:
+            """Code, and whether there are records, of each partition."""
+            found = []
+            for partition in (0, 1):
+                request = fetch_request("t", topic_id=topic_id, partition=partition)
+                answer = await clients[name][1].ask(ApiKey.FETCH, 13, request)
+                row = answer.responses[0].partitions[0]
+                found.append((row.error_code, bool(row.records)))
+            return found
+
+        joined = await beat("a", 0)
+        assert [row.partitions for row in joined.assignment.topic_partitions] == [[0, 1]]
+        await beat("a", 1, [0, 1])
+        assert await read("a") == [(0, True), (0, True)]
+        await beat("b", 0)
+        kept = (await beat("a", 1)).assignment.topic_partitions[0].partitions
+        await beat("a", 1, list(kept))
+        await beat("b", 2)
+        clients["a"][0].connection.connection_lost(None)
+        mine = [(0, partition in kept) for partition in (0, 1)]
+        assert await read("a") == mine
+        assert (0, True) in await read("b")
+
+    virtually(play, group_consumer_assignment_window_ms=0)

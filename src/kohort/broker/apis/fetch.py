@@ -21,8 +21,9 @@ from typing import Final
 
 from kohort.broker.connections.measured_request import ROW_BYTES, MeasuredRequest
 from kohort.broker.context import BrokerContext, Request
-from kohort.broker.fetch.claims import WithheldRows
+from kohort.broker.fetch.claims import NOTHING_WITHHELD, find_withheld, is_over, withhold_all
 from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession, all_asked
+from kohort.broker.fetch.ownership import Claim
 from kohort.broker.fetch.purgatory import DelayedFetch
 from kohort.broker.limits.requests import MOST_EMPTY, MOST_PARTITIONS, check_rows
 from kohort.broker.scheduling import warm
@@ -62,8 +63,7 @@ def handle(context: BrokerContext, request: Request, message: wire.FetchRequest)
     if not plan.denied:
         context.membership_updates.fetched(request, message, asked, partial(_name, context), now_ms)
     claim = context.claims.take(request.connection, message, known)
-    withheld = WithheldRows(context.ownership, request, claim, context.refused_reads.note)
-    Fetching(context, request, message, plan, session, withheld=withheld).start()
+    Fetching(context, request, message, plan, session, claim=claim).start()
     return None
 
 
@@ -93,10 +93,13 @@ class Fetching:
 
     __slots__ = (
         "_aborted",
+        "_changes",
+        "_claim",
         "_cold",
         "_context",
-        "_fenced",
+        "_edition",
         "_found",
+        "_has_lapsed",
         "_is_over",
         "_left",
         "_max_bytes",
@@ -111,6 +114,8 @@ class Fetching:
         "_size",
         "_tries",
         "_wants_answer",
+        "_was_served",
+        "_withheld",
     )
 
     def __init__(
@@ -121,14 +126,20 @@ class Fetching:
         plan: FetchPlan,
         session: FetchSession | None,
         *,
-        withheld: WithheldRows,
+        claim: Claim | None,
     ) -> None:
         self._context: Final = context
         self._request: Final = request
         self._session: Final = session
         self._plan: Final = plan
-        #: Rows that its member may not read.
-        self._fenced: Final = withheld
+        #: The member that it says it is of.
+        self._claim: Final = claim
+        #: The rows that it does not get, and the edition of the fences by which they were found; -1: not yet.
+        self._withheld, self._edition = NOTHING_WITHHELD, -1
+        #: Whether the lease of the claim is over, and whether it was not when the rows were looked at before.
+        self._has_lapsed = self._was_served = False
+        #: The changes of the session's partitions as of this fetch.
+        self._changes: Final = 0 if session is None else session.changes
         self._max_bytes = min(message.max_bytes, context.settings.values["fetch.max.bytes"])
         self._min_bytes = message.min_bytes
         self._max_wait_ms: Final = message.max_wait_ms
@@ -174,12 +185,12 @@ class Fetching:
         """Whether there is enough data, now that these rows have more."""
         if not self._plan.resolve():
             return True
-        if not self._fenced.is_current(self._context.clock):
+        if not self._is_current():
             self._find_withheld()
-            for at in self._fenced.codes:
+            for at in self._withheld:
                 # What it had when it was read before is not to be had any more.
                 self._found.pop(at, None)
-            if self._fenced.has_lapsed:
+            if self._has_lapsed:
                 return True
         for at in rows:
             size = self._measure(at)
@@ -235,7 +246,8 @@ class Fetching:
         self._found.clear()
         self._size = self._tries = 0
         self._left = self._max_bytes
-        self._fenced.forget()
+        # Topics, and the time, may be others than before.
+        self._edition = -1
         self._context.fair_queue.read(self._begin)
 
     def _begin(self) -> None:
@@ -267,7 +279,7 @@ class Fetching:
         before = self._size
         # Others read between two slices.
         self._left = min(self._left, self._context.answer_memory.share())
-        if not self._fenced.is_current(self._context.clock):
+        if not self._is_current():
             self._find_withheld()
         for count, at in enumerate(rows, 1):
             self._rows[at] = self._read_row(at)
@@ -279,16 +291,16 @@ class Fetching:
         if self._cold:
             self._fetch_cold()
             return
-        if not self._fenced.is_current(self._context.clock):
+        if not self._is_current():
             self._find_withheld()
-        if self._fenced.codes:
+        if self._withheld:
             self._take_back()
         listening, connection = self._context.membership_updates, self._request.connection
         member = listening.member_of(connection)
         if self._wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
             self._is_over = True
             self._request.on_abandon = self._request.on_rights = None
-            response = self._withheld() if self._request.is_measured else None
+            response = self._withheld_by_quota() if self._request.is_measured else None
             response = response or self._response()
             if member is not None:
                 listening.waited(connection, self._context.clock.now_ms())
@@ -312,7 +324,7 @@ class Fetching:
         refusal = leadership.refusal(log, plan.leader_epochs[at])
         if refusal is not ErrorCode.NONE:
             return self._refuse(at, refusal)
-        withheld = self._fenced.codes
+        withheld = self._withheld
         if withheld and at in withheld:
             return self._withhold(at, log, withheld[at])
         offset = plan.offsets[at]
@@ -350,9 +362,32 @@ class Fetching:
         plan, ends = self._plan, (log.log_start_offset, log.high_watermark)
         return self._session.knows(plan.topic_of(at).key, plan.numbers[at], ends)
 
+    def _is_current(self) -> bool:
+        """Whether the rows are withheld as the fences and the lease of the claim say now."""
+        is_same = self._edition == self._context.ownership.edition
+        return is_same and (self._has_lapsed or not is_over(self._claim, self._context.clock))
+
     def _find_withheld(self) -> None:
-        context = self._context
-        self._fenced.find(self._plan, context.clock.now_ms(), context.monotonic_ms())
+        """Find the rows that the member may not read; a session that is served whole is asked about once."""
+        context, claim, session = self._context, self._claim, self._session
+        edition = self._edition = context.ownership.edition
+        self._has_lapsed = claim is not None and is_over(claim, context.clock)
+        if claim is not None and self._has_lapsed:
+            # One whose lease ends while its fetch waits may have a later grant, which its next fetch shows.
+            note = None if self._was_served else context.refused_reads.note
+            self._withheld = withhold_all(self._plan, claim, note)
+            return
+        self._was_served = True
+        served_to = None if session is None else session.served_to
+        if served_to is not None and served_to[0] is claim and served_to[1:] == (edition, self._changes):
+            self._withheld = NOTHING_WITHHELD
+            return
+        now_ms, note = context.monotonic_ms(), context.refused_reads.note
+        self._withheld = find_withheld(
+            self._plan, self._request, claim, context.ownership, now_ms=now_ms, on_refused=note
+        )
+        if session is not None and session.is_by_id and claim is not None and not self._withheld:
+            session.served_to = claim, edition, self._changes
 
     def _withhold(self, at: int, log: PartitionLog, code: ErrorCode) -> PartitionData | None:
         """Answer a row that the member may not read: with an error, or as if there were no more records."""
@@ -364,7 +399,7 @@ class Fetching:
 
     def _take_back(self) -> None:
         """Take back what was read before the member had to stop reading it."""
-        for at, code in self._fenced.codes.items():
+        for at, code in self._withheld.items():
             row, log = self._rows[at], self.logs[at]
             has_more = row is not None and row.records
             is_refused = row is not None and row.error_code == code
@@ -383,7 +418,7 @@ class Fetching:
         leadership, offset = self._context.leadership, plan.offsets[at]
         if leadership.refusal(log, plan.leader_epochs[at]) is not ErrorCode.NONE:
             return None
-        withheld = self._fenced.codes
+        withheld = self._withheld
         if withheld and at in withheld:
             # A stock client waits on for its other rows.
             return 0 if withheld[at] is ErrorCode.NONE else None
@@ -471,8 +506,8 @@ class Fetching:
     def _warm_steps(self, rows: Sequence[int]) -> Iterator[None]:
         # The disk may have taken long.
         if not self._plan.resolve():
-            self._fenced.forget()
-        if not self._fenced.is_current(self._context.clock):
+            self._edition = -1
+        if not self._is_current():
             self._find_withheld()
         for count, at in enumerate(rows, 1):
             if self._is_over:
@@ -495,7 +530,7 @@ class Fetching:
             self._max_bytes = min(self._max_bytes, most)
             self._min_bytes = min(self._min_bytes, self._max_bytes)
 
-    def _withheld(self) -> FetchResponse | None:
+    def _withheld_by_quota(self) -> FetchResponse | None:
         """Return an empty answer if the client is beyond a quota: it asks for the same records again."""
         request, session = self._request, self._session
         if not isinstance(request, MeasuredRequest):

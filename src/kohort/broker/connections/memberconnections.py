@@ -24,6 +24,9 @@ from kohort.errors import RemoteProtocolError
 #: Members of one connection whose end is noticed; more speak by no client's one connection.
 MEMBERS_PER_CONNECTION: Final = 10_000
 
+#: Members with tokens whose principals are remembered, some 200 bytes each.
+PRINCIPALS_REMEMBERED: Final = 50_000
+
 #: Group id and member id.
 MemberKey = tuple[str, str]
 
@@ -44,7 +47,7 @@ TOKEN_PREFIX: Final = "Token:"
 class MemberConnections:
     """The open connections of each member, the youngest that brought a heartbeat, and members by their tokens."""
 
-    __slots__ = ("_by_token", "_keys", "_on_disconnected", "_open", "_youngest")
+    __slots__ = ("_by_token", "_keys", "_on_disconnected", "_open", "_principals", "_youngest")
 
     def __init__(self, on_disconnected: Callable[[str, str], None]) -> None:
         """Create an empty table.
@@ -60,6 +63,9 @@ class MemberConnections:
         self._keys: Final[dict[int, set[MemberKey]]] = {}
         #: Principal of a token -> its members with open connections, each with the number of those connections.
         self._by_token: Final[dict[str, dict[MemberKey, int]]] = {}
+        #: Member -> the principal of the token that it logged in with, also when its connections are closed: only then
+        #: it is given up, and may still fetch. The latest is the last.
+        self._principals: Final[dict[MemberKey, str]] = {}
 
     def check(self, connection: Numbered, group_id: str, member_id: str) -> None:
         """Raise `RemoteProtocolError`, which closes the connection, if the request is late."""
@@ -87,6 +93,10 @@ class MemberConnections:
         """Return the member that logs in with a token, `None` if none or several do."""
         found = self._by_token.get(principal) if self._by_token else None
         return next(iter(found)) if found is not None and len(found) == 1 else None
+
+    def principal_of(self, group_id: str, member_id: str) -> str:
+        """Return the principal of the token that a member logged in with, empty if it had none."""
+        return self._principals.get((group_id, member_id), "") if self._principals else ""
 
     def is_known(self, connection: Numbered, group_id: str, member_id: str) -> bool:
         """Whether the member was heard of by this connection."""
@@ -125,6 +135,10 @@ class MemberConnections:
         if len(keys) >= MEMBERS_PER_CONNECTION and key not in keys:
             return False
         if key not in keys and connection.principal.startswith(TOKEN_PREFIX):
+            self._principals.pop(key, None)
+            self._principals[key] = connection.principal
+            if len(self._principals) > PRINCIPALS_REMEMBERED:
+                del self._principals[next(iter(self._principals))]
             members = self._by_token.setdefault(connection.principal, {})
             members[key] = members.get(key, 0) + 1
         keys.add(key)

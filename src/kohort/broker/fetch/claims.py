@@ -20,7 +20,7 @@ from typing import Final
 
 from kohort.base.clock import Clock
 from kohort.broker.connections.request import Peer, Request
-from kohort.broker.fetch.fetchsessions import FetchPlan, TopicRows
+from kohort.broker.fetch.fetchsessions import FetchPlan
 from kohort.broker.fetch.ownership import NOT_LISTED, OURS, QUIET, Claim, OwnershipTable, Partitions, Refusal, Sender
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
@@ -202,103 +202,68 @@ def of_tag(known: KnownMembership) -> Claim:
     return Claim(known.group_id, known.member_id, known.member_epoch, partitions)
 
 
-_NONE: Final[Mapping[int, ErrorCode]] = MappingProxyType({})
-
-
 #: Told of a row that is refused: its refusal, topic and partition.
 OnRefused = Callable[[Refusal, str, int], None]
+#: Row -> code; NONE stands for no records and no error.
+Codes = Mapping[int, ErrorCode]
+NOTHING_WITHHELD: Final[Codes] = MappingProxyType({})
 
 
-class WithheldRows:
-    """The rows of one fetch that it does not get."""
+def is_over(claim: Claim | None, clock: Clock) -> bool:
+    """Whether the lease of a claim is over."""
+    return claim is not None and claim.not_after_ms is not None and clock.now_ms() >= claim.not_after_ms
 
-    __slots__ = ("_claim", "_edition", "_ends_ms", "_on_refused", "_request", "_table", "codes", "has_lapsed")
 
-    def __init__(self, table: OwnershipTable, request: Request, claim: Claim | None, on_refused: OnRefused) -> None:
-        self._table: Final = table
-        self._request: Final = request
-        self._claim: Final = claim
-        self._on_refused: Final = on_refused
-        #: The edition of the table by which `codes` was found; -1: it is to be found.
-        self._edition = -1
-        #: End of the lease as long as that has not come, by the time of day; `None`: it does not end.
-        self._ends_ms: int | None = None
-        #: Whether the lease was over while the fetch waited; `None`: the fetch was not looked at before.
-        self.has_lapsed: bool | None = None
-        #: Row -> code; NONE stands for no records and no error.
-        self.codes = _NONE
-
-    def is_current(self, clock: Clock) -> bool:
-        """Whether `codes` is as the table and the lease say now."""
-        return self._edition == self._table.edition and (self._ends_ms is None or clock.now_ms() < self._ends_ms)
-
-    def forget(self) -> None:
-        """Have the rows found anew: the topics may be others by now."""
-        self._edition = -1
-
-    def find(self, plan: FetchPlan, now_ms: int, elapsed_ms: int) -> None:
-        """Find the rows.
-
-        Args:
-            plan: all rows.
-            now_ms: time of day, ms, by which leases end.
-            elapsed_ms: time of a clock that never goes back, ms, by which fences are forgotten.
-        """
-        table, claim = self._table, self._claim
-        if len(table):
-            table.forget(elapsed_ms)
-        self._edition = table.edition
-        self._ends_ms = None if claim is None or claim.is_void else claim.not_after_ms
-        self.codes = _NONE
-        if claim is not None and (claim.is_void or (self._ends_ms is not None and now_ms >= self._ends_ms)):
-            self._ends_ms = None
-            if self.has_lapsed is not None:
-                # The member may have a later grant, which its next fetch shows.
-                self.has_lapsed, self.codes = True, dict.fromkeys(range(len(plan)), QUIET)
-                return
-            reason = _NOT_VALID if claim.is_void else _LEASE_OVER
-            self.codes = dict.fromkeys(range(len(plan)), OURS)
-            self._on_refused(Refusal(OURS, claim.group_id, claim.member_id, reason), "", -1)
-            return
-        self.has_lapsed = False
-        found: dict[int, ErrorCode] = {}
-        for rows in plan.topics:
-            topic = rows.topic
-            if topic is not None and (
-                is_for_members(topic) or table.of_topic(topic.topic_id) or (claim is not None and claim.is_granted)
-            ):
-                self._find_of(topic, rows, plan.numbers, found, elapsed_ms)
-        if found:
-            self.codes = found
-
-    def _find_of(
-        self, topic: Topic, rows: TopicRows, numbers: Sequence[int], found: dict[int, ErrorCode], elapsed_ms: int
-    ) -> None:
-        claim, topic_id, here = self._claim, topic.topic_id, self._table.of_topic(topic.topic_id)
-        is_for = is_for_members(topic)
-        numbers = numbers[rows.first : rows.stop]
-        listed = None
-        if claim is not None and claim.partitions is not None and (claim.is_granted or is_for):
-            listed = claim.partitions.get(topic_id, _NO_PARTITIONS)
-            if listed.issuperset(numbers):
-                listed = None
-        if listed is None and not (claim is None and is_for) and (here is None or here.keys().isdisjoint(numbers)):
-            return
-        sender = self._sender() if claim is None else claim
+def find_withheld(
+    plan: FetchPlan, request: Request, claim: Claim | None, table: OwnershipTable, *, now_ms: int, on_refused: OnRefused
+) -> Codes:
+    """Find the rows of a fetch that its member may not read; `now_ms`: time of a clock that never goes back."""
+    if claim is not None and claim.is_void:
+        on_refused(Refusal(OURS, *claim.member, _NOT_VALID), "", -1)
+        return dict.fromkeys(range(len(plan)), OURS)
+    if len(table):
+        table.forget(now_ms)
+    found: dict[int, ErrorCode] = {}
+    for rows in plan.topics:
+        topic = rows.topic
+        if topic is None or rows.first == rows.stop:
+            continue
+        here, is_closed = table.of_topic(topic.topic_id), claim is None and is_for_members(topic)
+        listed = claim.partitions if claim is not None and claim.is_granted else None
+        if here is None and listed is None and not is_closed:
+            continue
+        numbers = plan.numbers[rows.first : rows.stop]
+        allowed = None if listed is None else listed.get(topic.topic_id, _NO_PARTITIONS)
+        if (
+            not is_closed
+            and (here is None or here.keys().isdisjoint(numbers))
+            and (allowed is None or allowed.issuperset(numbers))
+        ):
+            continue
+        reader = _sender(request) if claim is None else claim
         for at, number in enumerate(numbers, rows.first):
-            refusal = None if here is None else self._table.find_refusal(sender, topic_id, number, elapsed_ms)
-            if refusal is None and listed is not None and number not in listed and claim is not None:
-                refusal = Refusal(OURS, claim.group_id, claim.member_id, NOT_LISTED)
-            elif claim is None and is_for:
+            refusal = table.find_refusal(reader, topic.topic_id, number, now_ms)
+            if claim is not None and allowed is not None and number not in allowed:
+                refusal = Refusal(OURS, *claim.member, NOT_LISTED)
+            elif is_closed:
                 refusal = _FOR_MEMBERS
             if refusal is not None:
                 found[at] = refusal.code
-                self._on_refused(refusal, topic.name, number)
+                on_refused(refusal, topic.name, number)
+    return found or NOTHING_WITHHELD
 
-    def _sender(self) -> Sender:
-        request = self._request
-        principal = request.connection.principal
-        return Sender(principal if is_token(principal) else "", request.client_id, request.client_host)
+
+def withhold_all(plan: FetchPlan, claim: Claim, on_refused: OnRefused | None) -> Codes:
+    """Return all rows of a fetch, as the lease of its claim is over; without `on_refused` no row has an error."""
+    if on_refused is None:
+        return dict.fromkeys(range(len(plan)), QUIET)
+    on_refused(Refusal(OURS, *claim.member, _LEASE_OVER), "", -1)
+    return dict.fromkeys(range(len(plan)), OURS)
+
+
+def _sender(request: Request) -> Sender:
+    principal = request.connection.principal
+    return Sender(principal if principal.startswith("Token:") else "", request.client_id, request.client_host)
 
 
 _NO_PARTITIONS: Final[Partitions] = frozenset()
@@ -310,11 +275,6 @@ _LEASE_OVER: Final = "the lease of its token is over"
 def is_for_members(topic: Topic) -> bool:
     """Whether only fetches of members may read a topic."""
     return bool(topic.partitions) and topic.partitions[0].config.is_read_by_members_only
-
-
-def is_token(principal: str) -> bool:
-    """Whether a principal is that of a token."""
-    return principal.startswith("Token:")
 
 
 class RefusedReads:

@@ -20,6 +20,7 @@ from typing import Final
 
 from kohort.broker.access.rights import Rights
 from kohort.broker.connections.request import Peer
+from kohort.broker.fetch.ownership import Claim
 from kohort.broker.topics.metadata import Cluster
 from kohort.errors import ErrorCode, Refused
 from kohort.security.access_control import AclOperation, ResourceType
@@ -151,7 +152,7 @@ class SessionTopic:
 class FetchSession:
     """The fetch session of one connection."""
 
-    __slots__ = ("_by_id", "_topics", "allowed_by", "epoch", "id", "size", "used_ms")
+    __slots__ = ("_by_id", "_topics", "allowed_by", "changes", "epoch", "id", "served_to", "size", "used_ms")
 
     def __init__(self, session_id: int, *, by_id: bool, now_ms: int) -> None:
         self.id: Final = session_id
@@ -166,6 +167,15 @@ class FetchSession:
         self.used_ms = now_ms
         #: The rights, and their edition, by which every topic may be read; `None`: they have to be asked.
         self.allowed_by: tuple[Rights, int] | None = None
+        #: Rises with each change of its partitions.
+        self.changes = 0
+        #: The claim, the edition of the fences and `changes` by which all is served; `None`: the fences are asked.
+        self.served_to: tuple[Claim, int, int] | None = None
+
+    @property
+    def is_by_id(self) -> bool:
+        """Whether its topics go by id."""
+        return self._by_id
 
     @property
     def is_new(self) -> bool:
@@ -192,6 +202,7 @@ class FetchSession:
                 if not len(known):
                     del self._topics[key]
         if message.topics or message.forgotten_topics_data:
+            self.changes += 1
             self.size = sum(map(len, self._topics.values()))
 
     def advance(self, message: FetchRequest, *, by_id: bool) -> None:
