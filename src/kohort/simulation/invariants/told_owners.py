@@ -1,4 +1,4 @@
-"""The law that leaders know the present owners: what was told of them gives what the coordinator has.
+"""The law that leaders know the present owners: the messages to them give the coordinator's state.
 
 Laws: LeadersKnow: each partition that a member may read was opened for it, and each that a member is to give up is
 fenced; a partition is fenced once between two owners, before it is opened, and nothing is told of a partition that
