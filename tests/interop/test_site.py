@@ -105,6 +105,7 @@ def test_command_works(line: str, address: str) -> None:
         or "consumer.session.timeout.ms" in run.out
         or "joined" in run.out
         or "kohort.broker.groups" in run.out
+        or "altered" in run.out
     )
 
 
