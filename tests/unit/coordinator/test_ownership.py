@@ -338,7 +338,7 @@ def test_forgotten_message_breaks_the_law_that_leaders_know(kind: str, monkeypat
 def test_message_about_what_stays_breaks_the_law_that_leaders_know(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted mistake: the untouched partition would wait."""
     group = pair()
-    monkeypatch.setattr(fences, "_without", lambda those, others: [*fences._places(those)])
+    monkeypatch.setattr(fences, "_without", lambda those, _: [*fences._places(those)])
     with pytest.raises(InvariantViolation, match="LeadersKnow"):
         group.heartbeat("c", epoch=0)
         group.settle()

@@ -105,7 +105,7 @@ class LeaderReads:
                     self._known[place] = change.member_id if change.is_open else None
 
     def _check(self, fetching: Any) -> None:
-        claim, plan = fetching._fenced._claim, fetching._plan
+        claim, plan = fetching._claim, fetching._plan
         if not isinstance(claim, Claim) or claim.is_void:
             return
         for topic_id, rows in ((rows.topic.topic_id, rows) for rows in plan.topics if rows.topic is not None):
