@@ -14,7 +14,6 @@ from kohort.base.clock import WallClock
 from kohort.broker.access.authorization import Authorization
 from kohort.broker.access.capabilities import Capabilities
 from kohort.broker.access.logins import Logins
-from kohort.broker.access.revocations import Revocations
 from kohort.broker.batch_validation import BatchValidation
 from kohort.broker.connections.admission import quotas_of, rates_of
 from kohort.broker.connections.idle_timeouts import IdleTimeouts, WatchedConnection
@@ -40,6 +39,7 @@ from kohort.broker.topics.acls import AccessControlLists
 from kohort.broker.topics.configs import BrokerConfigs
 from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
+from kohort.broker.topics.revocations import Revocations
 from kohort.broker.topics.topic_operations import TopicRate
 from kohort.ids import TopicId
 from kohort.storage.store import Store

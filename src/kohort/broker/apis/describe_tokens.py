@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kohort.broker.access.revocations import NO_END_MS
 from kohort.broker.context import BrokerContext, Request
+from kohort.broker.topics.revocations import NO_END_MS
 from kohort.errors import ErrorCode
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import describe_tokens as wire

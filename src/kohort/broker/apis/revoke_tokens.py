@@ -5,8 +5,8 @@ The connections of their holders end at once, with what waits for them there.
 
 from __future__ import annotations
 
-from kohort.broker.access.revocations import MOST_REVOCATIONS, RevokedKind
 from kohort.broker.context import BrokerContext, Request
+from kohort.broker.topics.revocations import MOST_REVOCATIONS, RevokedKind
 from kohort.broker.topics.topic_operations import Outcome, code_of
 from kohort.errors import ErrorCode, Refused
 from kohort.security.access_control import AclOperation, ResourceType
