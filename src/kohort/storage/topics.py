@@ -135,8 +135,6 @@ class TopicChanges:
         self._free_folders()
         self.folders.remove_deleted()
 
-    # ---- planning
-
     def check_new_name(self, name: str) -> None:
         """Refuse a name that no new topic can have."""
         catalog.check_topic_name(name)
@@ -269,8 +267,6 @@ class TopicChanges:
         """Plan changes of clients' limits; `then` runs when they are in force."""
         made = differences(self.catalog.client_quotas, changes)
         return TopicPlan(change=CatalogChange(client_quotas=made), settle=lambda _: then())
-
-    # ---- writing and settling
 
     def write(self, plans: Sequence[TopicPlan]) -> None:
         """Write plans to the disk with one sync of folders and one of the catalog; one thread at a time.
