@@ -27,6 +27,7 @@ from kohort.coordinator.consumer.regex import MAX_REGEX
 from kohort.coordinator.consumer.validation import MAX_NAME, MAX_OWNED_PARTITIONS, MAX_SUBSCRIBED_TOPICS
 from kohort.coordinator.settings import MIGRATION_POLICIES
 from kohort.errors import ErrorCode
+from kohort.security.capabilities.caveats import Kind
 from kohort.storage.topicconfig import TOPIC_OPTIONS
 from support.builders.benches import load_bench
 from support.builders.site import PAGES, ROOT, RUN_ELSEWHERE, blocks, is_program
@@ -45,7 +46,7 @@ INSIDE = {
 }
 #: Dotted names in code font that are no options: files, modules, and what clients are set to that ours do not have.
 NO_OPTIONS = re.compile(
-    r"(kohort|concurrent|tools|examples)\.|.*\.(py|md|json|properties|html|typed|jar)$"
+    r"(kohort|concurrent|tools|examples)\.|.*\.(py|md|json|properties|html|typed|jar|keys)$"
     r"|(group\.instance\.id|metadata\.recovery\.strategy|transactional\.id|transaction\.timeout\.ms)$"
 )
 
@@ -307,6 +308,18 @@ def test_a_limit_names_an_option_and_a_test_that_there_are(limit: Limit) -> None
 
 def test_each_limit_that_is_counted_is_in_the_table() -> None:
     assert {limit.counted for limit in LIMITS} == {*COUNTED, None}
+
+
+def test_every_kind_of_caveat_is_in_the_format_of_tokens() -> None:
+    page = "reference/capabilities.md"
+    assert [(int(number), word.strip("`")) for number, word, _ in rows_under(page, "| kind | caveat | value |")] == [
+        (int(kind), kind.word) for kind in Kind
+    ]
+    asked = [word for cell, _ in rows_under(page, "| caveat | is asked |") for word in re.findall(r"`(\w+)`", cell)]
+    narrowed = [
+        word for cell, _ in rows_under(page, "| kind | what is left |") for word in re.findall(r"`(\w+)`", cell)
+    ]
+    assert sorted(asked) == sorted({*narrowed, "partitions_by_id"}) == sorted(kind.word for kind in Kind)
 
 
 def test_every_published_table_is_shown_once() -> None:

@@ -490,6 +490,21 @@ def typeset(cell: str) -> str:
     return re.sub(r"(\d)x\b", rf"\1{_TIMES}", cell.replace("2^63-1", "2⁶³-1")).replace("|", "\\|")
 
 
+# -- capabilities -------------------------------------------------------------------------------------------------
+
+
+def caveats() -> list[str]:
+    """A row a kind: its function of the library, and the first sentence of that."""
+    from kohort.security.capabilities import caveats as module
+
+    rows = []
+    for kind in module.Kind:
+        made = module.partitions if kind is module.Kind.PARTITIONS_BY_ID else getattr(module, kind.word)
+        said = (inspect.getdoc(made) or "").split("\n")[0]
+        rows.append((f"`{kind.word}`", f"`{made.__name__}({', '.join(inspect.signature(made).parameters)})`", said))
+    return table(("caveat", "is made by", "meaning"), rows)
+
+
 # -- the site -----------------------------------------------------------------------------------------------------
 
 #: Page, section, and what makes it; beside these `bench NAME NAME` is a table of the published run.
@@ -505,6 +520,7 @@ SECTIONS: Final[tuple[tuple[str, str, Callable[[], list[str]]], ...]] = (
     ("reference/options.md", "options", options),
     ("reference/limits.md", "limits", limits),
     ("reference/security.md", "required rights", required_rights),
+    ("reference/capabilities.md", "caveats", caveats),
     ("reference/migrate.md", "spellings", spellings),
     ("reference/migrate.md", "renamed", renamed),
     ("reference/migrate.md", "codes", codes),

@@ -56,6 +56,7 @@ __all__ = [
     "ScramCredential",
     "SentMany",
     "TopicPartition",
+    "capabilities",
     "errors",
     "to_prometheus",
 ]

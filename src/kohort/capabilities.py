@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from kohort.security.capabilities.capability import Capability, Row, attenuate, explain, mint, parse, verify
+from kohort.security.capabilities.capability import Capability, Rate, Row, attenuate, explain, mint, parse, verify
 from kohort.security.capabilities.caveats import (
     CapabilityError,
     Caveat,
@@ -46,6 +46,7 @@ __all__ = [
     "Caveat",
     "Names",
     "PartitionSet",
+    "Rate",
     "RootKeys",
     "Row",
     "read_keys",

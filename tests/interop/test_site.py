@@ -31,7 +31,7 @@ pytestmark = pytest.mark.interop
 KAFKA_TOOLS = {"kafka-configs.sh": "kafka.admin.ConfigCommand"}
 ADDRESS_SHOWN = "127.0.0.1:9092"
 #: Pages whose shell blocks are a session, with what it prints.
-SESSIONS = ("reference/cli.md", "explanation/durability.md", "how-to/reset-offsets.md")
+SESSIONS = ("reference/cli.md", "explanation/durability.md", "how-to/reset-offsets.md", "how-to/give-out-tokens.md")
 #: In the shell of the text, `kohort` and Python are those of this checkout.
 SHELL = f"""
 python3() {{ {shlex.quote(sys.executable)} "$@"; }}

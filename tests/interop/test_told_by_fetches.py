@@ -8,7 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from kohort import Admin, Broker, Consumer, Producer
+from kohort import Admin, Broker, Consumer, Producer, TopicPartition
+from kohort.client.consumer.membership.consumer_member import ConsumerMember
 from kohort.testing import Cluster
 from support.waiting import until
 
@@ -83,6 +84,27 @@ def test_member_that_reads_all_the_time_hears_as_soon(broker: Broker) -> None:
                 producer.send("t", value=b"x" * 1_000, partition=partition)
 
         until(lambda: share(first, second) == [2, 2], what="they do not share", step=step)
+
+
+def test_last_commit_alone_hands_partitions_over(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No heartbeat says that they are free; the next owner begins behind that commit."""
+    monkeypatch.setattr(ConsumerMember, "_after_revocation", lambda *_: None)
+    with ExitStack() as stack:
+        producer = stack.enter_context(Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0))
+        first = stack.enter_context(member(broker.bootstrap_servers))
+        wait_for_share([4], first)
+        for partition in range(PARTITIONS):
+            producer.send("t", value=b"once", partition=partition).result(20)
+        seen = 0
+        while seen < PARTITIONS:
+            seen += len(first.poll(0.1))
+        second = stack.enter_context(member(broker.bootstrap_servers))
+        again: list[object] = []
+        until(lambda: (again.extend(second.poll(0.02)) or share(first, second)) == [2, 2], what="they do not share")
+        moved = second.assignment()
+        assert {each: first.committed([each])[each] for each in moved} == dict.fromkeys(moved, 1)
+        assert not again
+        assert {TopicPartition("t", number) for number in range(PARTITIONS)} == moved | first.assignment()
 
 
 def test_members_of_a_cluster_share_whoever_coordinates() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kohort.broker.groups.membership_updates import MembershipUpdates
-from kohort.client.consumer.application_events import Chunk
+from kohort.client.consumer.application_events import CallbackKind, Chunk
 from kohort.client.consumer.core.consumer_machine import ConsumerMachine
 from kohort.client.consumer.deliveries import Deliveries
 from kohort.client.consumer.fetch.fetch_handler import FetchHandler
@@ -413,6 +413,28 @@ def test_partition_that_is_told_to_be_read_until_its_member_is_given_up(monkeypa
     monkeypatch.setattr(Reads, "note", do_nothing)
     monkeypatch.setattr(DecisionView, "_signs", lambda self, _: ConnectionEnd(0, self.now_ms))
     assert law_that_finds(SHARED) == "UnreadAsTold"
+
+
+def test_member_that_takes_any_fetch_for_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of leaders that do not coordinate, and none at all."""
+    monkeypatch.setattr(ConsumerMember, "_counted_until_ms", lambda self: self._beat_ms + 60_000)
+    assert law_that_finds(replace(CALM, fetches_count=True)) in {"HeartbeatsInTime", "EverythingIsRead"}
+
+
+def test_commit_that_releases_partitions_that_the_application_still_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any commit of a member that is asked for them, also before its callback has run."""
+    send = Commits._send
+
+    def send_early(self: Commits, commit: Any, *given: Any) -> None:
+        member: Any = self._committer._member  # type: ignore[attr-defined]
+        opened = None if member is None else member.callbacks.open
+        if opened is not None and opened.kind is CallbackKind.REVOKED:
+            commit.released = member._released(set(opened.partitions))
+        send(self, commit, *given)
+
+    monkeypatch.setattr(Commits, "_send", send_early)
+    monkeypatch.setattr(Commits, "_is_last", lambda *_: True)
+    assert law_that_finds(TOLD) == "OneOwner"
 
 
 def test_first_fetch_that_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from kohort.base.clock import WallClock
 from kohort.broker.access.authorization import Authorization
+from kohort.broker.access.capabilities import Capabilities
 from kohort.broker.access.logins import Logins
 from kohort.broker.batch_validation import BatchValidation
 from kohort.broker.connections.admission import quotas_of, rates_of
@@ -66,6 +67,7 @@ class BrokerContext:
         watch: LoopWatch | None = None,
         removals: FileRemovals | None = None,
         acls: AccessControlLists | None = None,
+        capabilities: Capabilities | None = None,
     ) -> None:
         self.settings: Final = settings
         self.acls, self.authorization = acls, Authorization() if acls is None else acls.authorization
@@ -78,10 +80,9 @@ class BrokerContext:
         self.loop: Final = loop
         self.store: Final = store
         self.cluster, self.broker_configs = cluster, broker_configs
-        self.leadership: Final = leadership
-        self.durability: Final = durability
+        self.leadership, self.durability = leadership, durability
         self.purgatory, self.runtime = purgatory, runtime
-        self.logins: Final = Logins(loop, settings.listeners, clock, changes=store.changes, rights=self.authorization)
+        self._admit_clients(capabilities)
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.cooperative_work: Final = CooperativeWork(loop)
         self.fair_queue: Final = FairQueue(loop)
@@ -108,6 +109,16 @@ class BrokerContext:
         self.authorization.examiners.append(RightsExamination(loop, self.connections).begin)
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
+
+    def _admit_clients(self, capabilities: Capabilities | None) -> None:
+        """Log clients in by users and by tokens; `capabilities` are those of a cluster, whose brokers share them."""
+        store, clock = self.store, self.clock
+        directory = None if store.fs.volatile else store.directory
+        self.capabilities = Capabilities(directory, clock.now_ms) if capabilities is None else capabilities
+        self.logins = Logins(
+            self.loop, self.settings.listeners, clock, changes=store.changes, rights=self.authorization,
+            capabilities=self.capabilities,
+        )  # fmt: skip
 
     def _limit_clients(self, limits: QuotaLimits, most_connections: int) -> None:
         """Count connections by the broker's options, and measure clients by the cluster's quotas."""

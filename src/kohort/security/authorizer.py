@@ -237,6 +237,17 @@ class Authorizer:
         # Kafka's default is about resources that nothing was said of, not about principals.
         return _allowed(found) if is_named else EVERY_OPERATION * self.allows_by_default
 
+    def denials(self, whos: tuple[Who, ...], resource: ResourceType, name: str) -> int:
+        """Return the bit field of the operations that entries deny a principal."""
+        literal, prefixed = self._literal[resource], self._prefixed[resource]
+        found = 0
+        for each in (name, WILDCARD):
+            found |= literal.bits(each, whos) if each in literal.by_name else 0
+        for prefix in prefixed.prefixes(name):
+            found |= prefixed.bits(prefix, whos)
+        denied = found >> _DENIED_FROM
+        return EVERY_OPERATION if denied & _ALL else denied
+
     def allows(self, principal: str, host: str, operation: AclOperation, resource: ResourceType, name: str) -> bool:
         """Whether a principal may do this to the resource of that name."""
         return bool(self.grants(whos_of(principal, host), resource, name) >> operation & 1)

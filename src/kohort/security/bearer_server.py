@@ -12,9 +12,11 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+from kohort.security.capabilities.capability import PREFIX
+from kohort.security.capabilities.caveats import CapabilityError
 from kohort.security.jwt import KeySet, TokenRefused, TokenRules, UnverifiedToken, parse_token, verify_token
 from kohort.security.sasl import EXTENSION_NAME, EXTENSION_VALUE, TOKEN
-from kohort.security.sasl_server import Challenge, Check, LoginFailed, Step, Success, Wait
+from kohort.security.sasl_server import AdmitToken, Challenge, Check, LoginFailed, Step, Success, Wait
 
 #: Kafka's words before every reason.
 _FAILED: Final = "Authentication failed: "
@@ -42,12 +44,16 @@ class BearerServer:
         keys: the provider's keys.
         rules: what the listener asks of a token.
         now_ms: the time of the day, milliseconds since 1970.
+        admit: takes capability tokens, which are no JWT; `None`: none logs in.
     """
 
-    def __init__(self, keys: KeySource, rules: TokenRules, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, keys: KeySource, rules: TokenRules, now_ms: Callable[[], int], *, admit: AdmitToken | None = None
+    ) -> None:
         self._keys: Final = keys
         self._rules: Final = rules
         self._now_ms: Final = now_ms
+        self._admit: Final = admit
         self._is_used = False
         #: Why the token was refused; the client has been told by a challenge.
         self._refusal: str | None = None
@@ -61,6 +67,12 @@ class BearerServer:
             raise LoginFailed(f"{_FAILED}the client says more than OAUTHBEARER has to say")
         self._is_used = True
         text, authorization = parse_message(message)
+        if self._admit is not None and text.startswith(PREFIX):
+            try:
+                return self._admit(text)
+            except CapabilityError as why:
+                self._refusal = f"{_FAILED}{why}"
+                return Challenge(b'{"status":"invalid_token"}', refusal=self._refusal)
         try:
             token = parse_token(text)
         except TokenRefused as why:

@@ -11,6 +11,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from kohort.security.capabilities.capability import PREFIX, Capability
+from kohort.security.capabilities.caveats import CapabilityError
+
 #: The longest name that can log in, bytes. A principal's name is kept per connection, and written to the journal.
 LONGEST_NAME_BYTES: Final = 1_024
 #: The longest password that is looked at, bytes; more is no password, and would be hashed.
@@ -50,6 +53,8 @@ class Success:
     principal_name: str
     data: bytes = field(default=b"", repr=False)
     lifetime_ms: int | None = None
+    #: What the capability token allows by which the client has logged in; `None`: it has not.
+    capability: Capability | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,11 @@ class Wait:
     then: Callable[[], Step] = field(repr=False)
 
 
+#: Takes a capability token; raises `CapabilityError` if it admits no one, or not this client.
+AdmitToken = Callable[[str], Success]
+#: The name of the user whose password is a capability token.
+TOKEN_USER: Final = "token"
+
 #: What an exchange wants next.
 Step = Challenge | Success | Check | Wait
 
@@ -89,6 +99,7 @@ class PlainServer:
             that does not exist.
         recognises: whether it is known at once that they have. A crowd of guesses on the threads does not keep such a
             user waiting then.
+        admit: takes the password of the user `token`, if that is a capability token; `None`: no token logs in.
 
     >>> PlainServer(lambda name, password: (name, password) == ("alice", b"wonder")).step(b"\\0alice\\0wonder").work()
     Success(principal_name='alice', lifetime_ms=None)
@@ -102,8 +113,10 @@ class PlainServer:
         verify: Callable[[str, bytes], bool],
         *,
         recognises: Callable[[str, bytes], bool] = lambda *_: False,
+        admit: AdmitToken | None = None,
     ) -> None:
         self._verify: Final = verify
+        self._admit: Final = admit
         self._recognises: Final = recognises
         self._is_used = False
 
@@ -128,6 +141,8 @@ class PlainServer:
         username = decoded_name(name)
         if len(password) > LONGEST_PASSWORD_BYTES:
             raise LoginFailed(self.REFUSAL)
+        if self._admit is not None and username == TOKEN_USER and password.startswith(PREFIX.encode()):
+            return admitted(self._admit, password.decode("ascii", "replace"))
         if self._recognises(username, password):
             return Success(username)
         return Check(lambda: self._compare(username, password))
@@ -136,6 +151,14 @@ class PlainServer:
         if not self._verify(username, password):
             raise LoginFailed(self.REFUSAL)
         return Success(username)
+
+
+def admitted(admit: AdmitToken, token: str) -> Success:
+    """Log a client in by its capability token; `LoginFailed` if it admits it not."""
+    try:
+        return admit(token)
+    except CapabilityError as why:
+        raise LoginFailed(f"Authentication failed: {why}") from None
 
 
 def decoded_name(name: bytes) -> str:

@@ -272,6 +272,7 @@ class ClusterNode:
             runtime=NodeCoordination(self.brokers.runtime, leadership),
             removals=shared.removals,
             acls=shared.acls,
+            capabilities=shared.capabilities,
         )
         shared.broker_configs.follow(settings)
         if self.delayed_heartbeats is not None:

@@ -74,6 +74,7 @@ BROKER_CONFIGS: Final = (
     "max.partitions",
     "max.topics",
     "memory.limit.bytes",
+    "sasl.capability.tokens.enable",
     "sasl.failures.per.second.per.ip",
     "sasl.login.timeout.ms",
     "sasl.oauthbearer.required.scope",

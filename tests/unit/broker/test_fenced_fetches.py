@@ -410,13 +410,27 @@ def test_grant_is_verified_once_and_only_its_partitions_are_read() -> None:
     wired(dialogue)
 
 
-@pytest.mark.parametrize("grant", ["unknown", "g" * (LONGEST_GRANT + 1), "g" * 32_000, ""])
+@pytest.mark.parametrize("grant", ["unknown", "g" * (LONGEST_GRANT + 1), "g" * 32_000])
 def test_grant_that_is_not_valid_refuses_all_rows(grant: str) -> None:
     async def dialogue(world: World) -> None:
         verify = Verifier()
         world.context.claims = Claims(verify)
         assert await world.fetch(0, 1, member=world.word("a", 5, 0, 1), grant=grant) == {0: FENCED, 1: FENCED}
         assert verify.asked == ([grant] if len(grant) <= LONGEST_GRANT else []), "longer ones are not read"
+
+    wired(dialogue)
+
+
+def test_empty_grant_takes_the_former_one_back() -> None:
+    """Nothing is enforced for the group any more; its lease would end, and the member get no other."""
+
+    async def dialogue(world: World) -> None:
+        world.context.claims = Claims(Verifier(over=granted(world, "a", 5, 0, not_after_ms=1)))
+        await world.produce(0)
+        a = world.word("a", 5, 0)
+        assert await world.fetch(0, session_epoch=0, member=a, grant="over") == {0: FENCED}
+        again = {"session_id": world.session_id, "session_epoch": 1}
+        assert await world.fetch(0, **again, grant="") == {0: True}
 
     wired(dialogue)
 

@@ -15,16 +15,19 @@ import os
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from kohort.base.clock import Clock
 from kohort.broker.access.authorization import Authorization
+from kohort.broker.access.capabilities import PRINCIPAL, Capabilities, CapabilityRights
 from kohort.broker.access.login_attempts import LoginAttempts
 from kohort.broker.access.rights import Rights
 from kohort.broker.options.first_users import FirstUser
 from kohort.broker.options.listeners import ListenerSettings
 from kohort.broker.scheduling import BlockingWork, CooperativeWork
 from kohort.errors import ErrorCode, RemoteProtocolError
+from kohort.security.capabilities.capability import Capability
 from kohort.security.sasl_server import (
     Challenge,
     Check,
@@ -49,6 +52,9 @@ log = logging.getLogger("kohort.broker.access")
 
 #: The mechanism whose users are those of a listener, not of the broker.
 PLAIN: Final = "PLAIN"
+
+#: Stands for a mechanism among the logins of tokens, whichever they came by.
+_TOKEN: Final = "token"
 
 #: Proofs that are checked at once; each takes a processor for up to 40 ms, and the loop needs one, too.
 THREADS: Final = max(1, min(4, (os.cpu_count() or 1) // 2))
@@ -182,6 +188,8 @@ class Login:
         self.mechanism = self.username = ""
         #: The exchange under way; `None` if the mechanism may not be changed to the one that was chosen.
         self._exchange: ServerExchange | None = None
+        #: What the token allows by which the client has logged in; `None`: it has not.
+        self.capability: Capability | None = None
         self._wrong_mechanism = ""
         #: Whether the exchange waits for its first message.
         self._is_begin = True
@@ -234,7 +242,7 @@ class Login:
         if self.state not in (LoginState.NONE, LoginState.AUTHENTICATED):
             self._fail(lambda: answer(ErrorCode.ILLEGAL_SASL_STATE), "a second mechanism is chosen during a login")
             return
-        self._exchange = exchange = self._door.mechanisms.exchange(mechanism)
+        self._exchange = exchange = self._door.mechanisms.exchange(mechanism, self._client.peer_host)
         self._is_begin = True
         if exchange is None:
             reason = f"mechanism {mechanism[:40]!r} is not offered"
@@ -393,12 +401,12 @@ class Login:
         self._on_checked(found)
 
     def _succeed(self, success: Success) -> None:
-        name, is_again = success.principal_name, self.has_succeeded
-        if is_again and name != self.username:
+        name, is_again, capability = success.principal_name, self.has_succeeded, success.capability
+        if is_again and (name != self.username or (capability is None) != (self.capability is None)):
             text = f"Cannot change principals during re-authentication from User.{self.username}: User.{name}"
             self._refuse(LoginFailed(text))
             return
-        if not self._door.mechanisms.knows(self.mechanism, name):
+        if capability is None and not self._door.mechanisms.knows(self.mechanism, name):
             self._refuse(LoginFailed(_refusal_of(self.mechanism), detail="the user was removed during its login"))
             return
         self._end_attempt(has_failed=False)
@@ -410,8 +418,14 @@ class Login:
         self._set_end(lifetime_ms)
         if not is_again:
             self.username = name
-            client.principal = f"User:{name}"
+            client.principal = f"User:{name}" if capability is None else f"{PRINCIPAL}{name}"
+        if capability is not None:
+            # The token of a later login may allow less: its lease is another one, and its id the same.
+            client.rights = self._door.rights_of_token(capability, client.peer_host)
+        elif not is_again:
             client.rights = self._door.rights_of(client.principal, client.peer_host)
+        self.capability = capability
+        if not is_again:
             self._door.note(self)
         log.debug(
             "event=%s peer=%s listener=%s mechanism=%s principal=%r",
@@ -512,6 +526,7 @@ class _Door:
         threads: BlockingWork,
         mechanisms: Mechanisms,
         rights_of: Callable[[str, str], Rights],
+        rights_of_token: Callable[[Capability, str], Rights],
         logged_in: dict[tuple[str, str, str], set[Login]],
     ) -> None:
         values = listener.values
@@ -519,6 +534,7 @@ class _Door:
         self.threads: Final = threads
         self.mechanisms: Final = mechanisms
         self.rights_of: Final = rights_of
+        self.rights_of_token: Final = rights_of_token
         self.most_bytes: Final[int] = values["sasl.server.max.receive.size"]
         self.delay_s: Final[float] = values["connection.failed.authentication.delay.ms"] / 1000
         self.timeout_s: Final[float] = values["sasl.login.timeout.ms"] / 1000
@@ -549,7 +565,8 @@ class _Door:
 
     def _key(self, login: Login) -> tuple[str, str, str]:
         # Users of PLAIN are those of their listener, the others' are the broker's.
-        return login.username, login.mechanism, self._listener.name if login.mechanism == PLAIN else ""
+        is_local = login.mechanism == PLAIN and login.capability is None
+        return login.username, login.mechanism if login.capability is None else _TOKEN, self._listener.name * is_local
 
 
 def prepare_users(changes: TopicChanges, listeners: Sequence[ListenerSettings], given: Sequence[FirstUser]) -> None:
@@ -600,9 +617,12 @@ class Logins:
         *,
         changes: TopicChanges,
         rights: Authorization,
+        capabilities: Capabilities,
     ) -> None:
         """Read what logins are checked by; raise `ConfigError` if a listener lacks something."""
         self._changes: Final = changes
+        self._capabilities: Final = capabilities
+        self._loop: Final = loop
         self._threads: Final = BlockingWork(loop, threads=THREADS, name="kohort-login")
         self._work: Final = CooperativeWork(loop)
         #: (name, mechanism, listener of PLAIN) -> logins of connections that are open.
@@ -619,6 +639,7 @@ class Logins:
                     catalog=lambda: changes.catalog,
                     threads=self._threads,
                     on_gone=self._plain_gone(listener.name),
+                    capabilities=capabilities,
                 )
                 self._doors[listener.name] = _Door(
                     listener,
@@ -626,11 +647,14 @@ class Logins:
                     threads=self._threads,
                     mechanisms=mechanisms,
                     rights_of=rights.rights_of,
+                    rights_of_token=partial(_rights_of_token, capabilities, rights),
                     logged_in=self._logged_in,
                 )
 
     def start(self) -> None:
         """Follow changes of the users."""
+        if self._doors:
+            self._capabilities.start(self._loop)
         if self._doors and self._on_scram_gone not in self._changes.on_users_gone:
             self._changes.on_users_gone.append(self._on_scram_gone)
         for name, door in self._doors.items():
@@ -646,6 +670,7 @@ class Logins:
         """Stop that, and the threads."""
         if self._on_scram_gone in self._changes.on_users_gone:
             self._changes.on_users_gone.remove(self._on_scram_gone)
+        self._capabilities.stop()
         for door in self._doors.values():
             door.mechanisms.stop()
             door.attempts.stop()
@@ -658,6 +683,18 @@ class Logins:
             assert not client.listener.protocol.has_sasl, "a listener that was not there at the start"
             return None
         return Login(door, client)
+
+    def end_tokens(self) -> None:
+        """End the connections whose token is revoked by now."""
+        is_revoked = self._capabilities.is_revoked
+        due = [
+            (login, "")
+            for (_, mechanism, _), logins in self._logged_in.items()
+            if mechanism == _TOKEN
+            for login in logins
+            if login.capability is not None and is_revoked(login.capability)
+        ]
+        self._work.run(_end_all(due))
 
     def _plain_gone(self, listener: str) -> Callable[[Collection[str]], None]:
         return lambda names: self._end([(name, PLAIN, listener) for name in names])
@@ -672,8 +709,12 @@ class Logins:
         self._work.run(_end_all(due))
 
 
+def _rights_of_token(capabilities: Capabilities, rights: Authorization, capability: Capability, host: str) -> Rights:
+    return CapabilityRights(capability, host, rights.authorizer, capabilities.now_ms)
+
+
 def _end_all(due: Sequence[tuple[Login, str]]) -> Iterator[None]:
     for number, (login, name) in enumerate(due, start=1):
-        login.end(f"the user {name!r} was removed")
+        login.end(f"the user {name!r} was removed" if name else "its token was revoked")
         if number % ENDED_AT_ONCE == 0:
             yield

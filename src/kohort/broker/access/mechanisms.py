@@ -18,14 +18,16 @@ from itertools import islice
 from typing import Any, Final
 
 from kohort.base.options import Password
+from kohort.broker.access.capabilities import Capabilities
 from kohort.broker.access.jwks import Jwks, token_rules
 from kohort.broker.options.listeners import ListenerSettings
 from kohort.broker.scheduling import BlockingWork
 from kohort.errors import ConfigError
 from kohort.security.bearer_server import BearerServer
 from kohort.security.jaas import parse_jaas_users
+from kohort.security.jwt import TokenRules
 from kohort.security.plain_users import PasswordHash, PlainUsers, read_users
-from kohort.security.sasl_server import PlainServer, ServerExchange
+from kohort.security.sasl_server import AdmitToken, PlainServer, ServerExchange, Success
 from kohort.security.scram import HASHES
 from kohort.security.scram_server import Decoys, ScramCredential, ScramServer
 from kohort.storage.catalog import Catalog, ScramUser
@@ -52,28 +54,33 @@ class Mechanisms:
         catalog: Callable[[], Catalog],
         threads: BlockingWork,
         on_gone: Callable[[Collection[str]], None],
+        capabilities: Capabilities,
     ) -> None:
         """Read what logins are checked by; raise `ConfigError` if something is missing.
 
         `on_gone` is called with the names of users that were taken out of the listener's file.
         """
         values = listener.values
+        self._capabilities: Final = capabilities if values["sasl.capability.tokens.enable"] else None
         #: As clients are told them.
         self.names: Final[list[str]] = list(dict.fromkeys(values["sasl.enabled.mechanisms"]))
-        self._makers: Final[dict[str, Callable[[], ServerExchange]]] = {}
+        self._makers: Final[dict[str, Callable[[AdmitToken | None], ServerExchange]]] = {}
         self._file: _UsersFile | None = None
         self._jwks: Jwks | None = None
         self._catalog: Final = catalog
         for name in self.names:
             if name == PLAIN:
                 self._file = _UsersFile(listener, loop=loop, threads=threads, on_gone=on_gone)
-                self._makers[name] = partial(PlainServer, self._file.verify, recognises=self._file.recognises)
+                self._makers[name] = partial(_plain_server, self._file)
             elif name in HASHES:
                 self._makers[name] = partial(_scram_server, name, _ScramUsers(name, catalog))
             else:
                 assert name == BEARER, "the options allow no other"
                 self._jwks = Jwks.of(loop, values)
-                self._makers[name] = partial(BearerServer, self._jwks, token_rules(values), now_ms)
+                self._makers[name] = partial(_bearer_server, self._jwks, token_rules(values), now_ms)
+        if self._capabilities is not None and {PLAIN, BEARER} & {*self.names}:
+            # Tokens are minted with the file of keys: it is there from the first start on.
+            capabilities.prepare()
 
     def start(self) -> None:
         """Begin to look at files and addresses of keys."""
@@ -100,10 +107,18 @@ class Mechanisms:
             return self._file is not None and username in self._file.users.names
         return name not in HASHES or (username, name) in self._catalog().scram_users
 
-    def exchange(self, name: str) -> ServerExchange | None:
-        """Begin an exchange; `None` if the mechanism is not offered."""
-        maker = self._makers.get(name)
-        return None if maker is None else maker()
+    def exchange(self, name: str, host: str) -> ServerExchange | None:
+        """Begin an exchange with a client of that address; `None` if the mechanism is not offered."""
+        maker, capabilities = self._makers.get(name), self._capabilities
+        if maker is None:
+            return None
+
+        def admit(token: str) -> Success:
+            assert capabilities is not None, "the listener takes tokens"
+            capability = capabilities.admit(token, host)
+            return Success(capability.id, lifetime_ms=capabilities.lifetime_ms(capability), capability=capability)
+
+        return maker(None if capabilities is None else admit)
 
 
 class _ScramUsers:
@@ -129,7 +144,17 @@ class _ScramUsers:
         return decoy if user is None else _credential(user)
 
 
-def _scram_server(mechanism: str, users: _ScramUsers) -> ScramServer:
+def _plain_server(users: _UsersFile, admit: AdmitToken | None) -> PlainServer:
+    return PlainServer(users.verify, recognises=users.recognises, admit=admit)
+
+
+def _bearer_server(jwks: Jwks, rules: TokenRules, now_ms: Callable[[], int], admit: AdmitToken | None) -> BearerServer:
+    return BearerServer(jwks, rules, now_ms, admit=admit)
+
+
+def _scram_server(mechanism: str, users: _ScramUsers, admit: AdmitToken | None) -> ScramServer:
+    # A password of SCRAM is never sent, so it can be no token.
+    del admit
     return ScramServer(mechanism, users.credential, nonce=secrets.token_urlsafe(24))
 
 

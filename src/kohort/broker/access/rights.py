@@ -20,6 +20,11 @@ class Rights:
     is_restricted: bool = False
 
     @property
+    def is_partial(self) -> bool:
+        """Whether single partitions of a topic may be refused."""
+        return False
+
+    @property
     def edition(self) -> int:
         """A number that changes whenever an answer of `allows` may change."""
         return 0
@@ -32,6 +37,16 @@ class Rights:
     def allows_any(self, operation: AclOperation, resource: ResourceType) -> bool:
         """Whether the principal may do this to at least one resource of that type (KIP-679)."""
         del operation, resource
+        return True
+
+    def allows_commit(self, topic: str) -> bool:
+        """Whether the principal may commit offsets of a topic."""
+        # Kafka has no operation of its own for it.
+        return self.allows(AclOperation.READ, ResourceType.TOPIC, topic)
+
+    def allows_partition(self, topic: str, topic_id: bytes, partition: int) -> bool:
+        """Whether a partition may be read, written and committed, where its topic may be; asked if `is_partial`."""
+        del topic, topic_id, partition
         return True
 
     def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:

@@ -6,7 +6,7 @@ KIP-848 groups commit with their member epoch. Version 10: topics by id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kohort.broker.access.rights import Rights
 from kohort.broker.context import BrokerContext, Request
@@ -32,22 +32,11 @@ def handle(
         context.member_connections.check(request.connection, message.group_id, message.member_id)
     _check_size(message)
     names = [_name(context, rights, topic, request.version) for topic in message.topics]
-    offsets = tuple(
-        commands.OffsetToCommit(
-            topic=name,
-            topic_id=TopicId(topic.topic_id),
-            partition=partition.partition_index,
-            offset=partition.committed_offset,
-            leader_epoch=partition.committed_leader_epoch,
-            metadata=partition.committed_metadata or "",
-        )
-        for topic, name in zip(message.topics, names, strict=True)
-        if not isinstance(name, ErrorCode)
-        for partition in topic.partitions
-    )
+    denied = _denied_partitions(context, rights, message, names) if rights.is_partial else frozenset()
+    offsets = _offsets(message, names, denied)
     released = _released(context, message, names)
     if not offsets and not released:
-        return _answer(message, names, [])
+        return _answer(message, names, [], denied)
     runtime, listening = context.runtime, context.membership_updates
     # Look before the commit: its answer leaves when everything that is in the log by then is durable.
     look = None if message.member is None else listening.look(request.connection, message.member)
@@ -70,7 +59,7 @@ def handle(
     def translate(request: Request, body: commands.CommitOffsetsReply | Refusal) -> wire.OffsetCommitResponse:
         del request
         errors = [body.code] * len(offsets) if isinstance(body, Refusal) else list(body.errors)
-        answer = _answer(message, names, errors)
+        answer = _answer(message, names, errors, denied)
         if look is not None:
             news = look.news or listening.tell((message.group_id, message.member_id))
             if not isinstance(body, Refusal) and body.news is not None:
@@ -116,15 +105,55 @@ def _name(
             return ErrorCode.UNKNOWN_TOPIC_ID
         found = context.cluster.topic_by_id(topic.topic_id)
         name = found.name if found is not None else ""
-    if rights.is_restricted and name and not rights.allows(AclOperation.READ, ResourceType.TOPIC, name):
+    if rights.is_restricted and name and not rights.allows_commit(name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return name
 
 
+def _offsets(
+    message: wire.OffsetCommitRequest, names: Sequence[str | ErrorCode], denied: Collection[tuple[int, int]]
+) -> tuple[commands.OffsetToCommit, ...]:
+    """Return the offsets of topics with a name, without those of `denied` partitions."""
+    return tuple(
+        commands.OffsetToCommit(
+            topic=name,
+            topic_id=TopicId(topic.topic_id),
+            partition=partition.partition_index,
+            offset=partition.committed_offset,
+            leader_epoch=partition.committed_leader_epoch,
+            metadata=partition.committed_metadata or "",
+        )
+        for place, (topic, name) in enumerate(zip(message.topics, names, strict=True))
+        if not isinstance(name, ErrorCode)
+        for partition in topic.partitions
+        if (place, partition.partition_index) not in denied
+    )
+
+
+def _denied_partitions(
+    context: BrokerContext, rights: Rights, message: wire.OffsetCommitRequest, names: Sequence[str | ErrorCode]
+) -> Collection[tuple[int, int]]:
+    """Return the partitions, with the place of their topic, that a token leaves out."""
+    return {
+        (place, row.partition_index)
+        for place, (topic, name) in enumerate(zip(message.topics, names, strict=True))
+        if isinstance(name, str) and (found := context.cluster.topic(name)) is not None
+        for row in topic.partitions
+        if not rights.allows_partition(name, found.topic_id, row.partition_index)
+    }
+
+
 def _answer(
-    message: wire.OffsetCommitRequest, names: Sequence[str | ErrorCode], errors: list[ErrorCode]
+    message: wire.OffsetCommitRequest,
+    names: Sequence[str | ErrorCode],
+    errors: list[ErrorCode],
+    denied: Collection[tuple[int, int]] = (),
 ) -> wire.OffsetCommitResponse:
-    """Build the answer: one code per partition; `errors` are those of named topics, in order."""
+    """Build the answer: one code per partition; `errors` are those of named topics, in order.
+
+    `denied`: partitions without the right, by the place of their topic.
+    """
+    no_right = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     codes = iter(errors)
     return wire.OffsetCommitResponse(
         topics=[
@@ -134,11 +163,17 @@ def _answer(
                 partitions=[
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index,
-                        error_code=name if isinstance(name, ErrorCode) else next(codes),
+                        error_code=(
+                            name
+                            if isinstance(name, ErrorCode)
+                            else no_right
+                            if (place, partition.partition_index) in denied
+                            else next(codes)
+                        ),
                     )
                     for partition in topic.partitions
                 ],
             )
-            for topic, name in zip(message.topics, names, strict=True)
+            for place, (topic, name) in enumerate(zip(message.topics, names, strict=True))
         ]
     )

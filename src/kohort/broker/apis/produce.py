@@ -18,6 +18,7 @@ from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.files.fs import Buffer
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.validation import CheckedBatch, RecordsRefused, is_zstd
+from kohort.storage.topics import Topic
 from kohort.wire.messages import produce as wire
 from kohort.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
@@ -106,6 +107,8 @@ class _Production:
             else:
                 log = partitions[answer.index]
                 answer.error_code = context.leadership.refusal(log, -1)
+                if self._rights.is_partial and not self._may_write_partition(topic, answer.index):
+                    _refuse(answer, _DENIED)
                 if answer.error_code == ErrorCode.NONE:
                     self._store(log, partition_data, answer)
         return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
@@ -113,6 +116,9 @@ class _Production:
     def _may_write(self, name: str) -> bool:
         # An unknown id has no name to ask for, and is answered as unknown.
         return not name or self._rights.allows(AclOperation.WRITE, ResourceType.TOPIC, name)
+
+    def _may_write_partition(self, topic: Topic | None, partition: int) -> bool:
+        return topic is not None and self._rights.allows_partition(topic.name, topic.topic_id, partition)
 
     def _store(self, log: PartitionLog, data: wire.PartitionProduceData, answer: PartitionProduceResponse) -> None:
         records = data.records

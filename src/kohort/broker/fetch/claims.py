@@ -138,6 +138,10 @@ class Claims:
                 self._claims.pop(number, None)
                 return None
             return self._claims.get(number)
+        if grant == "":
+            # The member has none any more: nothing is enforced for its group.
+            self._claims.pop(number, None)
+            grant = None
         former = self._claims.get(number)
         if grant is not None:
             claim = self._of_grant(connection, grant, known, former if message.session_epoch > 0 else None)

@@ -495,6 +495,8 @@ class FetchPlan:
             for at in range(rows.first, rows.stop):
                 number = self.numbers[at]
                 self.logs[at] = partitions[number] if 0 <= number < len(partitions) else None
+            if topic is not None and self._connection.rights.is_partial:
+                self._leave_out(rows, topic)
         return is_same
 
     def _ask_rights(self, rights: Rights) -> None:
@@ -522,6 +524,13 @@ class FetchPlan:
         if session is not None and not denied:
             session.allowed_by = rights, edition
 
+    def _leave_out(self, rows: TopicRows, topic: Topic) -> None:
+        """Take away the logs of partitions that may not be read."""
+        allows = self._connection.rights.allows_partition
+        for at in range(rows.first, rows.stop):
+            if not allows(topic.name, topic.topic_id, self.numbers[at]):
+                self.logs[at] = None
+
     def _name_of(self, key: TopicKey) -> str:
         name, topic_id = key
         topic = None if name else self._cluster.topic_by_id(topic_id)
@@ -543,4 +552,11 @@ class FetchPlan:
     def missing_code(self, at: int) -> ErrorCode:
         """Return the error code of a row without a log."""
         rows = self.topic_of(at)
+        topic, rights = rows.topic, self._connection.rights
+        if (
+            topic is not None
+            and rights.is_partial
+            and not rights.allows_partition(topic.name, topic.topic_id, self.numbers[at])
+        ):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if rows.topic is not None else rows.missing

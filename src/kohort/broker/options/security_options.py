@@ -189,6 +189,11 @@ LOGINS: Final = [
         None,
         "File with the users of PLAIN and their salted hashes, made by kohort user add (not in Kafka).",
     ),
+    flag(
+        "sasl.capability.tokens.enable",
+        True,
+        "Whether PLAIN (user: token) and OAUTHBEARER take capability tokens of this broker, too (not in Kafka).",
+    ),
     count("sasl.login.timeout.ms", 10_000, "How long a client may take for its login (not in Kafka).", low=1),
     count(
         "sasl.failures.per.second.per.ip",

@@ -269,12 +269,17 @@ class ReceivedUpdates:
         until_ms: int,
     ) -> None:
         """Take a grant for these partitions."""
+        held = self.grant
+        if held is not None and held.token == told.token:
+            # Told by the answers of several connections; each counts from its request.
+            if until_ms > held.until_ms:
+                self.grant = held._replace(until_ms=until_ms)
         # An answer that was overtaken brings an older one.
-        if self.grant is None or epoch >= self.grant.epoch:
+        elif held is None or epoch >= held.epoch:
             self.grants += 1
-            self.is_lapsed = False
             partitions = {topic_id: frozenset(each) for topic_id, each in known.items()}
             self.grant = HeldGrant(told.token, epoch, partitions, since_ms, until_ms)
+        self.is_lapsed = self.is_lapsed and held is self.grant
 
     def drop(self) -> None:
         """Forget the grant."""

@@ -69,6 +69,17 @@ class Row(NamedTuple):
     value: str
 
 
+class Rate(NamedTuple):
+    """A limit of a link: so many bytes or requests a second for all tokens together that have the link.
+
+    `id`: of the chain behind the link; empty if the token is not verified. Counted by whole tokens, each child that
+    a holder makes would have a rate of its own.
+    """
+
+    id: str
+    per_second: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
     """What the links of a token leave together; an attribute that is `None` is not limited.
@@ -93,9 +104,9 @@ class Capability:
     member: str | None = None
     epoch: int | None = None
     not_after_ms: int | None = None
-    #: Bytes and requests per second.
-    byte_rate: int | None = None
-    request_rate: int | None = None
+    #: In the order of the links; all of them count.
+    byte_rates: tuple[Rate, ...] = ()
+    request_rates: tuple[Rate, ...] = ()
     log_level: str | None = None
     label: str | None = None
     #: The client's address has to be in one network of each.
@@ -108,6 +119,16 @@ class Capability:
         """The one group that the token is for; `None` if it is for several, or for all."""
         names = self.groups
         return next(iter(names.literals)) if names and len(names.literals) == 1 and not names.prefixes else None
+
+    @property
+    def byte_rate(self) -> int | None:
+        """The least of the rates in bytes a second."""
+        return min((each.per_second for each in self.byte_rates), default=None)
+
+    @property
+    def request_rate(self) -> int | None:
+        """The least of the rates in requests a second."""
+        return min((each.per_second for each in self.request_rates), default=None)
 
     def covers(self, topic_id: bytes | None, topic: str | None, partition: int) -> bool:
         """Whether the caveats about partitions leave this one, by the topic's id and name."""
@@ -135,9 +156,10 @@ class Capability:
             operation: a number of `OPERATIONS`, which are Kafka's beside `COMMIT`.
             resource_type: Kafka's number of what the operation is done to.
             now_ms: milliseconds since 1970.
-            name: of the resource; `None`: whether there may be one to which this can be done.
-            topic_id: of a topic; without it no caveat that names ids leaves the topic.
-            partition: `None`: asked about the topic as a whole.
+            name: of the resource; without it no caveat that has names leaves a topic.
+            topic_id: of a topic; without it no caveat that has ids leaves the topic.
+            partition: `None`: asked about the topic as a whole; without name and id, too: whether there may be a topic
+                or a resource to which this can be done.
             group, member, epoch: as the request says; `None`: it names none.
             peer: the client's address; without one a caveat about peers refuses.
         """
@@ -168,14 +190,15 @@ class Capability:
     def _refusal_of_topic(
         self, operation: int, name: str | None, topic_id: bytes | None, partition: int | None
     ) -> str | None:
-        if self.topics is not None and name is not None and not self.topics.cover(name):
+        is_any = name is None and topic_id is None and partition is None
+        if self.topics is not None and not is_any and (name is None or not self.topics.cover(name)):
             return Kind.TOPICS.word
         if self.partitions is None and self.partitions_by_id is None:
             return None
         if not _OF_PARTITIONS >> operation & 1:
             # Some partitions of a topic are no right to delete it, or to change its configs.
             return Kind.PARTITIONS.word
-        if name is None and topic_id is None:
+        if is_any:
             return None
         if partition is not None:
             return None if self.covers(topic_id, name, partition) else Kind.PARTITIONS.word
@@ -369,6 +392,8 @@ def _combine(found: list[tuple[Kind, Any]], *, is_verified: bool, chain: tuple[s
             known = {topic: (chosen,) for topic, chosen in value.items()}
         elif kind is Kind.PEERS:
             known = (value,)
+        elif kind in (Kind.BYTE_RATE, Kind.REQUEST_RATE):
+            known = (Rate(chain[number] if is_verified else "", value),)
         left[kind] = _narrow(kind, left[kind], known) if kind in left else known
     if left.get(Kind.OPERATIONS) == 0:
         raise CapabilityError("the caveats operations of the token leave no operation")
@@ -386,8 +411,8 @@ def _combine(found: list[tuple[Kind, Any]], *, is_verified: bool, chain: tuple[s
         member=left.get(Kind.MEMBER),
         epoch=left.get(Kind.EPOCH),
         not_after_ms=left.get(Kind.NOT_AFTER),
-        byte_rate=left.get(Kind.BYTE_RATE),
-        request_rate=left.get(Kind.REQUEST_RATE),
+        byte_rates=left.get(Kind.BYTE_RATE, ()),
+        request_rates=left.get(Kind.REQUEST_RATE, ()),
         log_level=left.get(Kind.LOG_LEVEL),
         label=left.get(Kind.LABEL),
         peers=left.get(Kind.PEERS),
@@ -408,13 +433,13 @@ def _narrow(kind: Kind, known: Any, value: Any) -> Any:
             if known != value:
                 raise CapabilityError(f"two caveats {kind.word} of the token contradict each other: it allows nothing")
             return known
-        case Kind.NOT_AFTER | Kind.BYTE_RATE | Kind.REQUEST_RATE:
+        case Kind.NOT_AFTER:
             return min(known, value)
         case Kind.LOG_LEVEL:
             return max(known, value, key=LOG_LEVELS.index)
         case Kind.LABEL:
             return f"{known}/{value}"
-        case Kind.PEERS:
+        case Kind.PEERS | Kind.BYTE_RATE | Kind.REQUEST_RATE:
             return known + value
 
 

@@ -215,12 +215,12 @@ def not_after(when_ms: int) -> Caveat:
 
 
 def byte_rate(per_second: int) -> Caveat:
-    """Throttle to so many bytes a second; of several caveats the least counts."""
+    """Throttle this token and all that are made of it, together, to so many bytes a second."""
     return Caveat(Kind.BYTE_RATE, _write_rate(Kind.BYTE_RATE, per_second))
 
 
 def request_rate(per_second: int) -> Caveat:
-    """Throttle to so many requests a second; of several caveats the least counts."""
+    """Throttle this token and all that are made of it, together, to so many requests a second."""
     return Caveat(Kind.REQUEST_RATE, _write_rate(Kind.REQUEST_RATE, per_second))
 
 

@@ -48,7 +48,8 @@ class ClientWorld(ProgramWorld):
         if plan is None:
             share = HOLD_SHARES[seed % len(HOLD_SHARES)]
             drawn = replace(draw_plan(random), hold_share=share)
-            plan = replace(drawn, fetches_tell=seed % 4 != 1, members_compute=seed % 5 == 2)
+            tell, count, compute = seed % 4 != 1, seed % 3 == 0, seed % 5 == 2
+            plan = replace(drawn, fetches_tell=tell, fetches_count=count, members_compute=compute)
         super().__init__(seed, random=random, plan=plan)
         self.groups: Final = {each.group_id: GroupProgress(each.group_id) for each in self.plan.parties}
         self.readers: Final[list[Reader]] = []

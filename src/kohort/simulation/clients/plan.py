@@ -79,7 +79,8 @@ class Plan:
     `fetch_buffer_bytes`, `max_wait_ms`: of every consumer. `idempotent`: of every producer. `callback_faults`: chance
     that a rebalance callback is slow or raises. `hold_share`: part of its interval for which brokers hold a heartbeat.
     `window_ms`: changes of a group within it lead to one assignment. `fetches_tell`: members hear by fetches, too.
-    `members_compute`: those of the consumer protocol have assignors of their own, most of the time.
+    `fetches_count`: they count as heartbeats. `members_compute`: those of the consumer protocol have assignors of their
+    own, most of the time.
     """
 
     brokers: int = 3
@@ -99,6 +100,7 @@ class Plan:
     hold_share: float = 0.8
     window_ms: int = 50
     fetches_tell: bool = True
+    fetches_count: bool = False
     members_compute: bool = False
 
     @property

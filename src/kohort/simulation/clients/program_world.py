@@ -185,7 +185,9 @@ class ProgramWorld(ABC):
         return Report(records=records, virtual_s=self.loop.time(), **counts)
 
     async def _start_brokers(self) -> Server:
-        config = {**CONFIG, "group.consumer.assignment.window.ms": self.plan.window_ms}
+        config: dict[str, object] = {**CONFIG, "group.consumer.assignment.window.ms": self.plan.window_ms}
+        if self.plan.fetches_count:
+            config["group.liveness"] = "fetch"
         settings = [
             BrokerSettings.of({**config, "node.id": number}, host="127.0.0.1", port=0)
             for number in range(1, self.plan.brokers + 1)

@@ -115,7 +115,7 @@ def test_grant_is_shown_once_by_a_connection_and_again_when_it_changes(member: C
     assert [each.grant for each in fetches(member)] == ["kh1.second"]
 
 
-def test_short_fetch_has_a_connection_of_its_own_and_shows_it_as_well() -> None:
+def test_short_fetch_has_no_session_and_shows_it_each_time() -> None:
     """Partitions that are resumed while the fetch of the others waits are asked for beside it."""
     member = ConsumerDialogue()
     member.is_kohort = True
@@ -131,7 +131,7 @@ def test_short_fetch_has_a_connection_of_its_own_and_shows_it_as_well() -> None:
         fetches(member)
         member.take(Paused(partitions=orders(1), is_paused=False))
         said.append(answer(member, {1: batch(offset, 1)}, lane=Lane.FETCH_AT_ONCE).grant)
-    assert said == ["kh1.first", None]
+    assert said == ["kh1.first", "kh1.first"]
 
 
 def test_grant_is_shown_anew_by_another_connection(member: ConsumerDialogue) -> None:
@@ -385,6 +385,25 @@ def test_coordinator_that_no_longer_enforces_anything_gives_none(member: Consume
     assert [each.grant for each in fetches(member)] == [""], "leaders forget it"
     answer(member)
     assert [each.grant for each in fetches(member)] == [None]
+
+
+def test_grant_that_does_not_cover_a_new_assignment_is_dropped(member: ConsumerDialogue) -> None:
+    """No token can name so many partitions; leaders know the member by its tag."""
+    answer(member, news=update(5, 0, 1, 2))
+    member.acknowledge(ASSIGNED, 2)
+    member.reply()
+    assert owned_until(member) == pytest.approx(member.now_ms + 44_550, abs=20)
+
+
+def test_grant_that_several_answers_tell_ends_as_the_latest_of_them_says(member: ConsumerDialogue) -> None:
+    until_ms, grants = owned_until(member), member.delivered(OwnedUntil)[-1].grants
+    assert until_ms is not None
+    answer(member, news=update(5, renewed=grant(lease_ms=LEASE_MS - 5_000)))
+    assert owned_until(member) == until_ms
+    answer(member, news=update(6, renewed=grant(lease_ms=LEASE_MS + 5_000)))
+    later_ms = owned_until(member)
+    assert later_ms is not None and later_ms > until_ms + 4_000
+    assert member.delivered(OwnedUntil)[-1].grants == grants == 1
 
 
 def test_heartbeats_come_thrice_in_a_lease() -> None:

@@ -461,11 +461,11 @@ class FetchSender:
             return None
         grant = self._lookup.updates.grant
         token = None if grant is None else grant.token
+        if lane is not Lane.FETCH:
+            # Without a session each fetch says whose it is.
+            return token
         # A connection that was opened anew without a failed request gets it with the next renewal.
-        if lane is Lane.FETCH:
-            former, target.session.token = target.session.token, token
-        else:
-            former, target.token_beside = target.token_beside, token
+        former, target.session.token = target.session.token, token
         if former == token:
             return None
         # An empty one says that there is none any more.
@@ -546,22 +546,17 @@ class FetchSender:
             if asked.reading.preferred_node >= 0:
                 asked.reading.preferred_node = -1
                 self._readings.touch(asked.reading)
-        self._forget_connection(fetch)
+        if fetch.lane is Lane.FETCH:
+            target.session.on_failure()
         self._end(fetch, _NOTHING)
         self._cluster.refresh(now_ms)
-
-    @staticmethod
-    def _forget_connection(fetch: Fetch) -> None:
-        if fetch.lane is Lane.FETCH:
-            fetch.target.session.on_failure()
-        else:
-            fetch.target.token_beside = None
 
     def _break_off(self, fetch: Fetch) -> None:
         # The broker may hold it for fetch.max.wait.ms. Meanwhile it would serve nothing else on that connection.
         self._requests.forget(fetch.token)
         self._requests.add(Disconnect(to=fetch.target.endpoint, lane=fetch.lane))
-        self._forget_connection(fetch)
+        if fetch.lane is Lane.FETCH:
+            fetch.target.session.on_failure()
         self._end(fetch, _NOTHING)
 
     def _end(self, fetch: Fetch, held: HeldBytes) -> None:

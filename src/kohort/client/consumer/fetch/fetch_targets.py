@@ -55,8 +55,6 @@ class FetchTarget:
     fresh: dict[TopicPartition, Reading] = field(default_factory=dict)
     long: Fetch | None = None
     beside: Fetch | None = None
-    #: The member's token that short fetches have sent last.
-    token_beside: str | None = None
     #: Whether its latest answer was none of kohort's.
     is_foreign: bool = False
     #: Token of the fetch that was sent last: the broker that has waited longest comes first.

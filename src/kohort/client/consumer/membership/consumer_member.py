@@ -20,7 +20,7 @@ from kohort.client.consumer.membership.computing import NOT_OFFERED, AssignmentC
 from kohort.client.consumer.membership.member import Later, Member, longest_interval_ms, patience_ms, silence_ms
 from kohort.client.consumer.membership.states import ACTIVE, MemberState
 from kohort.client.core.actions import Endpoint, Lane
-from kohort.client.core.coordinator_lookup import BUSY, MOVED
+from kohort.client.core.coordinator_lookup import BUSY, MOVED, HeldGrant
 from kohort.client.core.refusals import refused
 from kohort.client.core.requests import Answer, Failure, RequestFailed, ResponseReceived, message_of
 from kohort.errors import ErrorCode
@@ -33,6 +33,7 @@ FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, 
 #: Epochs that leave: for good, and for a while, so that the partitions wait for a static member's return.
 _LEAVE: Final = -1
 _LEAVE_FOR_A_WHILE: Final = -2
+_NONE: Final[frozenset[int]] = frozenset()
 _FENCED: Final = int(ErrorCode.FENCED_MEMBER_EPOCH)
 #: Added to the session timeout before a member gives its `group.instance.id` up, which another one holds.
 _RELEASE_MARGIN_MS: Final = 5_000
@@ -42,8 +43,8 @@ _AT_REST: Final = (MemberState.STABLE, MemberState.PREPARING_REBALANCE)
 _NEWS_MS: Final = 100
 #: Without grants, which show that it counts fetches, the coordinator hears of the member so often in a session.
 _BEATS_BESIDE_FETCHES: Final = 3
-#: A coordinator that counts fetches notes them so often in an interval.
-_COUNTS_PER_INTERVAL: Final = 4
+#: A coordinator that counts fetches notes them four times in an interval, of which there are three in a session.
+_COUNTS_PER_SESSION: Final = 12
 #: Refusals that may pass without the member changing anything.
 _TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
@@ -456,6 +457,8 @@ class ConsumerMember(Member):
             self._take(response.assignment, response.rebalance_reason)
         if response.grant is not None or self._leased_until_ms == 0:
             self._take_grant(response.grant, sent_ms)
+        elif self._leased_until_ms is not None and response.assignment is not None:
+            self._take_grant(None, sent_ms)
 
     def _take(self, assignment: heartbeat.Assignment, reason: str | None) -> None:
         """Take an assignment, from a heartbeat's answer or from news beside heartbeats."""
@@ -549,9 +552,8 @@ class ConsumerMember(Member):
             self._requests.wake_all()
             self.epoch = max(news.member_epoch, self.epoch)
             self._take(news.assignment, news.rebalance_reason)
-        if news.grant is not None:
-            self._host.wake_member()
-            self._take_grant(news.grant, sent_ms)
+        self._host.wake_member()
+        self._take_grant(news.grant, sent_ms)
         if news.assignment is not None:
             self._follow(now_ms)
 
@@ -563,7 +565,7 @@ class ConsumerMember(Member):
         if not self._counts_fetches or self.epoch <= 0 or self.state is not MemberState.STABLE:
             return
         # The coordinator has noted the latest of them that long ago at most. The application's side is told as often.
-        step_ms = self._interval_ms // _COUNTS_PER_INTERVAL
+        step_ms = (self._told_session_ms or self._session_ms) // _COUNTS_PER_SESSION
         if sent_ms - step_ms >= self._heard_ms + step_ms:
             self._heard_ms = sent_ms - step_ms
             self._host.wake_member()
@@ -580,7 +582,8 @@ class ConsumerMember(Member):
         else:
             # It is renewed after a third of its lease, by the coordinator alone.
             known_until_ms = (updates.grant.since_ms + updates.grant.until_ms) // 2
-        return min(updates.fetched_ms + self._interval_ms, known_until_ms)
+        # The coordinator may not have counted one that came within a quarter of an interval after another.
+        return min(updates.fetched_ms + self._interval_ms * 3 // 4, known_until_ms)
 
     # -- grants, and leaders that refuse ----------------------------------------------------------------------------
 
@@ -588,19 +591,29 @@ class ConsumerMember(Member):
         """Take the grant that came with an answer to a request of `sent_ms`."""
         updates = self._lookup.updates
         was_lapsed = updates.is_lapsed
+        held = updates.grant
         if told is not None and told.lease_ms > 0:
-            self._lease_ms = told.lease_ms
+            # Of one that was told before a part of the lease is over.
+            is_known = held is not None and held.token == told.token
+            self._lease_ms = max(told.lease_ms, self._lease_ms) if is_known else told.lease_ms
             until_ms = sent_ms + silence_ms(told.lease_ms)
             updates.hold(told, self._latest, epoch=self.epoch, since_ms=sent_ms, until_ms=until_ms)
             self._interval_ms = longest_interval_ms(self._interval_ms, self._lease_ms)
-        elif updates.grant is not None and was_lapsed and sent_ms >= updates.grant.until_ms:
-            # A member whose lease is over is given a grant, unless nothing is enforced any more.
+        elif held is not None and self._is_void(held, sent_ms):
             updates.drop()
             self._lease_ms = 0
         if not updates.is_lapsed:
             self._leased_until_ms = None if updates.grant is None else updates.grant.until_ms
         if was_lapsed and not updates.is_lapsed:
             self._requests.wake_all()
+
+    def _is_void(self, held: HeldGrant, sent_ms: int) -> bool:
+        """Return whether an answer without a grant, to a request of `sent_ms`, ends the one that the member has."""
+        if self._leased_until_ms == 0 and sent_ms >= held.until_ms:
+            # A member whose lease is over is given a grant, unless nothing is enforced any more.
+            return True
+        # So is one whose assignment is new, unless no token can name so many partitions.
+        return any(not held.partitions.get(each, _NONE).issuperset(found) for each, found in self._latest.items())
 
     def _lapse(self, now_ms: int) -> None:
         """Fetch and hand out nothing until the grant is renewed, whose lease is over, and ask for that."""

@@ -1,0 +1,312 @@
+"""Logins by capability tokens at a broker's listener: principals, sessions, refusals, and what a token lets do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from kohort.broker.access.capabilities import MOST_KEPT, Capabilities, CapabilityRights
+from kohort.capabilities import (
+    Caveat,
+    RootKeys,
+    attenuate,
+    groups,
+    label,
+    member,
+    mint,
+    not_after,
+    operations,
+    partitions,
+    peers,
+    read_keys,
+    topics,
+    write_keys,
+)
+from kohort.errors import ConfigError, ErrorCode
+from kohort.security.access_control import AclOperation, AclPermission, PatternType, ResourceType
+from kohort.security.authorizer import Acl, Authorizer
+from kohort.security.capabilities.caveats import CapabilityError
+from kohort.security.sasl import BearerExchange
+from kohort.simulation.clients.network import VirtualLoop, run_virtually
+from kohort.wire.registry import ApiKey
+from support.dialogues.broker_wire import batch_of, fetch_request, make, produce_request
+from support.dialogues.login_dialogue import LoginDialogue, config_of
+from support.dialogues.wired_connection import wired_broker
+from support.peers.token_issuer import jwk, jwks
+
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+Application = Callable[[Any, Callable[[], LoginDialogue]], Awaitable[None]]
+
+
+def virtually(application: Application, **more: object) -> None:
+    async def play(loop: VirtualLoop) -> None:
+        with wired_broker(config_of(**more)) as context:
+            context.logins.start()
+            try:
+                await application(context, lambda: LoginDialogue(context))
+            finally:
+                context.logins.stop()
+
+    run_virtually(play, Random("tokens"))
+
+
+def token_of(context: Any, *caveats: Caveat, number: int = 7) -> str:
+    return context.capabilities.mint(*caveats, token_id=bytes([number]) * 16)
+
+
+async def create(context: Any, name: str, count: int) -> bytes:
+    root = LoginDialogue(context)
+    assert (await root.plain("alice", "wonder")).error_code == 0
+    rows = [{"name": name, "num_partitions": count, "replication_factor": 1}]
+    made = await root.ask(ApiKey.CREATE_TOPICS, 7, make(ApiKey.CREATE_TOPICS, topics=rows, timeout_ms=1_000))
+    topic_id: bytes = made.topics[0].topic_id
+    return topic_id
+
+
+def test_token_is_the_password_of_the_user_token() -> None:
+    """H6: a principal of its own, and a session that ends with the lease."""
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        client, until_ms = connect(), context.clock.now_ms() + 60_000
+        answer = await client.plain("token", token_of(context, operations("describe"), not_after(until_ms)))
+        assert answer.error_code == 0
+        assert answer.session_lifetime_ms == pytest.approx(60_000, abs=10)
+        assert client.connection.principal.startswith("Token:")
+        assert (await client.metadata()).cluster_id is not None
+        # Another user still logs in by a password.
+        assert (await connect().plain("alice", "wonder")).error_code == 0
+
+    virtually(play)
+
+
+def test_session_is_no_longer_than_the_listener_allows() -> None:
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        until_ms = context.clock.now_ms() + 60_000
+        answer = await connect().plain("token", token_of(context, not_after(until_ms)))
+        assert answer.session_lifetime_ms == 5_000
+
+    virtually(play, connections_max_reauth_ms=5_000)
+
+
+def refused(number: int, *caveats: Caveat) -> Callable[[Any], str]:
+    return lambda context: token_of(context, *caveats, number=number)
+
+
+@pytest.mark.parametrize(
+    ("make_token", "words"),
+    [
+        (refused(1, not_after(1)), "the token's lease is over (not_after)"),
+        (refused(2, peers("10.1.2.3")), "the caveat peers of the token refuses this client"),
+        (refused(3, member("m")), "a token of one member is for its fetches and commits, and for no login"),
+        (lambda context: token_of(context)[:-2], "cut off|not in base64url|was changed"),
+        (lambda _: mint(RootKeys.of(b"o" * 32), token_id=bytes(16)), "a root key that is not in force here"),
+    ],
+)
+def test_refusal_names_the_caveat_and_nothing_of_the_token(
+    make_token: Callable[[Any], str], words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        token = make_token(context)
+        answer = await connect().plain("token", token)
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert any(word in answer.error_message for word in words.split("|"))
+        assert token[8:20] not in answer.error_message + caplog.text
+
+    with caplog.at_level(logging.DEBUG, "kohort"):
+        virtually(play)
+    assert "event=login_failed" in caplog.text
+
+
+def test_listener_may_take_no_tokens() -> None:
+    """The password is then that of a user like any other, who is not known."""
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        answer = await connect().plain("token", token_of(context))
+        assert "Invalid username or password" in answer.error_message
+
+    async def run() -> None:
+        config = config_of(sasl_capability_tokens_enable=False, connection_failed_authentication_delay_ms=1)
+        with wired_broker(config) as context:
+            await play(context, lambda: LoginDialogue(context))
+
+    asyncio.run(run())
+
+
+def test_bearer_token_logs_in_and_a_refused_one_is_challenged(tmp_path: Path) -> None:
+    """RFC 7628 §3.2.2, as for tokens of another issuer."""
+    keys = tmp_path / "keys.json"
+    keys.write_bytes(jwks(jwk("one")))
+    more = {"sasl_enabled_mechanisms": "OAUTHBEARER", "sasl_oauthbearer_jwks_endpoint_url": keys.as_uri()}
+    more["listener.name.sasl_plaintext.plain.sasl.jaas.config"] = None  # type: ignore[assignment]
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        client = connect()
+        assert (await client.choose("OAUTHBEARER")).error_code == 0
+        answer = await client.say(BearerExchange(token_of(context, operations("describe"))).first())
+        assert (answer.error_code, answer.auth_bytes) == (0, b"")
+        assert client.connection.principal.startswith("Token:")
+        other = connect()
+        assert (await other.choose("OAUTHBEARER")).error_code == 0
+        answer = await other.say(BearerExchange(token_of(context, not_after(1))).first())
+        assert (answer.error_code, answer.auth_bytes) == (0, b'{"status":"invalid_token"}')
+        end = await other.say(b"\x01")
+        assert end.error_message == "Authentication failed: the token's lease is over (not_after)"
+
+    async def run(loop: VirtualLoop) -> None:
+        config = {key: value for key, value in config_of(**more).items() if value is not None}
+        with wired_broker(config) as context:
+            context.logins.start()
+            await play(context, lambda: LoginDialogue(context))
+            context.logins.stop()
+
+    run_virtually(run, Random("bearer"))
+
+
+def test_later_login_renews_the_lease_of_the_same_holder_alone() -> None:
+    """KIP-368: a token with a later lease is the same principal; another token, or a user, is another one."""
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        client, now_ms = connect(), context.clock.now_ms()
+        first = token_of(context, operations("read"), not_after(now_ms + 10_000))
+        assert (await client.plain("token", first)).session_lifetime_ms <= 10_001
+        later = token_of(context, operations("read"), not_after(now_ms + 50_000))
+        answer = await client.plain("token", later)
+        assert (answer.error_code, answer.session_lifetime_ms > 10_001) == (0, True)
+        await asyncio.sleep(2)
+        other = await client.plain("token", token_of(context, operations("read"), number=8))
+        assert "Cannot change principals" in other.error_message
+
+    virtually(play)
+
+
+def test_each_row_is_refused_for_itself() -> None:
+    """Produce, fetch and commit, by the caveats about topics and partitions."""
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        ids = {name: await create(context, name, 2) for name in ("mine", "other")}
+        client = connect()
+        wide = token_of(context, operations("read", "write", "commit"), topics("mine"), groups("g"))
+        assert (await client.plain("token", attenuate(wide, partitions({"mine": [1]})))).error_code == 0
+
+        async def produce(topic: str, partition: int) -> int:
+            answer = await client.ask(ApiKey.PRODUCE, 9, produce_request(topic, batch_of(b"a"), partition=partition))
+            return int(answer.responses[0].partition_responses[0].error_code)
+
+        assert [await produce("mine", 0), await produce("mine", 1), await produce("other", 1)] == [DENIED, 0, DENIED]
+        found = {}
+        for name, partition in (("mine", 0), ("mine", 1), ("other", 1)):
+            request = fetch_request(name, topic_id=ids[name], partition=partition, max_wait_ms=0)
+            answer = await client.ask(ApiKey.FETCH, 13, request)
+            found[name, partition] = answer.responses[0].partitions[0].error_code
+        assert found == {("mine", 0): DENIED, ("mine", 1): 0, ("other", 1): DENIED}
+        rows = [
+            {"name": name, "partitions": [_offset(number) for number in numbers]}
+            for name, numbers in (("mine", (0, 1)), ("other", (1,)))
+        ]
+        answer = await client.ask(ApiKey.OFFSET_COMMIT, 9, make(ApiKey.OFFSET_COMMIT, group_id="g", topics=rows))
+        codes = [[row.error_code for row in topic.partitions] for topic in answer.topics]
+        assert codes == [[DENIED, 0], [DENIED]]
+        answer = await client.ask(ApiKey.OFFSET_COMMIT, 9, make(ApiKey.OFFSET_COMMIT, group_id="h", topics=rows[:1]))
+        assert {row.error_code for row in answer.topics[0].partitions} == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
+
+    virtually(play)
+
+
+def _offset(partition: int) -> dict[str, Any]:
+    return {"partition_index": partition, "committed_offset": 1, "committed_metadata": ""}
+
+
+def rights_of(*caveats: Caveat, acls: tuple[Acl, ...] | None = None) -> CapabilityRights:
+    own = Capabilities(None, lambda: 0)
+    capability = own.verify(own.mint(*caveats, token_id=bytes(16)))
+    authorizer = None if acls is None else Authorizer()
+    if authorizer is not None:
+        authorizer.add(*(acl._replace(principal=f"Token:{capability.id}") for acl in acls or ()))
+    return CapabilityRights(capability, "127.0.0.1", authorizer, lambda: 0)
+
+
+def test_reading_is_no_right_to_commit() -> None:
+    reader, committer = rights_of(operations("read")), rights_of(operations("commit"))
+    assert (reader.allows(AclOperation.READ, TOPIC, "t"), reader.allows_commit("t")) == (True, False)
+    assert (committer.allows(AclOperation.READ, TOPIC, "t"), committer.allows_commit("t")) == (False, True)
+    # Either is a member of its group.
+    assert [each.allows(AclOperation.READ, GROUP, "g") for each in (reader, committer)] == [True, True]
+
+
+def test_entry_that_denies_the_token_narrows_it_and_none_that_allows_widens_it() -> None:
+    deny = Acl(TOPIC, PatternType.PREFIXED, "a", "", "*", AclOperation.READ, AclPermission.DENY)
+    allow = Acl(TOPIC, PatternType.LITERAL, "z", "", "*", AclOperation.ALL, AclPermission.ALLOW)
+    rights = rights_of(operations("read", "commit"), topics("abc", "b"), acls=(deny, allow))
+    assert [rights.allows(AclOperation.READ, TOPIC, name) for name in ("abc", "b", "z")] == [False, True, False]
+    assert [rights.allows_commit(name) for name in ("abc", "b", "z")] == [False, True, False]
+    assert rights.allows(AclOperation.DESCRIBE, TOPIC, "abc")
+
+
+def test_token_without_names_may_administrate_and_one_with_a_topic_may_not() -> None:
+    assert rights_of().allows(AclOperation.ALTER, CLUSTER)
+    assert not rights_of(topics("t")).allows(AclOperation.ALTER, CLUSTER)
+    assert rights_of(topics("t")).operations(TOPIC, "u") == 0
+
+
+def test_keys_are_made_once_kept_and_read_again_when_they_change(tmp_path: Path) -> None:
+    async def play(loop: VirtualLoop) -> None:
+        first = Capabilities(str(tmp_path), lambda: 0)
+        token = first.mint(label("old"), token_id=bytes(16))
+        path = tmp_path / "capability.keys"
+        assert path.stat().st_mode & 0o777 == 0o600
+        second = Capabilities(str(tmp_path), lambda: 0)
+        assert second.verify(token).label == "old"
+        second.start(loop)
+        for secret in (b"n" * 32, b"m" * 32):
+            write_keys(path, read_keys(path).rotated(secret))
+        await asyncio.sleep(3)
+        # Two are alive: the key before the one before has ended.
+        with pytest.raises(CapabilityError, match="not in force"):
+            second.verify(token)
+        newer = mint(read_keys(path), token_id=bytes(16))
+        path.write_text("torn")
+        await asyncio.sleep(3)
+        assert second.verify(newer)
+        second.stop()
+
+    run_virtually(play, Random("keys"))
+
+
+@pytest.mark.logs_bugs
+def test_keys_that_others_may_read_are_refused_by_name(tmp_path: Path) -> None:
+    write_keys(tmp_path / "capability.keys", RootKeys.of(bytes(32)))
+    os.chmod(tmp_path / "capability.keys", 0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        Capabilities(str(tmp_path), lambda: 0).prepare()
+
+
+def test_kept_tokens_are_bounded_and_revoked_ones_are_not_served() -> None:
+    own = Capabilities(None, lambda: 0)
+    tokens = [own.mint(token_id=number.to_bytes(16, "big")) for number in range(MOST_KEPT + 1)]
+    for token in tokens:
+        own.verify(token)
+    assert len(own._kept) == MOST_KEPT
+    own.is_revoked = lambda _: True
+    with pytest.raises(CapabilityError, match="revoked"):
+        own.verify(tokens[-1])
+
+
+def test_connections_of_a_revoked_token_end_and_others_go_on() -> None:
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        gone, stays = connect(), connect()
+        assert (await gone.plain("token", token_of(context, label("gone"), number=1))).error_code == 0
+        assert (await stays.plain("token", token_of(context, label("stays"), number=2))).error_code == 0
+        context.capabilities.is_revoked = lambda capability: capability.label == "gone"
+        context.logins.end_tokens()
+        await gone.ends()
+        assert (await stays.metadata()).cluster_id is not None
+
+    virtually(play)
