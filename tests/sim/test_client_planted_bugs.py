@@ -328,7 +328,7 @@ def test_news_of_a_fetch_that_are_taken_in_any_order(monkeypatch: pytest.MonkeyP
         self.member.take_news(news, sent_ms, now_ms)
 
     monkeypatch.setattr(ReceivedUpdates, "_weigh", take)
-    assert law_that_finds(TOLD, first=12) in {"OneOwner", "EverythingIsRead"}
+    assert law_that_finds(TOLD, first=12) in {"OneOwner", "EverythingIsRead", "OwnerIsServed"}
 
 
 def test_fetch_that_tells_less_than_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:

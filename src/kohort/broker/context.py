@@ -39,6 +39,7 @@ from kohort.broker.topics.acls import AccessControlLists
 from kohort.broker.topics.configs import BrokerConfigs
 from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
+from kohort.broker.topics.revocations import Revocations
 from kohort.broker.topics.topic_operations import TopicRate
 from kohort.ids import TopicId
 from kohort.storage.store import Store
@@ -68,6 +69,7 @@ class BrokerContext:
         removals: FileRemovals | None = None,
         acls: AccessControlLists | None = None,
         capabilities: Capabilities | None = None,
+        revocations: Revocations | None = None,
     ) -> None:
         self.settings: Final = settings
         self.acls, self.authorization = acls, Authorization() if acls is None else acls.authorization
@@ -77,12 +79,11 @@ class BrokerContext:
         self.reached: Final[Counter[str]] = Counter()
         #: A watch that nothing reads, if the turns of the loop are not measured.
         self.watch: Final = watch or LoopWatch(clock)
-        self.loop: Final = loop
-        self.store: Final = store
+        self.loop, self.store = loop, store
         self.cluster, self.broker_configs = cluster, broker_configs
         self.leadership, self.durability = leadership, durability
         self.purgatory, self.runtime = purgatory, runtime
-        self._admit_clients(capabilities)
+        self._admit_clients(capabilities, revocations)
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.cooperative_work: Final = CooperativeWork(loop)
         self.fair_queue: Final = FairQueue(loop)
@@ -110,8 +111,8 @@ class BrokerContext:
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
 
-    def _admit_clients(self, capabilities: Capabilities | None) -> None:
-        """Log clients in by users and by tokens; `capabilities` are those of a cluster, whose brokers share them."""
+    def _admit_clients(self, capabilities: Capabilities | None, revocations: Revocations | None) -> None:
+        """Log clients in by users and by tokens; brokers of a cluster share both arguments."""
         store, clock = self.store, self.clock
         directory = None if store.fs.volatile else store.directory
         self.capabilities = Capabilities(directory, clock.now_ms) if capabilities is None else capabilities
@@ -119,6 +120,21 @@ class BrokerContext:
             self.loop, self.settings.listeners, clock, changes=store.changes, rights=self.authorization,
             capabilities=self.capabilities,
         )  # fmt: skip
+        self.revocations = Revocations(store.changes, clock.now_ms) if revocations is None else revocations
+        self.capabilities.is_revoked = self.revocations.is_revoked
+        self.revocations.followers.add(self)
+
+    def tokens_revoked(self) -> None:
+        """End the connections of revoked tokens, and the waiting fetches by grants that were."""
+        self.logins.end_tokens()
+        for claim in self.claims.end(self.revocations.is_revoked):
+            # Fetches under way ask again, and those that wait are answered.
+            self.ownership.edition += 1
+            for topic_id, partitions in (claim.partitions or {}).items():
+                topic = self.cluster.topic_by_id(topic_id)
+                for partition in () if topic is None else range(len(topic.partitions)):
+                    if partition in partitions:
+                        self._wake_fetches(topic_id, partition)
 
     def _limit_clients(self, limits: QuotaLimits, most_connections: int) -> None:
         """Count connections by the broker's options, and measure clients by the cluster's quotas."""

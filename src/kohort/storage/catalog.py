@@ -1,4 +1,4 @@
-"""The catalog: topics, broker configs, access control lists, SCRAM keys, clients' quotas, the next producer id.
+"""The catalog: topics, broker configs, access lists, SCRAM keys, quotas, revoked tokens, the next producer id.
 
 Laws: a catalog is a value, and so is a change of it; the catalog that follows from both is the same now and when the
 changes are read again. A topic exists from the moment the file has the change that names it and is gone from the
@@ -45,6 +45,8 @@ _TOPICS_EACH: Final = 50
 _ACLS_EACH: Final = 1_000
 #: Entities with quotas in one record of a rewritten file.
 _QUOTAS_EACH: Final = 500
+#: Revoked tokens in one record of a rewritten file.
+_REVOCATIONS_EACH: Final = 1_000
 _RECORD: Final = re.compile(rb"@([0-9a-f]{8}) ([0-9a-f]{8}) ")
 #: The errors of reading a file that is damaged, or of other software.
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, Refused)
@@ -53,6 +55,10 @@ _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexErro
 #: An entry of the access control lists: Kafka's numbers of the type of resource and of the pattern, the name, the
 #: principal, the host, and Kafka's numbers of the operation and the permission.
 AclRow = tuple[int, int, str, str, str, int, int]
+#: What is revoked: the number of its kind, and the id or label.
+RevokedName = tuple[int, str]
+#: When it was revoked, and until when that is remembered, ms since 1970.
+RevokedTimes = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +118,9 @@ class CatalogChange:
     login_secret: bytes = field(default=b"", repr=False)
     #: Limits of clients that are new, changed or removed.
     client_quotas: tuple[QuotaChange, ...] = ()
+    #: Tokens that are revoked, and those that are forgotten.
+    revocations: tuple[tuple[RevokedName, RevokedTimes], ...] = ()
+    revocations_gone: tuple[RevokedName, ...] = ()
 
     def document(self) -> dict[str, object]:
         """Return the change as JSON, without the fields that do not change."""
@@ -122,6 +131,8 @@ class CatalogChange:
             "acls": self.acls,
             "acls_gone": self.acls_gone,
             "client_quotas": [change.document() for change in self.client_quotas],
+            "revocations": [(*name, *times) for name, times in self.revocations],
+            "revocations_gone": self.revocations_gone,
         }
         found = {name: value for name, value in found.items() if value}
         if self.is_freed:
@@ -159,6 +170,8 @@ class CatalogChange:
             scram_gone=tuple((str(name), str(mechanism)) for name, mechanism in _list(document, "scram_gone")),
             login_secret=b64decode(str(document.get("login_secret", "")), validate=True),
             client_quotas=tuple(QuotaChange.of(change) for change in _list(document, "client_quotas")),
+            revocations=tuple(_read_revocation(row) for row in _list(document, "revocations")),
+            revocations_gone=tuple((int(kind), str(name)) for kind, name in _list(document, "revocations_gone")),
         )
 
 
@@ -181,6 +194,8 @@ class Catalog:
     login_secret: bytes = field(default=b"", repr=False)
     #: Limits of clients, by entity.
     client_quotas: Quotas = field(default_factory=dict)
+    #: Tokens that are revoked, in the order in which they came.
+    revocations: Mapping[RevokedName, RevokedTimes] = field(default_factory=dict)
 
     def changed(self, *changes: CatalogChange) -> Catalog:
         """Return the catalog after `changes`; `KeyError` if a missing topic is deleted."""
@@ -188,6 +203,8 @@ class Catalog:
         next_producer_id, broker_configs = self.next_producer_id, self.broker_configs
         # There may be 100,000 of them: they are copied where they change.
         acls = dict(self.acls) if any(each.acls or each.acls_gone for each in changes) else None
+        is_revoking = any(each.revocations or each.revocations_gone for each in changes)
+        revocations = dict(self.revocations) if is_revoking else None
         scram_users, login_secret = self.scram_users, self.login_secret
         for change in changes:
             topics.update((entry.name, entry) for entry in change.topics)
@@ -207,6 +224,10 @@ class Catalog:
                 for row in change.acls_gone:
                     acls.pop(row, None)
                 acls.update(dict.fromkeys(change.acls))
+            if revocations is not None:
+                for name in change.revocations_gone:
+                    revocations.pop(name, None)
+                revocations.update(change.revocations)
             login_secret = change.login_secret or login_secret
         quota_changes = [each for change in changes for each in change.client_quotas]
         return Catalog(
@@ -218,6 +239,7 @@ class Catalog:
             scram_users=scram_users,
             login_secret=login_secret,
             client_quotas=changed_quotas(self.client_quotas, quota_changes) if quota_changes else self.client_quotas,
+            revocations=self.revocations if revocations is None else revocations,
         )
 
     def as_changes(self, *, topics_each: int) -> Iterable[CatalogChange]:
@@ -240,6 +262,9 @@ class Catalog:
         quotas = [QuotaChange(entity=entity, limits=limits) for entity, limits in self.client_quotas.items()]
         for first in range(0, len(quotas), _QUOTAS_EACH):
             yield CatalogChange(client_quotas=tuple(quotas[first : first + _QUOTAS_EACH]))
+        revoked = list(self.revocations.items())
+        for first in range(0, len(revoked), _REVOCATIONS_EACH):
+            yield CatalogChange(revocations=tuple(revoked[first : first + _REVOCATIONS_EACH]))
 
 
 def join(changes: Sequence[CatalogChange]) -> CatalogChange:
@@ -260,6 +285,8 @@ def join(changes: Sequence[CatalogChange]) -> CatalogChange:
         scram_gone=tuple(key for each in changes for key in each.scram_gone),
         login_secret=next((each.login_secret for each in reversed(changes) if each.login_secret), b""),
         client_quotas=tuple(each for change in changes for each in change.client_quotas),
+        revocations=tuple(each for change in changes for each in change.revocations),
+        revocations_gone=tuple(each for change in changes for each in change.revocations_gone),
     )
 
 
@@ -332,6 +359,13 @@ def _read_acl(row: Any) -> AclRow:
         raise ValueError(f"an entry of the access control lists is {row!r}")
     # Many entries have the same principal and host.
     return resource, pattern, name, sys.intern(principal), sys.intern(host), operation, permission
+
+
+def _read_revocation(row: Any) -> tuple[RevokedName, RevokedTimes]:
+    kind, name, revoked_ms, until_ms = row
+    if not all(type(each) is int for each in (kind, revoked_ms, until_ms)) or type(name) is not str:
+        raise ValueError(f"a revoked token is {row!r}")
+    return (kind, name), (revoked_ms, until_ms)
 
 
 def _write_entry(entry: TopicEntry) -> dict[str, object]:

@@ -21,7 +21,7 @@ from typing import Final
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicId
 from kohort.storage import catalog
-from kohort.storage.catalog import AclRow, Catalog, CatalogChange, ScramUser, TopicEntry
+from kohort.storage.catalog import AclRow, Catalog, CatalogChange, RevokedName, RevokedTimes, ScramUser, TopicEntry
 from kohort.storage.client_quotas import QuotaChange, differences
 from kohort.storage.data_directory import EPOCHS_NAME, PARTITION_METADATA_NAME, write_partition_metadata
 from kohort.storage.files.fs import DiskFailedError, FileSystem
@@ -134,8 +134,6 @@ class TopicChanges:
         """Finish the deletions that an earlier run began."""
         self._free_folders()
         self.folders.remove_deleted()
-
-    # ---- planning
 
     def check_new_name(self, name: str) -> None:
         """Refuse a name that no new topic can have."""
@@ -270,7 +268,12 @@ class TopicChanges:
         made = differences(self.catalog.client_quotas, changes)
         return TopicPlan(change=CatalogChange(client_quotas=made), settle=lambda _: then())
 
-    # ---- writing and settling
+    def plan_revocations(
+        self, added: Mapping[RevokedName, RevokedTimes], gone: Iterable[RevokedName], then: Callable[[], None]
+    ) -> TopicPlan:
+        """Plan tokens that are revoked, and others that are forgotten; `then` runs when that is in force."""
+        change = CatalogChange(revocations=(*added.items(),), revocations_gone=(*gone,))
+        return TopicPlan(change=change, settle=lambda _: then())
 
     def write(self, plans: Sequence[TopicPlan]) -> None:
         """Write plans to the disk with one sync of folders and one of the catalog; one thread at a time.

@@ -283,6 +283,7 @@ class ClusterNode:
             removals=shared.removals,
             acls=shared.acls,
             capabilities=shared.capabilities,
+            revocations=shared.revocations,
         )
         self.context = context
         shared.broker_configs.follow(settings)

@@ -92,8 +92,7 @@ class OwnershipLinks:
         needed_ms = now_ms + max(max(change.lease_ms, change.stock_lease_ms) for change in changes)
         sent = Sent(shard, term, number + 1, tuple(changes), needed_ms)
         self._sent[shard] = term, number + 1
-        while self._live and self._live[0].needed_until_ms <= now_ms:
-            self._live.popleft()
+        self._forget(now_ms)
         self._live.append(sent)
         if not self._receivers:
             return True
@@ -120,16 +119,25 @@ class OwnershipLinks:
     def joined(self, broker: int, table: OwnershipTable) -> None:
         """Take in a broker that starts with an empty table, and send it what leases can still need."""
         self._receivers[broker] = _Receiver(table)
-        now_ms = self._now_ms()
+        # Their numbers have no gap, though a message behind one that is needed for long may be needed no more.
+        self._forget(self._now_ms())
         for sent in list(self._live):
-            if sent.needed_until_ms > now_ms:
-                self._put(broker, sent)
+            self._put(broker, sent)
+
+    def is_behind(self, broker: int) -> bool:
+        """Whether a broker has not acknowledged everything."""
+        receiver = self._receivers.get(broker)
+        return receiver is not None and any(receiver.unacknowledged.values())
 
     def left(self, broker: int) -> None:
         """Forget a broker that has stopped: it serves no fetch."""
         if self._receivers.pop(broker, None) is not None:
             for key in list(self._unknown):
                 self._acknowledge(key, broker)
+
+    def _forget(self, now_ms: int) -> None:
+        while self._live and self._live[0].needed_until_ms <= now_ms:
+            self._live.popleft()
 
     def _put(self, broker: int, sent: Sent) -> None:
         waiting = self._receivers[broker].unacknowledged.setdefault(sent.shard, deque())

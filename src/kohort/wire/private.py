@@ -31,6 +31,8 @@ class PrivateApiKey(IntEnum):
     DESCRIBE_BROKER = 10_004
     CONSUMER_GROUP_PREPARE_ASSIGNMENT = 10_005
     CONSUMER_GROUP_INSTALL_ASSIGNMENT = 10_006
+    REVOKE_TOKENS = 10_007
+    DESCRIBE_TOKENS = 10_008
 
 
 #: API key → first and last version; every version is flexible.
@@ -41,6 +43,8 @@ API_VERSIONS: Final[dict[int, tuple[int, int]]] = {
     PrivateApiKey.DESCRIBE_BROKER: (0, 0),
     PrivateApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: (0, 0),
     PrivateApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: (0, 0),
+    PrivateApiKey.REVOKE_TOKENS: (0, 0),
+    PrivateApiKey.DESCRIBE_TOKENS: (0, 0),
 }
 #: Type in the key of a record of `__consumer_offsets` → first words of the names of its key and value.
 RECORD_TYPES: Final[dict[int, str]] = {

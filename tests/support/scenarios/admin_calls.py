@@ -92,6 +92,8 @@ CALLS: Final[Mapping[str, Callable[[Any, Names], object]]] = {
     "alter_client_quotas": lambda admin, of: admin.alter_client_quotas(
         [kohort.ClientQuota(entity={"user": of.topic}, values={"request_percentage": 1})], validate_only=True
     ),
+    "describe_tokens": lambda admin, _: admin.describe_tokens(),
+    "revoke_tokens": lambda admin, of: admin.revoke_tokens(labels=[of.topic]),
 }
 
 

@@ -334,6 +334,8 @@ _REQUESTS: Final[dict[AnyApiKey, Callable[[int, dict[str, bytes]], Iterator[Any]
     _OWN.CONSUMER_GROUP_INSTALL_ASSIGNMENT: _one(
         _OWN.CONSUMER_GROUP_INSTALL_ASSIGNMENT, group_id="computing", member_id="c", member_epoch=1, group_epoch=1
     ),
+    _OWN.REVOKE_TOKENS: _one(_OWN.REVOKE_TOKENS, revocations=[]),
+    _OWN.DESCRIBE_TOKENS: _one(_OWN.DESCRIBE_TOKENS),
 }  # fmt: skip
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from kohort.coordinator.decision import Decision, FencePartitions, OpenPartitions
+from kohort.coordinator.ownership import fences
 from kohort.coordinator.ownership.fences import FOLLOWED, GrantState, follow_ownership, grant_state_of, loaded_ownership
 from kohort.coordinator.records.types import OffsetCommitted
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, InvariantViolation
 from support.dialogues.coordinator_dialogue import topic_id_of
 from support.dialogues.mixed_dialogue import MixedDialogue
 
@@ -322,3 +323,22 @@ def test_after_a_restart_nothing_is_told_of_groups_without_enforcement() -> None
     group.stable(a=[0, 1, 2, 3])
     group.restart()
     assert not list(loaded_ownership(group.shard.groups, group.shard.settings_for))
+
+
+@pytest.mark.parametrize("kind", ["fences", "opens"])
+def test_forgotten_message_breaks_the_law_that_leaders_know(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted mistake: every dialogue would find it."""
+    group = pair()
+    monkeypatch.setattr(fences._Following, kind, lambda *_: iter(()))
+    with pytest.raises(InvariantViolation, match="LeadersKnow"):
+        group.leave("a")
+        group.settle()
+
+
+def test_message_about_what_stays_breaks_the_law_that_leaders_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted mistake: the untouched partition would wait."""
+    group = pair()
+    monkeypatch.setattr(fences, "_without", lambda those, _: [*fences._places(those)])
+    with pytest.raises(InvariantViolation, match="LeadersKnow"):
+        group.heartbeat("c", epoch=0)
+        group.settle()

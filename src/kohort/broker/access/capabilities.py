@@ -190,6 +190,11 @@ class CapabilityRights(Rights):
         self.host: Final = host
 
     @property
+    def capability(self) -> Capability:
+        """What the token allows."""
+        return self._capability
+
+    @property
     def edition(self) -> int:
         """A number that changes whenever an answer of `allows` may change."""
         # A revoked token, and one whose lease is over, ends its connections.

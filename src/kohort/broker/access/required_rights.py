@@ -176,6 +176,8 @@ REQUIRED_RIGHTS: Final[Mapping[AnyApiKey, tuple[Need, ...]]] = {
         Need(AclOperation.DESCRIBE, _TOPIC, "each topic of the group", _NO_TOPIC),
     ),
     PrivateApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: (_READ_GROUP,),
+    PrivateApiKey.REVOKE_TOKENS: _cluster(AclOperation.ALTER),
+    PrivateApiKey.DESCRIBE_TOKENS: _cluster(AclOperation.DESCRIBE),
 }
 
 

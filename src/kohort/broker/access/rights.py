@@ -9,6 +9,7 @@ from typing import Final
 
 from kohort.broker.authorized_operations import OPERATIONS_OF
 from kohort.security.access_control import CLUSTER_NAME, AclOperation, ResourceType
+from kohort.security.capabilities.capability import Capability
 
 
 class Rights:
@@ -18,6 +19,11 @@ class Rights:
 
     #: Whether anything may be refused.
     is_restricted: bool = False
+
+    @property
+    def capability(self) -> Capability | None:
+        """What the token allows by which the client has logged in; `None`: it came without one."""
+        return None
 
     @property
     def is_partial(self) -> bool:

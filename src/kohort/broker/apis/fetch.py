@@ -21,7 +21,7 @@ from typing import Final
 
 from kohort.broker.connections.measured_request import ROW_BYTES, MeasuredRequest
 from kohort.broker.context import BrokerContext, Request
-from kohort.broker.fetch.claims import NOTHING_WITHHELD, find_withheld, is_over, withhold_all
+from kohort.broker.fetch.claims import NOTHING_WITHHELD, find_withheld, is_over, void, withhold_all
 from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession, all_asked
 from kohort.broker.fetch.ownership import Claim
 from kohort.broker.fetch.purgatory import DelayedFetch
@@ -133,7 +133,7 @@ class Fetching:
         self._session: Final = session
         self._plan: Final = plan
         #: The member that it says it is of.
-        self._claim: Final = claim
+        self._claim = claim
         #: The rows that it does not get, and the edition of the fences by which they were found; -1: not yet.
         self._withheld, self._edition = NOTHING_WITHHELD, -1
         #: Whether the lease of the claim is over, and whether it was not when the rows were looked at before.
@@ -371,6 +371,9 @@ class Fetching:
         """Find the rows that the member may not read; a session that is served whole is asked about once."""
         context, claim, session = self._context, self._claim, self._session
         edition = self._edition = context.ownership.edition
+        if claim is not None and claim.capability is not None and context.capabilities.is_revoked(claim.capability):
+            # It was good when the fetch came.
+            claim = self._claim = void(claim)
         self._has_lapsed = claim is not None and is_over(claim, context.clock)
         if claim is not None and self._has_lapsed:
             # One whose lease ends while its fetch waits may have a later grant, which its next fetch shows.

@@ -92,8 +92,6 @@ class MeasuredRequest(Request):
             self._seconds += time.perf_counter() - self._began
             self._began = None
 
-    # ---- what is counted
-
     def take_mutations(self, count: int) -> None:
         """Count partitions that it creates or deletes; raise `Refused` with THROTTLING_QUOTA_EXCEEDED beyond them."""
         now_ms = self._now_ms()
@@ -150,8 +148,6 @@ class MeasuredRequest(Request):
 
     def _take(self, quota: Quota, amount: float, now_ms: int) -> int:
         return self._quotas.take(quota, self._user, self.client_id, amount, now_ms)
-
-    # ---- its answers
 
     def answer(self, body: Message | bytes) -> None:
         """Answer with `body`, which may be sent at once."""

@@ -104,7 +104,9 @@ def claim_of(capability: Capability, host: str) -> Claim | None:
     if refusal is not None:
         return None
     partitions = {TopicId(topic_id): GrantedPartitions(sets) for topic_id, sets in listed.items()}
-    return Claim(group_id, member_id, epoch, partitions, capability.not_after_ms, is_granted=True)
+    return Claim(
+        group_id, member_id, epoch, partitions, capability.not_after_ms, is_granted=True, capability=capability
+    )
 
 
 #: A time by which no lease is over: leases are looked at with each fetch.
@@ -160,6 +162,18 @@ class Claims:
         if self._claims:
             self._claims.pop(connection.number, None)
 
+    def end(self, is_revoked: Callable[[Capability], bool]) -> list[Claim]:
+        """Make the claims by revoked tokens void; return them."""
+        ended: list[Claim] = []
+        for key, claim in list(self._verified.items()):
+            if claim.capability is not None and is_revoked(claim.capability):
+                del self._verified[key]
+        for number, claim in self._claims.items():
+            if claim.capability is not None and is_revoked(claim.capability):
+                ended.append(claim)
+                self._claims[number] = void(claim)
+        return ended
+
     def _of_grant(self, connection: Peer, grant: str, known: KnownMembership | None, former: Claim | None) -> Claim:
         if known is not None:
             said = known.group_id, known.member_id
@@ -191,6 +205,11 @@ class Claims:
 
 #: The claim of a token that is not valid.
 VOID: Final = Claim("", "", -1, is_granted=True, is_void=True)
+
+
+def void(claim: Claim) -> Claim:
+    """Return the claim of the same member by a token that is good for nothing."""
+    return VOID._replace(group_id=claim.group_id, member_id=claim.member_id)
 
 
 def of_tag(known: KnownMembership) -> Claim:

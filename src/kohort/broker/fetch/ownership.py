@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Protocol
 
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
+from kohort.security.capabilities.capability import Capability
 
 #: Fences that are looked at in one turn of the loop to be forgotten.
 FORGOTTEN_AT_ONCE: Final = 1_000
@@ -103,6 +104,8 @@ class Claim(NamedTuple):
     not_after_ms: int | None = None
     is_granted: bool = False
     is_void: bool = False
+    #: What the token of the claim allows; `None`: it has none.
+    capability: Capability | None = None
 
     @property
     def member(self) -> tuple[str, str]:
@@ -197,7 +200,9 @@ class Fence:
             return _CLOSED
         if claim.member_id in self.formers:
             return _FORMER
-        if claim.epoch < self.epoch:
+        # Moves at a pace share an epoch; after a restart the earlier owner is known by nothing else.
+        is_anothers = claim.epoch == self.epoch and self.owner not in ("", claim.member_id)
+        if claim.epoch < self.epoch or is_anothers:
             return _OLD_EPOCH
         # What a member lists it was told; it says itself that this one is not its own.
         return None if claim.member_id == self.owner or claim.lists(topic_id, partition) else NOT_LISTED

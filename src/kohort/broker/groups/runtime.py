@@ -516,7 +516,9 @@ class Runtime:
             return
         request, then, _ = self._waiting.pop(reply.request)
         assert request is not None, "a client asked for its partitions"
-        if request.is_open:
+        # The answer to a commit does not wait for leaders: without news in it the member is told otherwise.
+        is_beside_commit = isinstance(stimulus, commands.WatchMember) and stimulus.is_look
+        if request.is_open and not is_beside_commit:
             request.answer_unsynced(then(request, reply.body))
             release = partial(self._durability.when_durable, partition, request.release)
             self.ownership.hold_back(owner, release)

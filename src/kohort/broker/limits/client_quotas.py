@@ -194,8 +194,6 @@ class ClientQuotas:
     def __len__(self) -> int:
         return len(self._clients)
 
-    # ---- rates
-
     def take(self, quota: Quota, user: str, client_id: str, amount: float, now_ms: int) -> int:
         """Count `amount` against a rate; return how long the client has to wait, ms.
 
@@ -241,8 +239,6 @@ class ClientQuotas:
         seconds = (self._windows["windows"] - 1) * self._windows["window_ms"] / 1000
         return int(min(applied.limit * seconds, (1 << 31) - 1))
 
-    # ---- tokens
-
     def take_tokens(self, user: str, client_id: str, count: int, now_ms: int, *, is_strict: bool) -> int:
         """Count partitions that are created or deleted; return how long the client has to wait, ms.
 
@@ -259,8 +255,6 @@ class ClientQuotas:
         if not wait_ms:
             bucket.take(count, applied.limit, now_ms)
         return wait_ms
-
-    # ---- facts
 
     def note_throttled(self, quota: Quota, user: str, client_id: str, wait_ms: int, now_ms: int) -> None:
         """Note that a client waits, and for which of its quotas."""

@@ -1,4 +1,4 @@
-"""`kohort token mint|attenuate|inspect|rotate`: capability tokens, and the root keys that a broker mints them with.
+"""`kohort token mint|attenuate|inspect|rotate|list|revoke`: capability tokens, and the root keys of a broker.
 
 Laws: a token is on no command line, and in no output but that of the two that make one. The keys of a file are replaced
 with `--execute` only, and its content is in no output.
@@ -11,12 +11,14 @@ import argparse
 import re
 import secrets
 import time
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.arguments import parse_datetime, parse_duration
-from kohort.cli.main import add_execute, add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common, add_execute, add_json
 from kohort.cli.output import print_json, show, show_plan
 from kohort.cli.passwords import password_in_environment, password_in_file
 from kohort.errors import ConfigError
@@ -31,7 +33,7 @@ _PARTITIONS: Final = re.compile(r"(.+):(\d{1,10}(?:-\d{1,10})?(?:,\d{1,10}(?:-\d
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    token = subparsers.add_parser("token", help="capability tokens: mint, attenuate, inspect, rotate")
+    token = subparsers.add_parser("token", help="capability tokens: mint, attenuate, inspect, rotate, list, revoke")
     actions = token.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     mint = actions.add_parser(
@@ -70,12 +72,43 @@ def add_parser(subparsers: Any) -> None:
     rotate.add_argument("--keys", metavar="FILE", required=True, help=f"{_KEYS_HELP}; made if it is missing")
     add_execute(rotate)
 
+    _add_calls(actions)
     for parser in (attenuate, inspect):
         _add_source(parser)
     for parser in (mint, attenuate):
         _add_caveats(parser)
     for parser in (mint, attenuate, inspect, rotate):
         add_json(parser)
+
+
+def _add_calls(actions: Any) -> None:
+    """Add the actions that ask a broker."""
+    listing = actions.add_parser(
+        "list",
+        help="tokens that clients are logged in with, and revoked ones",
+        description="The tokens of a broker's connections by id, then the revocations that are in force.",
+        run=run_list,
+    )
+    revoke = actions.add_parser(
+        "revoke",
+        help="end tokens before their leases do",
+        description="Revoke tokens by an id of their chain, which ends what was made of them as well, or by label. "
+        "Their connections end at once.",
+        run=run_revoke,
+    )
+    revoke.add_argument(
+        "ids",
+        metavar="ID",
+        nargs="*",
+        help="as `inspect --keys` and `list` print it, or as in a principal, Token:ID: an id may begin with a dash",
+    )
+    revoke.add_argument("--label", dest="labels", action="append", default=[], metavar="TEXT", help="may be repeated")
+    revoke.add_argument(
+        "--not-after", type=parse_datetime, metavar="TIME",
+        help="when the last of their leases is over; the revocation is forgotten then (default: never)",
+    )  # fmt: skip
+    for parser in (listing, revoke):
+        add_common(parser)
 
 
 def _add_source(parser: Any) -> None:
@@ -185,6 +218,38 @@ def run_rotate(options: argparse.Namespace) -> int:
         "keys": [{"id": key_id, "does": does} for key_id, does, _ in rows],
     }
     return show_plan(options, shown, ("KEY", "DOES", "REMARK"), rows, empty="")
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """Print the tokens in use, and the revocations."""
+    from kohort.client.admin.calls.tokens import show_end
+
+    with open_admin(options) as admin:
+        found = admin.describe_tokens()
+    shown = {"in_use": [asdict(each) for each in found.in_use], "revoked": [asdict(each) for each in found.revoked]}
+    rows = [
+        ("in use", each.token_id, each.label or "", show_end(each.not_after_ms), str(each.connections))
+        for each in found.in_use
+    ]
+    rows += [
+        ("revoked", each.name if each.kind == "id" else "", each.name if each.kind == "label" else "",
+         show_end(each.not_after_ms), "")
+        for each in found.revoked
+    ]  # fmt: skip
+    headings = ("STATE", "ID", "LABEL", "LEASE ENDS", "CONNECTIONS")
+    return show(options, shown, headings, rows, empty="no token is in use, and none is revoked")
+
+
+def run_revoke(options: argparse.Namespace) -> int:
+    """Revoke tokens by id or label."""
+    ids = [each.removeprefix("Token:") for each in options.ids]
+    with open_admin(options) as admin:
+        admin.revoke_tokens(ids, labels=options.labels, not_after=options.not_after)
+    if options.json:
+        print_json({"revoked": {"ids": ids, "labels": options.labels}})
+    else:
+        print(f"revoked: {', '.join([*ids, *options.labels])}")
+    return 0
 
 
 def _print_token(options: argparse.Namespace, token: str, capability: Capability) -> int:

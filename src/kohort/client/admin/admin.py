@@ -20,6 +20,7 @@ from kohort.client.admin.calls.membership import MembershipCalls
 from kohort.client.admin.calls.moves import MoveCalls
 from kohort.client.admin.calls.offsets import OffsetCalls
 from kohort.client.admin.calls.quotas import QuotaCalls
+from kohort.client.admin.calls.tokens import TokenCalls
 from kohort.client.admin.calls.topics import RecordCalls, TopicCalls
 from kohort.client.admin.calls.transactions import TransactionCalls
 from kohort.client.admin.calls.users import UserCalls
@@ -96,6 +97,8 @@ class AdminDoor:
     alter_user_scram_credentials = Call(UserCalls.alter_user_scram_credentials)
     describe_client_quotas = Call(QuotaCalls.describe_client_quotas)
     alter_client_quotas = Call(QuotaCalls.alter_client_quotas)
+    describe_tokens = Call(TokenCalls.describe_tokens)
+    revoke_tokens = Call(TokenCalls.revoke_tokens)
 
     def __init_subclass__(cls, by: Callable[[Any], Callable[..., object]] | None = None) -> None:
         if by is None:

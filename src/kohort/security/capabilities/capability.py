@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +42,7 @@ PREFIX: Final = "kh1."
 LONGEST_TOKEN: Final = 16_384
 MOST_LINKS: Final = 64
 TOKEN_ID_BYTES: Final = 16
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 _TAIL_BYTES: Final = 32
 _HEAD_BYTES: Final = KEY_ID_BYTES + TOKEN_ID_BYTES
 _HASH: Final = "sha256"
@@ -371,6 +373,15 @@ def _write(head: bytes, body: bytes, running: bytes, links: Sequence[bytes]) -> 
 
 def _revocation_id(running: bytes) -> str:
     return _text(hashlib.sha256(b"kohort revocation id\0" + running).digest()[:_ID_BYTES])
+
+
+def is_id(text: str) -> bool:
+    """Whether a text is an id of a chain.
+
+    >>> is_id("AAAAAAAAAAAAAAAAAAAAAA"), is_id("orders")
+    (True, False)
+    """
+    return _ID.fullmatch(text) is not None
 
 
 def _text(raw: bytes) -> str:

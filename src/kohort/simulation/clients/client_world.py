@@ -24,6 +24,7 @@ from kohort.ids import TopicId, TopicPartition
 from kohort.records.columns import gather_columns
 from kohort.records.scan import scan_batches
 from kohort.simulation.clients.invariants import FinalChecks, Members
+from kohort.simulation.clients.leader_reads import LeaderReads
 from kohort.simulation.clients.network import PROGRAM
 from kohort.simulation.clients.plan import FLEETING, HOLD_SHARES, QUALITIES, Plan, draw_plan
 from kohort.simulation.clients.program_world import ProgramWorld, Report
@@ -32,6 +33,7 @@ from kohort.simulation.clients.reader import Reader
 from kohort.simulation.clients.writer import MOST_BATCH_BYTES, Writer, is_checked
 from kohort.simulation.trace import LawBroken
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.testing.ownership_links import Faults
 
 
 class ClientWorld(ProgramWorld):
@@ -50,11 +52,13 @@ class ClientWorld(ProgramWorld):
             drawn = replace(draw_plan(random), hold_share=share)
             tell, count, compute = seed % 4 != 1, seed % 3 == 0, seed % 5 == 2
             plan = replace(drawn, fetches_tell=tell, fetches_count=count, members_compute=compute)
+            plan = replace(plan, messages_fail=seed % 4 == 2)
         super().__init__(seed, random=random, plan=plan)
         self.groups: Final = {each.group_id: GroupProgress(each.group_id) for each in self.plan.parties}
         self.readers: Final[list[Reader]] = []
         self.writers: Final[list[Writer]] = []
         self.times: Final = ReadingTimes()
+        self.reads: Final = LeaderReads(self.fail)
         #: (reader, partition, offset) that is awaited -> done.
         self._awaited: Final[dict[tuple[str, TopicPartition, int], asyncio.Event]] = {}
         self._members: Final = Members(self, self.readers, self.groups.keys())
@@ -89,6 +93,14 @@ class ClientWorld(ProgramWorld):
         """Forget when a member has read: its process is gone."""
         self.times.die(member_id, self.brokers.shared.clock.now_ms())
 
+    def on_told(self, reader: Reader, partitions: Sequence[TopicPartition]) -> None:
+        """Check `ToldAfterLeaders` as a reader is told of partitions."""
+        for each in partitions if reader.consumer is not None else ():
+            assert reader.consumer is not None
+            topic = self.brokers.shared.cluster.topic(each.topic)
+            if topic is not None:
+                self.reads.check_told(reader.party.group_id, reader.consumer.member_id, topic.topic_id, each.partition)
+
     def on_taken(self, reader: Reader, partitions: Sequence[TopicPartition]) -> None:
         """Check `OneOwner` after a reader was assigned partitions."""
         self._members.check_taken(reader, partitions)
@@ -120,9 +132,15 @@ class ClientWorld(ProgramWorld):
     # -- the run ----------------------------------------------------------------------------------------------------
 
     async def _play(self) -> Report:
+        with self.reads.watching(self.brokers):
+            return await self._play_programs()
+
+    async def _play_programs(self) -> Report:
         loop = self.loop
         self._members.watch(self.brokers.runtime)
         loop.network.quality = self.plan.quality
+        messages = MessageFaults(self)
+        messages.begin()
         for party in self.plan.parties:
             for _ in range(party.readers):
                 self.add_reader(party.group_id)
@@ -135,6 +153,7 @@ class ClientWorld(ProgramWorld):
         while loop.time() < self.plan.perturbed_s:
             await self.pass_time(self.plan.every_s)
             await faults.happen()
+        messages.end()
         await self._come_to_rest(faults)
         await self._final_checks.follow()
         await self._end()
@@ -234,6 +253,38 @@ def _values(log: PartitionLog, *, start: int = 0) -> list[bytes]:
 
 
 # Faults around the clients, drawn from the seed.
+
+
+class MessageFaults:
+    """Faults of what coordinators tell leaders of owners; without them each message takes one turn of the loop."""
+
+    def __init__(self, world: ClientWorld) -> None:
+        self._world: Final = world
+        # Of its own, so that a plan plays the same with these faults and without.
+        self._random: Final = Random(f"owners {world.seed}")
+        self._is_over = False
+
+    def begin(self) -> None:
+        """Disturb messages from now on, if the plan says so."""
+        if self._world.plan.messages_fail:
+            self._disturb()
+
+    def end(self) -> None:
+        """End every fault."""
+        self._is_over = True
+        self._world.brokers.ownership.faults.clear()
+
+    def _disturb(self) -> None:
+        if self._is_over:
+            return
+        for node_id in self._world.brokers.nodes:
+            faults = Faults(
+                delay_ms=self._random.choice((0, 0, 20, 400)),
+                lost=self._random.choice((0, 0, 3, None)),
+                repeated=self._random.choice((0, 1)),
+            )
+            self._world.brokers.ownership.faults[node_id] = faults
+        self._world.loop.call_later(self._random.choice((0.3, 1.0, 3.0)), self._disturb)
 
 
 class ClientFaults:

@@ -80,7 +80,7 @@ class Plan:
     that a rebalance callback is slow or raises. `hold_share`: part of its interval for which brokers hold a heartbeat.
     `window_ms`: changes of a group within it lead to one assignment. `fetches_tell`: members hear by fetches, too.
     `fetches_count`: they count as heartbeats. `members_compute`: those of the consumer protocol have assignors of their
-    own, most of the time.
+    own, most of the time. `messages_fail`: what coordinators tell leaders of owners comes late, twice, or is lost.
     """
 
     brokers: int = 3
@@ -102,6 +102,7 @@ class Plan:
     fetches_tell: bool = True
     fetches_count: bool = False
     members_compute: bool = False
+    messages_fail: bool = False
 
     @property
     def is_calm(self) -> bool:

@@ -50,6 +50,9 @@ class ReaderWatch(Protocol):
     def on_handed_out(self, reader: Reader, record: Any) -> None:
         """Check a record that a reader was handed."""
 
+    def on_told(self, reader: Reader, partitions: Sequence[TopicPartition]) -> None:
+        """Check what has to hold as a reader is told of partitions."""
+
     def on_taken(self, reader: Reader, partitions: Sequence[TopicPartition]) -> None:
         """Check a reader that was assigned partitions."""
 
@@ -190,6 +193,8 @@ class Reader:
         async def run(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             self.world.tell(self.name, f"{what} {', '.join(f'{each.topic}-{each.partition}' for each in partitions)}")
             choose(consumer)(partitions)
+            if what == "assigned":
+                self._watch.on_told(self, partitions)
             if what == "assigned" and self.world.plan.is_calm:
                 self._watch.on_taken(self, partitions)
             if self.world.is_healed or self.random.random() >= self.world.plan.callback_faults:

@@ -1,4 +1,4 @@
-"""The law that leaders know the present owners: what was told of them gives what the coordinator has.
+"""The law that leaders know the present owners: the messages to them give the coordinator's state.
 
 Laws: LeadersKnow: each partition that a member may read was opened for it, and each that a member is to give up is
 fenced; a partition is fenced once between two owners, before it is opened, and nothing is told of a partition that
@@ -49,6 +49,9 @@ class ToldOwners:
                 self._fence(effect, is_again=is_again)
             elif isinstance(effect, OpenPartitions):
                 self._open(effect)
+        told = [each for each in decision.effects if isinstance(each, FencePartitions | OpenPartitions)]
+        if len(told) > 1:
+            _check_moves(told)
         if is_on and not FOLLOWED.isdisjoint(map(type, decision.records)):
             for group_id in dict.fromkeys(record.group_id for record in decision.records if type(record) in FOLLOWED):
                 self._check(groups, group_id)
@@ -113,6 +116,19 @@ def _owners_in(groups: GroupsState, group_id: str) -> Iterable[tuple[_Place, str
             for number in numbers if topic is not None else ():
                 assert topic is not None
                 yield (topic.topic_id, number), other.member_id
+
+
+def _check_moves(told: Iterable[FencePartitions | OpenPartitions]) -> None:
+    """Check that no partition is taken from a member and given back to it by one decision."""
+    taken: set[tuple[str, str, _Place]] = set()
+    for each in told:
+        places = {(each.group_id, each.member_id, place) for place in each.places}
+        if isinstance(each, FencePartitions):
+            taken |= places
+        elif taken & places:
+            _, member_id, place = min(taken & places)
+            why = f"{_name(place)} is fenced and opened for {member_id}, which keeps it"
+            raise LawBroken("LeadersKnow", why, group_id=each.group_id)
 
 
 def _name(place: _Place) -> str:

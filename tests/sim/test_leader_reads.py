@@ -1,0 +1,139 @@
+"""Planted mistakes in ownership at the leaders, each found by a law of the clients' world (H5).
+
+The members are deaf: they let go of nothing by themselves, as clients do that count no session. Only leaders hold them
+to what the coordinator has decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kohort.broker.fetch.ownership import Fence, OwnershipTable
+from kohort.broker.groups.ownership_messages import OwnershipMessages
+from kohort.client.consumer.membership.member import Member
+from kohort.errors import InvariantViolation
+from kohort.simulation.clients.client_world import ClientWorld
+from kohort.simulation.clients.plan import Party, Plan
+
+SEEDS = 40
+#: Words of membership are lost for longer than a session; nothing else is.
+TORN = Plan(
+    brokers=3,
+    topics={"t": 3, "u": 2},
+    parties=(Party(group_id="blue", protocol="consumer", readers=2, auto_commit=True),),
+    weights={"lose_coordinator": 2, "add_reader": 1},
+    habits={"poll": 1},
+    value_bytes=20,
+    hold_share=0.0,
+    perturbed_s=10.0,
+    every_s=1.5,
+)
+#: The same, and messages to leaders are lost, late and repeated.
+APART = replace(TORN, messages_fail=True)
+
+
+@pytest.fixture
+def deaf(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Members that do not let go when the coordinator is silent."""
+    monkeypatch.setattr(Member, "_give_up_silence", lambda *_: False)
+    return monkeypatch
+
+
+#: A member that was refused, and does not count its session, may not ask again: these are laws about good members.
+OF_GOOD_MEMBERS = ("EverythingIsRead", "NobodyStarves")
+
+
+def law_broken_in(world: ClientWorld) -> str | None:
+    """The law about reads that a world breaks; `None`: it ends without."""
+    try:
+        world.run()
+    except InvariantViolation as broken:
+        law = broken.law.partition(":")[0]
+        return None if law in OF_GOOD_MEMBERS else law
+    return None
+
+
+def law_that_finds(plan: Plan) -> str:
+    """The law that the first world that finds a bug is broken by."""
+    found = (law_broken_in(ClientWorld(seed, plan=plan)) for seed in range(SEEDS))
+    return next((law for law in found if law is not None), "none")
+
+
+def without_fences(table: OwnershipTable, change: Any, now_ms: int, *, original: Callable[..., None]) -> None:
+    if change.is_open:
+        original(table, change, now_ms)
+
+
+def plant_unheard(patch: pytest.MonkeyPatch) -> None:
+    """A leader acknowledges fences and does not keep them."""
+    original = OwnershipTable.change
+    patch.setattr(OwnershipTable, "change", lambda *args: without_fences(*args, original=original))
+
+
+def plant_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A fence is forgotten long before the last lease."""
+
+    def forget(table: OwnershipTable, now_ms: int) -> None:
+        for topic_id, partition, group_id in [
+            (topic_id, partition, group_id)
+            for topic_id, numbers in table._topics.items()
+            for partition, groups in numbers.items()
+            for group_id, fence in groups.items()
+            if fence.until_ms - 1_000 > now_ms
+        ]:
+            table._remove(topic_id, partition, group_id)
+            table.edition += 1
+
+    patch.setattr(OwnershipTable, "forget", forget)
+
+
+def plant_hasty(patch: pytest.MonkeyPatch) -> None:
+    """Replies do not wait for leaders."""
+    patch.setattr(OwnershipMessages, "owner_of", lambda *_: None)
+
+
+def plant_untouched(patch: pytest.MonkeyPatch) -> None:
+    """A leader takes a later epoch of its owner for an older one: what stays with a member is refused to it."""
+    original = Fence.find_reason
+
+    def find(fence: Fence, claim: Any, *where: Any) -> str | None:
+        return (
+            "planted"
+            if fence.owner == claim.member_id and claim.epoch > fence.epoch
+            else original(fence, claim, *where)
+        )
+
+    patch.setattr(Fence, "find_reason", find)
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("plan", [TORN, APART], ids=["torn", "apart"])
+def test_leaders_hold_deaf_members_to_their_assignments(deaf: pytest.MonkeyPatch, plan: Plan) -> None:
+    served = refused = 0
+    for seed in range(4):
+        world = ClientWorld(seed, plan=plan)
+        assert law_broken_in(world) is None
+        served, refused = served + world.reads.served, refused + world.reads.refused
+    assert served > 100 and refused > 0
+
+
+@pytest.mark.large
+@pytest.mark.parametrize(
+    ("plant", "plan", "law"),
+    [
+        (plant_unheard, TORN, "ReadByOwner"),
+        (plant_forgotten, TORN, "ReadByOwner"),
+        (plant_hasty, APART, "ToldAfterLeaders"),
+        (plant_untouched, TORN, "OwnerIsServed"),
+    ],
+    ids=["unheard", "forgotten", "hasty", "untouched"],
+)
+def test_mistake_is_found(
+    deaf: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], plan: Plan, law: str
+) -> None:
+    plant(deaf)
+    assert law_that_finds(plan) == law
