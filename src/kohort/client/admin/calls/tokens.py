@@ -15,6 +15,7 @@ from kohort.client.admin.admin_machine import Question
 from kohort.client.admin.questions import Calls, error_of
 from kohort.client.arguments import to_several
 from kohort.errors import BrokerError, ConfigError, ErrorCode, UnsupportedFeatureError
+from kohort.security.capabilities.capability import PREFIX
 from kohort.wire.messages.describe_tokens import DescribeTokensRequest, DescribeTokensResponse
 from kohort.wire.messages.revoke_tokens import RevocationToMake, RevokeTokensRequest, RevokeTokensResponse
 
@@ -151,6 +152,8 @@ class TokenCalls(Calls):
 def _to_name(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"an id and a label are text, not {type(value).__name__}")
+    if value.startswith(PREFIX):
+        raise ConfigError("a token is revoked by one of its ids: only its id is sent; kohort token inspect shows it")
     return value
 
 
