@@ -31,6 +31,7 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.limits.client_quotas import Quota, user_of
 from kohort.broker.limits.requests import MOST_ORDINARY_BYTES, check_length
+from kohort.broker.log_levels import has_details, tell_request
 from kohort.broker.options.listeners import ListenerSettings
 from kohort.broker.scheduling import SHORT_BYTES
 from kohort.errors import ForeignProtocolError, RemoteProtocolError, StorageError
@@ -429,8 +430,8 @@ class Connection(asyncio.BufferedProtocol):
         received = self.input
         if received.have != cached.size or self._is_write_paused or self._is_finishing:
             return False
-        if self._context.client_quotas.is_timed or self.rights.is_metered:
-            # It has to be measured.
+        if self._context.client_quotas.is_timed or self.rights.is_metered or has_details(self.rights):
+            # It has to be measured, or told.
             return False
         done = cached.carry_out(self, received.view, self._replies)
         if done is None:
@@ -505,6 +506,8 @@ class Connection(asyncio.BufferedProtocol):
             request = Request(self, route, correlation_id, client_id)
         message = route.decode(frame, body)[0]
         context.watch.during = route.name
+        if has_details(self.rights):
+            tell_request(request, route.name, message)
         answer = route.handle(context, request, message)
         if isinstance(request, MeasuredRequest):
             answer = request.handled(answer)

@@ -165,6 +165,15 @@ def name_principal(said: str, by: str, word: str = "by") -> str:
     return said.replace("an administrator", by) if "an administrator" in said else f"{said}, {word} {by}"
 
 
+def show_principal(principal: str, label: str) -> str:
+    """Name a principal with the label of its token.
+
+    >>> show_principal("User:ann", ""), show_principal("Token:x", "billing")
+    ('User:ann', 'Token:x (billing)')
+    """
+    return f"{principal} ({label})" if label else principal
+
+
 def show_clock(time_ms: int) -> str:
     """Format a time of day in the local time zone."""
     return f"{datetime.fromtimestamp(time_ms / 1000):%H:%M:%S.%f}"[:-3]

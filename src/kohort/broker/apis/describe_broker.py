@@ -5,6 +5,7 @@ To ask costs one look at each partition, a few milliseconds of the most that a b
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from kohort.base import VERSION
@@ -41,7 +42,7 @@ COUNTED: Final = (
 )
 #: Ranges of damaged offsets that are told one by one.
 RANGES_NAMED: Final = 10
-#: Throttled clients that are told one by one, those first that had to wait longest.
+#: Throttled clients that are told one by one, those first that had to wait longest; and labels of tokens.
 CLIENTS_NAMED: Final = 10
 
 
@@ -81,6 +82,7 @@ def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
         "connections.max": context.connection_quotas.limit,
         "connections.refused": context.connection_quotas.refused,
         "connections.given.up": context.idle_timeouts.given_up,
+        **_tokens(context),
         "fences": len(context.ownership),
         "reads.refused": context.refused_reads.rows,
         "disk.refuses": str(context.disk_full.is_open).lower(),
@@ -97,6 +99,17 @@ def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
         }
         facts |= _losses(context)
     return facts | _quotas(context) | _limits_reached(context)
+
+
+def _tokens(context: BrokerContext) -> dict[str, object]:
+    """Describe the capability tokens of open connections by their labels, and how many are revoked."""
+    found = [each.rights.capability for each in context.connections]
+    labels = Counter(each.label for each in found if each is not None and each.label is not None)
+    return {
+        "tokens": len({each.id for each in found if each is not None}),
+        "tokens.labels": " ".join(f"{label!r}:{count}" for label, count in labels.most_common(CLIENTS_NAMED)),
+        "tokens.revoked": len(context.revocations),
+    }
 
 
 def _quotas(context: BrokerContext) -> dict[str, object]:

@@ -26,6 +26,7 @@ from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession, all_asked
 from kohort.broker.fetch.ownership import Claim
 from kohort.broker.fetch.purgatory import DelayedFetch
 from kohort.broker.limits.requests import MOST_EMPTY, MOST_PARTITIONS, check_rows
+from kohort.broker.log_levels import has_details, tell_read
 from kohort.broker.scheduling import warm
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import TopicId
@@ -305,6 +306,8 @@ class Fetching:
             if member is not None:
                 listening.waited(connection, self._context.clock.now_ms())
                 response.membership_update = listening.tell(member)
+            if has_details(self._request.rights):
+                self._tell_reads(response)
             self._request.answer(response)
             return
         # Data that came while rows were read, slice by slice, has woken no fetch.
@@ -313,6 +316,12 @@ class Fetching:
             self.answer()
         else:
             self._parked = self._context.purgatory.park(self, max_wait_ms=self._max_wait_ms, member=member)
+
+    def _tell_reads(self, response: FetchResponse) -> None:
+        for topic in response.responses:
+            found = None if topic.topic else self._context.cluster.topic_by_id(topic.topic_id)
+            for row in topic.partitions:
+                tell_read(self._request, found.name if found is not None else topic.topic, row)
 
     def _read_row(self, at: int, *, wait: bool = False) -> PartitionData | None:
         """Read one row; `None` if it has to wait for the disk, or has no news."""

@@ -376,8 +376,14 @@ class Request(ReplySlot):
 
     @property
     def principal(self) -> str:
-        """The client's principal, as the journal names it: empty for a client without a login."""
+        """The client's principal, as the journal names it: empty for a client without a login.
+
+        The label of a token stands behind its principal, which has no space.
+        """
         principal = self.connection.principal
+        capability = self.connection.rights.capability
+        if capability is not None and capability.label is not None:
+            return f"{principal} {capability.label}"
         return "" if principal == ANONYMOUS else principal
 
     @property

@@ -25,6 +25,7 @@ from kohort.journal.words import (
     show_clock,
     show_duration,
     show_partitions,
+    show_principal,
 )
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def sentence(event: HistoryEvent, names: MemberNames) -> str:
         name: names.within(text) if name in ("why", "reason", "from") else text for name, text in event.details.items()
     }
     # It is the same in each sentence: who asked, or by whom it was done.
-    principal = details.pop("principal", "")
+    principal = show_principal(details.pop("principal", ""), details.pop("label", ""))
     tell = _SENTENCES.get(event.event)
     if isinstance(tell, str):
         shown = details | {name: _partitions(details.get(name, "")) for name in _OF_PARTITIONS}

@@ -37,7 +37,8 @@ class Command:
 class GroupCommand(Command):
     """A request about one group, answered by a `Reply` that names `request`.
 
-    `principal`: the sender's, for the journal alone; empty: the client has none, or what it asks changes nothing.
+    `principal`: the sender's, for the journal alone; empty: the client has none, or what it asks changes nothing. A
+    token's label stands behind its principal, after a space.
     """
 
     request: RequestToken

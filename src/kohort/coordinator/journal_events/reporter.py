@@ -447,7 +447,9 @@ def _signed(entry: Entry, principal: str) -> Entry:
     """Add the principal of the request to a row that says what it asked, or what came of it for members and groups."""
     if entry.kind is not RowKind.STIMULUS and entry.event not in SIGNED:
         return entry
-    return entry._replace(details=(*entry.details, ("principal", principal)))
+    name, _, label = principal.partition(" ") if principal.startswith("Token:") else (principal, "", "")
+    signed = (*entry.details, ("principal", name))
+    return entry._replace(details=(*signed, ("label", label)) if label else signed)
 
 
 def _reset_of(groups: model.GroupsState, stimulus: triggers.Stimulus, decision: Decision) -> list[Entry]:

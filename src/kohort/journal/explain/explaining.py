@@ -20,7 +20,7 @@ from kohort.journal.explain import sentences
 from kohort.journal.explain.explanation import Gap, GroupExplanation, Trigger
 from kohort.journal.explain.group_state import FollowedMember, FollowedRebalance, OpenMove, OwnershipTimeline, Silence
 from kohort.journal.explain.rebalances import FollowedRebalances
-from kohort.journal.words import MemberNames, Partition, ToldRow, name_principal, read_partitions
+from kohort.journal.words import MemberNames, Partition, ToldRow, name_principal, read_partitions, show_principal
 
 #: Reason for the removal of a process that another one replaces.
 _RETURNED: Final = "static member returned"
@@ -113,7 +113,7 @@ class _Explainer:
         member = self._member(row.member_id)
         if "silent_ms" in row.details:
             self._silences.append(_silence_of(member.name, row))
-        by = row.details.get("principal", "")
+        by = _sender_of(row)
         end = sentences.say_trigger(reason, (member.name,), "", by) if reason else ""
         self._let_go(member, self._holdings.of(member.name), now_ms, end)
         self._holdings.explain(member.name, end)
@@ -335,7 +335,7 @@ class _Explainer:
             rebalance.triggers.pop()
         members = tuple(dict.fromkeys(member.name for member in self._about))
         why = why or self._names.within(self._said)
-        sentence = sentences.say_trigger(trigger, members, why, row.details.get("principal", ""))
+        sentence = sentences.say_trigger(trigger, members, why, _sender_of(row))
         rebalance.triggers.append(
             Trigger(time_ms=row.time_ms, trigger=trigger, members=members, why=why, sentence=sentence)
         )
@@ -497,6 +497,10 @@ class _Explainer:
             gap=self._gap,
             members=tuple(members),
         )
+
+
+def _sender_of(row: ToldRow) -> str:
+    return show_principal(row.details.get("principal", ""), row.details.get("label", ""))
 
 
 def _silence_of(name: str, row: ToldRow) -> Silence:
