@@ -176,7 +176,8 @@ def tell_read(request: Request, topic: str, row: PartitionData) -> None:
     """Log a row of an answer to a fetch, where that is wanted."""
     of_topic, number = _OF_FETCHES + topic, row.partition_index
     words = "event=fetched topic=%r partition=%d bytes=%d error=%s %s"
-    size = sum(map(len, row.records or ()))
+    records = row.records or b""
+    size = sum(map(len, records)) if isinstance(records, list) else len(records)
     names = (f"{of_topic}.{number}", of_topic)
     _tell(request.rights, names, words, topic, number, size, ErrorCode(row.error_code).name, _Sender(request))
 
