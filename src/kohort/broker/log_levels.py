@@ -177,7 +177,7 @@ def tell_read(request: Request, topic: str, row: PartitionData) -> None:
     of_topic, number = _OF_FETCHES + topic, row.partition_index
     words = "event=fetched topic=%r partition=%d bytes=%d error=%s %s"
     records = row.records or b""
-    size = sum(map(len, records)) if isinstance(records, list) else len(records)
+    size = len(records) if isinstance(records, bytes | bytearray | memoryview) else sum(map(len, records))
     names = (f"{of_topic}.{number}", of_topic)
     _tell(request.rights, names, words, topic, number, size, ErrorCode(row.error_code).name, _Sender(request))
 

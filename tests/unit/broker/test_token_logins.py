@@ -214,6 +214,16 @@ def test_each_row_is_refused_for_itself() -> None:
         answer = await client.ask(ApiKey.OFFSET_COMMIT, 9, make(ApiKey.OFFSET_COMMIT, group_id="g", topics=rows))
         codes = [[row.error_code for row in topic.partitions] for topic in answer.topics]
         assert codes == [[DENIED, 0], [DENIED]]
+        named = [{"name": name, "partition_indexes": [0, 1]} for name in ("mine", "other")]
+        asked = make(ApiKey.OFFSET_FETCH, groups=[{"group_id": "g", "topics": named}])
+        (group,) = (await client.ask(ApiKey.OFFSET_FETCH, 9, asked)).groups
+        told = {
+            topic.name: [(row.error_code, row.committed_offset) for row in topic.partitions] for topic in group.topics
+        }
+        assert told == {"mine": [(DENIED, -1), (0, 1)], "other": [(DENIED, -1)] * 2}
+        ends = [{"name": "mine", "partitions": [{"partition_index": each, "timestamp": -1} for each in (0, 1)]}]
+        answer = await client.ask(ApiKey.LIST_OFFSETS, 6, make(ApiKey.LIST_OFFSETS, topics=ends))
+        assert [(row.error_code, row.offset) for row in answer.topics[0].partitions] == [(DENIED, -1), (0, 1)]
         answer = await client.ask(ApiKey.OFFSET_COMMIT, 9, make(ApiKey.OFFSET_COMMIT, group_id="h", topics=rows[:1]))
         assert {row.error_code for row in answer.topics[0].partitions} == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
 

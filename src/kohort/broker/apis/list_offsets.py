@@ -73,6 +73,8 @@ def handle(
             code = ErrorCode.INVALID_REQUEST
             if named[name, number] == 1:
                 code = _refusal(context, log, row, request.version)
+            if rights.is_partial and topic is not None and not rights.allows_partition(name, topic.topic_id, number):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             answer = wire.ListOffsetsPartitionResponse(partition_index=number, error_code=code)
             answers.append(answer)
             # Ends of the log are answered at once; timestamps need a search.

@@ -108,9 +108,20 @@ def _refuse(topic: wire.OffsetFetchRequestTopic, code: ErrorCode) -> wire.Offset
 
 def _visible(rights: Rights, body: commands.FetchOffsetsReply) -> Iterable[commands.CommittedOffset]:
     """Return the offsets of topics that may be described; the others are left out of an answer with all offsets."""
-    return (
-        [each for each in body.offsets if _may_describe(rights, each.topic)] if rights.is_restricted else body.offsets
-    )
+    if not rights.is_restricted:
+        return body.offsets
+    found = [each for each in body.offsets if _may_describe(rights, each.topic)]
+    if not rights.is_partial:
+        return found
+    return [
+        each if rights.allows_partition(each.topic, each.topic_id, each.partition) else _hidden(each) for each in found
+    ]
+
+
+def _hidden(found: commands.CommittedOffset) -> commands.CommittedOffset:
+    """Return the row for a partition that a token leaves out."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return found._replace(offset=-1, leader_epoch=-1, metadata="", error=code)
 
 
 def _topics(rights: Rights, body: commands.FetchOffsetsReply) -> Iterator[wire.OffsetFetchResponseTopic]:
