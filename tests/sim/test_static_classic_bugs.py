@@ -46,10 +46,10 @@ def test_every_law_holds(scenario: Scenario, reasons: list[str]) -> None:
 
 
 def test_member_that_goes_with_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    def give_up(draft: PendingDecision, settings: GroupSettings, heard_ms: dict[str, int]) -> None:
+    def give_up(pending: PendingDecision, settings: GroupSettings, heard_ms: dict[str, int]) -> None:
         for member_id in heard_ms:
-            rebalance.remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        rebalance.go_on_without(draft, settings, reason="planted")
+            rebalance.remove_member(pending, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        rebalance.go_on_without(pending, settings, reason="planted")
 
     monkeypatch.setattr(sessions, "go_offline", give_up)
 

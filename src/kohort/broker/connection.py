@@ -107,6 +107,8 @@ class Connection(asyncio.BufferedProtocol):
         self._waits_for_memory = False
         #: Whether a request to produce has come; the first one waits for what its client owes by other connections.
         self._has_produced = False
+        #: Whether the first request behind the login has come; it waits for what the holders of its token owe.
+        self._has_asked = False
         #: Set while nothing is read of the client, because it is beyond a quota.
         self._muted: asyncio.TimerHandle | None = None
         #: A further turn is scheduled on the loop.
@@ -376,7 +378,7 @@ class Connection(asyncio.BufferedProtocol):
         received, passes = self.input, self._context.fair_queue
         position, have, view = 0, received.have, received.view
         is_blocked, needed, bytes_left = False, 0, BYTES_PER_TURN
-        may_owe = not self._has_produced and self._context.client_quotas.is_on
+        may_owe = not self._has_produced and (self._context.client_quotas.is_on or self.rights.is_metered)
         while have - position >= 4:
             size = _SIZE.unpack_from(view, position)[0]
             # The length is checked before any memory is asked for.
@@ -427,8 +429,8 @@ class Connection(asyncio.BufferedProtocol):
         received = self.input
         if received.have != cached.size or self._is_write_paused or self._is_finishing:
             return False
-        if self._context.client_quotas.is_timed:
-            # Its time has to be measured.
+        if self._context.client_quotas.is_timed or self.rights.is_metered:
+            # It has to be measured.
             return False
         done = cached.carry_out(self, received.view, self._replies)
         if done is None:
@@ -444,12 +446,19 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _is_held_back(self, start: memoryview) -> bool:
-        """Whether the first request to produce has to wait, of which these bytes have come.
+        """Whether the first request, or the first to produce, has to wait, of which these bytes have come.
 
         KIP-219 holds up the connection alone: a client that connects again for each request would have no quota.
         """
         if self._has_produced or len(start) < MIN_FRAME_BYTES or (self.login and not self.login.has_succeeded):
             return False
+        capability = self.rights.capability
+        if capability is not None and not self._has_asked:
+            self._has_asked = True
+            owed_ms = self._context.client_quotas.owed_of_token_ms(capability, self._context.monotonic_ms())
+            if owed_ms:
+                self.mute(owed_ms)
+                return True
         api_key, _, _, client_id_size = _HEADER.unpack_from(start)
         body = MIN_FRAME_BYTES + max(client_id_size, 0)
         if api_key != ApiKey.PRODUCE or body > len(start):
@@ -486,7 +495,8 @@ class Connection(asyncio.BufferedProtocol):
         if route.has_flexible_header:
             body = routes.skip_header_tags(frame, body)
         # A client that has not logged in yet has no quota: its user is not known.
-        if context.client_quotas.is_on and (self.login is None or self.login.has_succeeded):
+        is_measured = context.client_quotas.is_on or self.rights.is_metered
+        if is_measured and (self.login is None or self.login.has_succeeded):
             quotas, now_ms = context.client_quotas, context.monotonic_ms
             request: Request = MeasuredRequest(
                 self, route, correlation_id, client_id, quotas=quotas, now_ms=now_ms, size=len(frame)

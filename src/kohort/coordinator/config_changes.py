@@ -181,9 +181,9 @@ def decide_classic_mode(
     group: ClassicGroup, old: GroupSettings, new: GroupSettings, groups: GroupsState, *, now_ms: int
 ) -> Decision:
     """Decide the effects of a change of a group's settings from `old` to `new` on its members."""
-    draft = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
-    _change_classic_mode(draft, old, new, groups)
-    return draft.decision()
+    pending = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
+    _change_classic_mode(pending, old, new, groups)
+    return pending.decision()
 
 
 def decide_fallback(
@@ -194,30 +194,35 @@ def decide_fallback(
     Raises:
         Refused: what `decide_join` refuses.
     """
-    draft = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
-    _change_classic_mode(draft, old, new, groups)
-    changed, joined = draft.decision(), join.decide_join(draft.group, command, new, now_ms=now_ms, image=groups.image)
+    pending = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
+    _change_classic_mode(pending, old, new, groups)
+    changed, joined = (
+        pending.decision(),
+        join.decide_join(pending.group, command, new, now_ms=now_ms, image=groups.image),
+    )
     return Decision((*changed.records, *joined.records), (*changed.effects, *joined.effects))
 
 
-def _change_classic_mode(draft: PendingDecision, old: GroupSettings, new: GroupSettings, groups: GroupsState) -> None:
-    group = draft.group
+def _change_classic_mode(pending: PendingDecision, old: GroupSettings, new: GroupSettings, groups: GroupsState) -> None:
+    group = pending.group
     is_at_work = group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE)
     if old.is_static and not new.is_static:
         had_window = mode.has_window(groups, group.group_id)
-        draft.add(*mode.stop_clock(groups, group.group_id))
+        pending.add(*mode.stop_clock(groups, group.group_id))
         for member in group.members.values():
             if member.member_id not in group.new_members:
                 # Silence counts from now on: the time before is held against no member.
-                draft.arm("session", member.session_timeout_ms, member.member_id)
+                pending.arm("session", member.session_timeout_ms, member.member_id)
         if had_window and is_at_work:
-            rebalance.begin_rebalance(draft, new, reason="the group is dynamic now, and new members have waited")
+            rebalance.begin_rebalance(pending, new, reason="the group is dynamic now, and new members have waited")
         return
     clock = groups.clocks.get(group.group_id)
     if clock is not None:
-        draft.add((), [Arm(mode.clock_key(group.group_id), max(draft.now_ms, clock.due_ms(new)))])
+        pending.add((), [Arm(mode.clock_key(group.group_id), max(pending.now_ms, clock.due_ms(new)))])
     if mode.forces_rebalance(old, new) and is_at_work:
-        rebalance.begin_rebalance(draft, new, reason=f"an administrator has asked for it ({new.group_rebalance_token})")
+        rebalance.begin_rebalance(
+            pending, new, reason=f"an administrator has asked for it ({new.group_rebalance_token})"
+        )
 
 
 # Effects of changed configs on a static KIP-848 group: dynamic mode, timeouts, forced rebalance.

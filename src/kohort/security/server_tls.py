@@ -150,9 +150,6 @@ def openssl_name(suite: str) -> str:
     return (cipher if exchange == "RSA" else f"{exchange}_{cipher}").replace("_", "-")
 
 
-# ---- stores
-
-
 def _load_key_store(context: ssl.SSLContext, values: Mapping[str, Any]) -> None:
     location, chain, key = (
         values["ssl.keystore.location"],
@@ -305,9 +302,6 @@ def _pem_of(store: PKCS12KeyAndCertificates, location: str) -> str:
     while (issuer := issuers.pop(parse_certificate(chain[-1]).issuer, None)) is not None:
         chain.append(issuer)
     return key + "".join(map(ssl.DER_cert_to_PEM_cert, chain))
-
-
-# ---- clients
 
 
 def verified_chain(connection: ssl.SSLObject) -> list[bytes] | None:

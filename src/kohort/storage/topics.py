@@ -135,8 +135,6 @@ class TopicChanges:
         self._free_folders()
         self.folders.remove_deleted()
 
-    # ---- planning
-
     def check_new_name(self, name: str) -> None:
         """Refuse a name that no new topic can have."""
         catalog.check_topic_name(name)
@@ -276,8 +274,6 @@ class TopicChanges:
         """Plan tokens that are revoked, and others that are forgotten; `then` runs when that is in force."""
         change = CatalogChange(revocations=(*added.items(),), revocations_gone=(*gone,))
         return TopicPlan(change=change, settle=lambda _: then())
-
-    # ---- writing and settling
 
     def write(self, plans: Sequence[TopicPlan]) -> None:
         """Write plans to the disk with one sync of folders and one of the catalog; one thread at a time.

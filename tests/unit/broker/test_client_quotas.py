@@ -13,6 +13,7 @@ import pytest
 from kohort.broker.limits import client_quotas
 from kohort.broker.limits.client_quotas import ClientQuotas, Quota, QuotaLimits, user_of
 from kohort.broker.limits.connection_rates import MOST_ADDRESSES, NO_LIMIT, Admission, ConnectionRates
+from kohort.security.capabilities.capability import Rate
 from kohort.storage.client_quotas import Quotas, entity_of
 
 VALUES = {
@@ -111,15 +112,16 @@ class TestRates:
         clients = clients_with(({"user": None}, {"consumer_byte_rate": 1_000.0}))
         quota = Quota.CONSUMER_BYTE_RATE
         assert clients.take(quota, "bob", "", 15_000, 0) == 5_000
-        assert not clients.take_back(quota, "bob", "", 15_000, 0)
+        assert not clients.take_back_fetched("bob", "", (), amount=15_000, now_ms=0)
         assert clients.take(quota, "bob", "", 1_000, 100) == 5_900
-        assert clients.take_back(quota, "bob", "", 1_000, 100)
+        assert clients.take_back_fetched("bob", "", (), amount=1_000, now_ms=100)
         assert clients.take(quota, "bob", "", 0, 100) == 4_900
 
     def test_the_most_that_leaves_at_once(self) -> None:
         clients = clients_with(({"user": "bob"}, {"consumer_byte_rate": 1_000.0}), quota_window_num=4)
-        assert clients.most_at_once(Quota.CONSUMER_BYTE_RATE, "bob", "") == 3_000
-        assert clients.most_at_once(Quota.CONSUMER_BYTE_RATE, "eve", "") is None
+        assert clients.most_fetched("bob", "", ()) == 3_000
+        assert clients.most_fetched("eve", "", ()) is None
+        assert clients.most_fetched("eve", "", (Rate("link", 2_000), Rate("other", 500))) == 1_500
 
     def test_a_change_of_the_limit_counts_what_was_used_before(self) -> None:
         clients = clients_with(({"user": "bob"}, {BYTES.value: 1_000.0}))

@@ -201,6 +201,11 @@ class CapabilityRights(Rights):
         return 0 if self._authorizer is None else self._authorizer.edition
 
     @property
+    def is_metered(self) -> bool:
+        """Whether the token has rates."""
+        return bool(self._capability.byte_rates or self._capability.request_rates)
+
+    @property
     def is_partial(self) -> bool:
         """Whether single partitions of a topic may be refused."""
         return self._capability.partitions is not None or self._capability.partitions_by_id is not None

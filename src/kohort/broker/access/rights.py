@@ -26,6 +26,11 @@ class Rights:
         return None
 
     @property
+    def is_metered(self) -> bool:
+        """Whether the client's requests or bytes are counted whatever quotas there are."""
+        return False
+
+    @property
     def is_partial(self) -> bool:
         """Whether single partitions of a topic may be refused."""
         return False

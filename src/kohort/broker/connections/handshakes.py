@@ -140,8 +140,6 @@ class Handshakes:
         """Make the protocol of an accepted socket."""
         return TlsProtocol(self)
 
-    # ---- places
-
     def begin(self, connection: TlsProtocol) -> bool:
         """Count a new connection, which may give way to others as long as it has asked nothing."""
         if self._is_stopped or not self._admission.enter(connection):
@@ -256,8 +254,6 @@ class Handshakes:
             return connection
         return None
 
-    # ---- time
-
     def _arm(self) -> None:
         if self._look_timer is None:
             due = self.loop.time() + LOOK_SECONDS
@@ -291,8 +287,6 @@ class Handshakes:
                 wanted[host] = wanted.get(host, 0) - 1
                 all_wanted -= 1
                 connection.give_up("its handshake stood still while others waited")
-
-    # ---- certificates
 
     def _look_at_files(self) -> None:
         self._files.submit(self._tls.reload_if_changed, self._on_files)

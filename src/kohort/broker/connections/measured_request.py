@@ -1,10 +1,11 @@
-"""A request of a broker that has quotas: it is measured, and its answer says how long its client waits.
+"""A request whose client has quotas, or a token with rates: it is measured, and its answer says how long it waits.
 
 Laws: an answer leaves at once, whatever it says; what waits is the connection, of which nothing is read for that time
 (`Peer.mute`). A request is counted once, when its answer is known. One whose connection is gone is not counted.
 The time of a request is that on the loop, from its reading to its answer, without what it waits for.
 Source: KIP-219; Apache Kafka's RequestHandlerHelper and KafkaApis. There, too, every request of a client counts,
-heartbeats included: only those of brokers are exempt, and acks=0 from request_percentage.
+heartbeats included: only those of brokers are exempt, and acks=0 from request_percentage. Rates of tokens: requirement
+H6 (QoS); the longest of all waits counts.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import time
 from collections.abc import Callable
 from copy import copy
 from functools import cache
+from operator import attrgetter
 from struct import Struct
 from typing import Any, Final
 
 from kohort.broker.connections.request import Framing, Peer, Request
-from kohort.broker.limits.client_quotas import ClientQuotas, Quota, user_of
+from kohort.broker.limits.client_quotas import AnyQuota, ClientQuotas, Quota, TokenRate, user_of
 from kohort.errors import ErrorCode, Refused
 from kohort.wire.codec import decode, encode
 from kohort.wire.registry import AnyApiKey, ApiKey, response_class
@@ -40,11 +42,13 @@ class MeasuredRequest(Request):
 
     __slots__ = (
         "_began",
+        "_byte_rates",
         "_is_counted",
         "_mutations_at_ms",
         "_mutations_ms",
         "_now_ms",
         "_quotas",
+        "_request_rates",
         "_seconds",
         "_size",
         "_user",
@@ -70,6 +74,9 @@ class MeasuredRequest(Request):
         self._now_ms: Final = now_ms
         self._size: Final = size
         self._user: Final = user_of(connection.principal)
+        capability = connection.rights.capability
+        self._byte_rates: Final = () if capability is None else capability.byte_rates
+        self._request_rates: Final = () if capability is None else capability.request_rates
         #: Set while the loop is at work on it.
         self._began: float | None = time.perf_counter()
         self._seconds = 0.0
@@ -92,8 +99,6 @@ class MeasuredRequest(Request):
             self._seconds += time.perf_counter() - self._began
             self._began = None
 
-    # ---- what is counted
-
     def take_mutations(self, count: int) -> None:
         """Count partitions that it creates or deletes; raise `Refused` with THROTTLING_QUOTA_EXCEEDED beyond them."""
         now_ms = self._now_ms()
@@ -107,15 +112,21 @@ class MeasuredRequest(Request):
 
     def most_fetched(self) -> int | None:
         """Return the most bytes that its answer may have without a wait for certain; `None`: any number."""
-        return self._quotas.most_at_once(Quota.CONSUMER_BYTE_RATE, self._user, self.client_id)
+        return self._quotas.most_fetched(self._user, self.client_id, self._byte_rates)
 
     def withholds(self, size: int) -> bool:
         """Count the bytes of a fetch's answer; whether an empty one is to leave in its place, and none counts."""
         now_ms = self._now_ms()
-        self._settle({Quota.CONSUMER_BYTE_RATE: self._take(Quota.CONSUMER_BYTE_RATE, size, now_ms)}, now_ms)
-        if not self._wait_ms:
+        waits: dict[AnyQuota, int] = {
+            Quota.CONSUMER_BYTE_RATE: self._take(Quota.CONSUMER_BYTE_RATE, size, now_ms),
+            TokenRate.BYTE_RATE: self._take_bytes(size, now_ms),
+        }
+        self._settle(waits, now_ms)
+        # A request that is one too many is answered: counted it is, and the next one would be one too many, too.
+        if not any(wait_ms for quota, wait_ms in waits.items() if quota is not TokenRate.REQUEST_RATE):
             return False
-        return self._quotas.take_back(Quota.CONSUMER_BYTE_RATE, self._user, self.client_id, size, now_ms)
+        user, rates = self._user, self._byte_rates
+        return self._quotas.take_back_fetched(user, self.client_id, rates, amount=size, now_ms=now_ms)
 
     def limited(self, body: Message | bytes) -> Message | bytes:
         """Count the request, and return its answer with the time that its client waits."""
@@ -126,32 +137,49 @@ class MeasuredRequest(Request):
 
     def _count(self) -> None:
         now_ms = self._now_ms()
-        waits: dict[Quota, int] = {}
+        waits: dict[AnyQuota, int] = {}
         if self.route.api_key == ApiKey.PRODUCE:
-            waits[Quota.PRODUCER_BYTE_RATE] = self._take(Quota.PRODUCER_BYTE_RATE, self._size, now_ms)
+            waits = self._take_produced(now_ms)
         if self._mutations_ms:
             # Some of the wait may be over: the changes of topics took their time.
             passed_ms = now_ms - self._mutations_at_ms
             waits[Quota.CONTROLLER_MUTATION_RATE] = max(0, self._mutations_ms - passed_ms)
         self._settle(waits, now_ms)
 
-    def _settle(self, waits: dict[Quota, int], now_ms: int, *, is_timed: bool = True) -> None:
-        """Count its time, and make its connection wait for the longest of all waits."""
+    def _take_produced(self, now_ms: int) -> dict[AnyQuota, int]:
+        return {
+            Quota.PRODUCER_BYTE_RATE: self._take(Quota.PRODUCER_BYTE_RATE, self._size, now_ms),
+            TokenRate.BYTE_RATE: self._take_bytes(self._size, now_ms),
+        }
+
+    def _take_bytes(self, size: int, now_ms: int) -> int:
+        return self._quotas.take_of_token(TokenRate.BYTE_RATE, self._byte_rates, size, now_ms)
+
+    def _settle(self, waits: dict[AnyQuota, int], now_ms: int, *, is_timed: bool = True) -> None:
+        """Count it and its time, add their waits to the others, and make its connection wait for the longest."""
         self._is_counted = True
         self._pause()
+        waits[TokenRate.REQUEST_RATE] = self._quotas.take_of_token(
+            TokenRate.REQUEST_RATE, self._request_rates, 1, now_ms
+        )
         if is_timed and self._quotas.is_timed:
             waits[Quota.REQUEST_PERCENTAGE] = self._take(Quota.REQUEST_PERCENTAGE, self._seconds * 100, now_ms)
         for quota, wait_ms in waits.items():
             if wait_ms == max(waits.values()) > 0:
                 self._wait_ms = wait_ms
-                self._quotas.note_throttled(quota, self._user, self.client_id, wait_ms, now_ms)
+                self._quotas.note_throttled(quota, self._name_for(quota), self.client_id, wait_ms, now_ms)
                 self.connection.mute(wait_ms)
                 return
 
+    def _name_for(self, quota: AnyQuota) -> str:
+        """Return the user, or the link of the token with the least rate, by which a wait is told."""
+        if not isinstance(quota, TokenRate):
+            return self._user
+        rates = self._byte_rates if quota is TokenRate.BYTE_RATE else self._request_rates
+        return min(rates, key=attrgetter("per_second")).id
+
     def _take(self, quota: Quota, amount: float, now_ms: int) -> int:
         return self._quotas.take(quota, self._user, self.client_id, amount, now_ms)
-
-    # ---- its answers
 
     def answer(self, body: Message | bytes) -> None:
         """Answer with `body`, which may be sent at once."""
@@ -165,8 +193,7 @@ class MeasuredRequest(Request):
         """Complete a request without an answer (Produce with acks=0), whose bytes count and whose time does not."""
         if not self._is_counted and self.is_open:
             now_ms = self._now_ms()
-            taken = self._take(Quota.PRODUCER_BYTE_RATE, self._size, now_ms)
-            self._settle({Quota.PRODUCER_BYTE_RATE: taken}, now_ms, is_timed=False)
+            self._settle(self._take_produced(now_ms), now_ms, is_timed=False)
         super().skip()
 
 

@@ -191,8 +191,6 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         #: Whether `_go_on` is scheduled.
         self._has_turn = False
 
-    # ---- the protocol of the socket
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for the client's first record (asyncio)."""
         # uvloop's transports have the methods of asyncio's without being of the class.
@@ -251,8 +249,6 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         """Let the connection above go on (asyncio)."""
         if self._above is not None:
             self._above.resume_writing()
-
-    # ---- the handshake
 
     def _begin(self) -> None:
         """Ask for a place once the first record is whole; until then a client costs its few bytes."""
@@ -353,8 +349,6 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         if self._raw is not None:
             self._raw.close()
 
-    # ---- the way in
-
     def _receive(self, ciphertext: memoryview) -> None:
         """Decrypt as much as the connection above takes, and keep the rest."""
         position, size = 0, len(ciphertext)
@@ -436,8 +430,6 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             raw.resume_reading()
         else:
             raw.pause_reading()
-
-    # ---- the transport of the connection above
 
     def pause_reading(self) -> None:
         """Bring no more bytes until `resume_reading`."""

@@ -1,5 +1,8 @@
 """Quotas of clients: which limit holds for a user and client id, and how long a client waits that is beyond it.
 
+A capability token may limit its holders as well: such a rate is counted beside the quotas, for all tokens together that
+have its link.
+
 Laws: nothing here reads a clock. The most specific limit counts, and where it is one of a user, all client ids of that
 user share it. Without a quota nothing is measured and nothing remembered (`is_on`). What is remembered of clients is
 bounded: one that was not heard of for an hour is forgotten, and beyond `MOST_CLIENTS` the one that was silent longest.
@@ -11,15 +14,16 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import WeakSet
 
 from kohort.broker.limits.quota_windows import RateWindow, TokenBucket
 from kohort.errors import ErrorCode, Refused
+from kohort.security.capabilities.capability import Capability, Rate
 from kohort.storage.client_quotas import CLIENT_ID, IP, USER, Quotas
 
 #: Clients that are remembered, each with a kilobyte, and for how long after their last request, ms.
@@ -43,6 +47,16 @@ class Quota(Enum):
     CONSUMER_BYTE_RATE = "consumer_byte_rate"
     REQUEST_PERCENTAGE = "request_percentage"
     CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+
+
+class TokenRate(Enum):
+    """The rates of capability tokens, by the names of their caveats."""
+
+    BYTE_RATE = "byte_rate"
+    REQUEST_RATE = "request_rate"
+
+
+AnyQuota: TypeAlias = Quota | TokenRate
 
 
 #: The quota of addresses.
@@ -179,9 +193,9 @@ class ClientQuotas:
         #: Whether any request has to be measured, and whether for its time.
         self.is_on = self.is_timed = False
         #: (quota, user, client id) -> use; the client that was silent longest first.
-        self._clients: Final[dict[tuple[Quota, str, str], _Client]] = {}
+        self._clients: Final[dict[tuple[AnyQuota, str, str], _Client]] = {}
         #: Requests whose clients had to wait since the start, by quota, and for how long together.
-        self.throttled: Final[Counter[Quota]] = Counter()
+        self.throttled: Final[Counter[AnyQuota]] = Counter()
         self.throttled_ms = 0
         limits.followers.add(self)
         self.on_change()
@@ -194,8 +208,6 @@ class ClientQuotas:
     def __len__(self) -> int:
         return len(self._clients)
 
-    # ---- rates
-
     def take(self, quota: Quota, user: str, client_id: str, amount: float, now_ms: int) -> int:
         """Count `amount` against a rate; return how long the client has to wait, ms.
 
@@ -204,44 +216,62 @@ class ClientQuotas:
         applied = self.limits.find(quota, user, client_id)
         if applied is None:
             return 0
-        rate = self._client(quota, applied, now_ms).rate
-        rate.record(amount, now_ms)
-        wait_ms = rate.throttle_ms(applied.limit, now_ms)
+        wait_ms = self._take(quota, applied, amount, now_ms)
         return min(wait_ms, self._windows["window_ms"]) if quota is Quota.REQUEST_PERCENTAGE else wait_ms
 
     def owed_ms(self, quota: Quota, user: str, client_id: str, now_ms: int) -> int:
         """Return how long a client has to wait for what was counted against a rate before, all windows at most."""
         applied = self.limits.find(quota, user, client_id)
-        client = None if applied is None else self._clients.get(_key(quota, applied))
-        if applied is None or client is None:
-            return 0
-        wait_ms = client.rate.throttle_ms(applied.limit, now_ms)
-        return min(wait_ms, self._windows["windows"] * self._windows["window_ms"])
+        return 0 if applied is None else self._owed_ms(quota, applied, now_ms)
 
-    def take_back(self, quota: Quota, user: str, client_id: str, amount: float, now_ms: int) -> bool:
-        """Take back an `amount` that was counted at this time, unless it is all that the client has.
+    def take_back_fetched(
+        self, user: str, client_id: str, rates: Sequence[Rate], *, amount: float, now_ms: int
+    ) -> bool:
+        """Take back bytes of a fetch that were counted at this time, unless they are all that one limit has.
 
         Returns:
-            Whether it was taken back. What is alone above its limit would be so for ever: it counts, and the client
+            Whether they were taken back. What is alone above its limit would be so for ever: it counts, and the client
             waits after it.
         """
-        applied = self.limits.find(quota, user, client_id)
-        if applied is not None:
-            rate = self._client(quota, applied, now_ms).rate
-            if rate.total(now_ms) <= amount:
-                return False
-            rate.record(-amount, now_ms)
+        quota = self.limits.find(Quota.CONSUMER_BYTE_RATE, user, client_id)
+        counted = [] if quota is None else [self._client(Quota.CONSUMER_BYTE_RATE, quota, now_ms).rate]
+        counted += [self._client(TokenRate.BYTE_RATE, _applied(each), now_ms).rate for each in rates]
+        if any(each.total(now_ms) <= amount for each in counted):
+            return False
+        for each in counted:
+            each.record(-amount, now_ms)
         return True
 
-    def most_at_once(self, quota: Quota, user: str, client_id: str) -> int | None:
-        """Return the amount above which one request is throttled whatever came before; `None`: there is none."""
-        applied = self.limits.find(quota, user, client_id)
-        if applied is None:
+    def most_fetched(self, user: str, client_id: str, rates: Sequence[Rate]) -> int | None:
+        """Return the bytes above which one fetch is throttled whatever came before; `None`: there are none."""
+        quota = self.limits.find(Quota.CONSUMER_BYTE_RATE, user, client_id)
+        limits = [each.per_second for each in rates] + ([] if quota is None else [quota.limit])
+        if not limits:
             return None
         seconds = (self._windows["windows"] - 1) * self._windows["window_ms"] / 1000
-        return int(min(applied.limit * seconds, (1 << 31) - 1))
+        return int(min(min(limits) * seconds, (1 << 31) - 1))
 
-    # ---- tokens
+    # ---- rates of capability tokens
+
+    def take_of_token(self, quota: TokenRate, rates: Sequence[Rate], amount: float, now_ms: int) -> int:
+        """Count `amount` against each rate of a token; return how long its holder has to wait, ms."""
+        return max((self._take(quota, _applied(each), amount, now_ms) for each in rates), default=0)
+
+    def owed_of_token_ms(self, capability: Capability, now_ms: int) -> int:
+        """Return how long a token's holder has to wait for what was counted before, all windows at most."""
+        both = ((TokenRate.BYTE_RATE, capability.byte_rates), (TokenRate.REQUEST_RATE, capability.request_rates))
+        waits = (self._owed_ms(quota, _applied(each), now_ms) for quota, rates in both for each in rates)
+        return max(waits, default=0)
+
+    def _take(self, quota: AnyQuota, applied: Applied, amount: float, now_ms: int) -> int:
+        rate = self._client(quota, applied, now_ms).rate
+        rate.record(amount, now_ms)
+        return rate.throttle_ms(applied.limit, now_ms)
+
+    def _owed_ms(self, quota: AnyQuota, applied: Applied, now_ms: int) -> int:
+        client = self._clients.get(_key(quota, applied))
+        wait_ms = 0 if client is None else client.rate.throttle_ms(applied.limit, now_ms)
+        return min(wait_ms, self._windows["windows"] * self._windows["window_ms"])
 
     def take_tokens(self, user: str, client_id: str, count: int, now_ms: int, *, is_strict: bool) -> int:
         """Count partitions that are created or deleted; return how long the client has to wait, ms.
@@ -260,13 +290,14 @@ class ClientQuotas:
             bucket.take(count, applied.limit, now_ms)
         return wait_ms
 
-    # ---- facts
-
-    def note_throttled(self, quota: Quota, user: str, client_id: str, wait_ms: int, now_ms: int) -> None:
-        """Note that a client waits, and for which of its quotas."""
+    def note_throttled(self, quota: AnyQuota, user: str, client_id: str, wait_ms: int, now_ms: int) -> None:
+        """Note that a client waits, and for which of its quotas; for a rate of a token it is named by the user."""
         self.throttled[quota] += 1
         self.throttled_ms += wait_ms
-        applied = self.limits.find(quota, user, client_id)
+        if isinstance(quota, TokenRate):
+            applied: Applied | None = Applied(0, user, "")
+        else:
+            applied = self.limits.find(quota, user, client_id)
         if applied is not None:
             client = self._client(quota, applied, now_ms)
             client.throttled_times += 1
@@ -278,7 +309,7 @@ class ClientQuotas:
         waited.sort(key=attrgetter("throttled_ms"), reverse=True)
         return [f"{each.name}:{each.throttled_times}x:{each.throttled_ms}ms" for each in waited[:most]]
 
-    def _client(self, quota: Quota, applied: Applied, now_ms: int) -> _Client:
+    def _client(self, quota: AnyQuota, applied: Applied, now_ms: int) -> _Client:
         clients = self._clients
         key = _key(quota, applied)
         # The client that was used last stands last: the first ones are those to forget.
@@ -303,7 +334,11 @@ def _windows_of(values: Mapping[str, Any], prefix: str) -> dict[str, int]:
     return {"windows": values[f"{prefix}.window.num"], "window_ms": values[f"{prefix}.window.size.seconds"] * 1000}
 
 
-def _key(quota: Quota, applied: Applied) -> tuple[Quota, str, str]:
+def _applied(rate: Rate) -> Applied:
+    return Applied(rate.per_second, rate.id, "")
+
+
+def _key(quota: AnyQuota, applied: Applied) -> tuple[AnyQuota, str, str]:
     return quota, _tag(applied.user), _tag(applied.client_id)
 
 
@@ -314,7 +349,9 @@ def _tag(name: str) -> str:
     return f"{name[:16]}...{blake2b(name.encode(), digest_size=16).hexdigest()}"
 
 
-def _name(quota: Quota, user: str, client_id: str) -> str:
+def _name(quota: AnyQuota, user: str, client_id: str) -> str:
+    if isinstance(quota, TokenRate):
+        return f"{quota.value}(token={user!r})"
     parts = [f"{kind}={name!r}" for kind, name in ((USER, user), (CLIENT_ID, client_id)) if name]
     return f"{quota.value}({','.join(parts)})"
 

@@ -25,7 +25,7 @@ KEPT_PART: Final = 10
 LOG_EVERY_SECONDS: Final = 1.0
 
 
-class Door(Protocol):
+class Listener(Protocol):
     """A listener, as far as admission knows it."""
 
     @property
@@ -33,7 +33,7 @@ class Door(Protocol):
         """The listener's name."""
 
 
-class Guest(Protocol):
+class CountedConnection(Protocol):
     """A connection, as far as admission counts it."""
 
     #: The client's address, and the port it connects from.
@@ -41,7 +41,7 @@ class Guest(Protocol):
     peer_port: int
 
     @property
-    def listener(self) -> Door:
+    def listener(self) -> Listener:
         """The listener that the client came by."""
 
     def abort(self) -> None:
@@ -63,9 +63,9 @@ class _Room:
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit
         #: Connections without a carried-out request, oldest first.
-        self.newcomers: Final[dict[Guest, None]] = {}
+        self.newcomers: Final[dict[CountedConnection, None]] = {}
         #: Connections with a carried-out request, oldest first, and their number by address.
-        self.at_work: Final[dict[Guest, None]] = {}
+        self.at_work: Final[dict[CountedConnection, None]] = {}
         self._at_work_by_host: Final[Counter[str]] = Counter()
 
     def __len__(self) -> int:
@@ -77,19 +77,19 @@ class _Room:
         is_kept = self.at_work and not self._at_work_by_host[host] and not is_protected
         return len(self) < (self.limit - self.limit // KEPT_PART if is_kept else self.limit)
 
-    def prove(self, guest: Guest) -> None:
+    def prove(self, connection: CountedConnection) -> None:
         """Count a newcomer among those at work."""
-        del self.newcomers[guest]
-        self.at_work[guest] = None
-        self._at_work_by_host[guest.peer_host] += 1
+        del self.newcomers[connection]
+        self.at_work[connection] = None
+        self._at_work_by_host[connection.peer_host] += 1
 
-    def leave(self, guest: Guest) -> bool:
+    def leave(self, connection: CountedConnection) -> bool:
         """Forget a connection; `False` if it is not counted."""
-        if guest in self.newcomers:
-            del self.newcomers[guest]
-        elif guest in self.at_work:
-            del self.at_work[guest]
-            _count_down(self._at_work_by_host, guest.peer_host)
+        if connection in self.newcomers:
+            del self.newcomers[connection]
+        elif connection in self.at_work:
+            del self.at_work[connection]
+            _count_down(self._at_work_by_host, connection.peer_host)
         else:
             return False
         return True
@@ -117,7 +117,7 @@ class ConnectionQuotas:
         *,
         by_listener: Mapping[str, Limits] | None = None,
         protected: str | None = None,
-        idle_since: Callable[[Guest], float] = lambda _: 0.0,
+        idle_since: Callable[[CountedConnection], float] = lambda _: 0.0,
     ) -> None:
         """Create the counter.
 
@@ -148,39 +148,39 @@ class ConnectionQuotas:
     def __len__(self) -> int:
         return len(self._room)
 
-    def enter(self, guest: Guest) -> bool:
+    def enter(self, connection: CountedConnection) -> bool:
         """Admit a connection, if need be in the place of another; `False` if it has to be closed."""
-        host, name = guest.peer_host, guest.listener.name
+        host, name = connection.peer_host, connection.listener.name
         hosts = self._own_hosts.get(name, self._hosts)
         if not hosts.has_place_for(host):
-            return self._refuse(guest, "max.connections.per.ip", "max.connections.per.ip")
+            return self._refuse(connection, "max.connections.per.ip", "max.connections.per.ip")
         own = self._own_rooms.get(name)
         if own is not None and not own.has_place_for(host) and not self._make_room(own, f" of listener {name}"):
-            return self._refuse(guest, "max.connections", f"max.connections of listener {name}")
+            return self._refuse(connection, "max.connections", f"max.connections of listener {name}")
         is_protected = name == self._protected
         if not self._room.has_place_for(host, is_protected=is_protected) and not (
             self._make_room(self._room) or (is_protected and self._give_up_idlest())
         ):
-            return self._refuse(guest, "max.connections", "max.connections")
+            return self._refuse(connection, "max.connections", "max.connections")
         for room in self._rooms_of(name):
-            room.newcomers[guest] = None
+            room.newcomers[connection] = None
         hosts.by_host[host] += 1
         return True
 
-    def prove(self, guest: Guest) -> None:
+    def prove(self, connection: CountedConnection) -> None:
         """Note that a request of this connection was carried out."""
-        if guest in self._room.newcomers:
-            for room in self._rooms_of(guest.listener.name):
-                room.prove(guest)
+        if connection in self._room.newcomers:
+            for room in self._rooms_of(connection.listener.name):
+                room.prove(connection)
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, connection: CountedConnection) -> None:
         """Forget a closed connection; one that is not counted is ignored."""
-        name = guest.listener.name
-        if not self._room.leave(guest):
+        name = connection.listener.name
+        if not self._room.leave(connection):
             return
         if name in self._own_rooms:
-            self._own_rooms[name].leave(guest)
-        _count_down(self._own_hosts.get(name, self._hosts).by_host, guest.peer_host)
+            self._own_rooms[name].leave(connection)
+        _count_down(self._own_hosts.get(name, self._hosts).by_host, connection.peer_host)
 
     def _rooms_of(self, name: str) -> list[_Room]:
         own = self._own_rooms.get(name)
@@ -202,18 +202,18 @@ class ConnectionQuotas:
         self._give_up(min(others, key=self._idle_since), why)
         return True
 
-    def _give_up(self, guest: Guest, why: str) -> None:
-        self._refuse(guest, "max.connections", why)
-        self.leave(guest)
-        guest.abort()
+    def _give_up(self, connection: CountedConnection, why: str) -> None:
+        self._refuse(connection, "max.connections", why)
+        self.leave(connection)
+        connection.abort()
 
-    def _refuse(self, guest: Guest, limit: str, why: str) -> bool:
+    def _refuse(self, connection: CountedConnection, limit: str, why: str) -> bool:
         self.refused += 1
         self.reached[limit] += 1
         self._unlogged += 1
         now_s = self._now_s()
         if self._logged_at_s is None or now_s - self._logged_at_s >= LOG_EVERY_SECONDS:
-            peer = f"{guest.peer_host}:{guest.peer_port}"
+            peer = f"{connection.peer_host}:{connection.peer_port}"
             log.warning("event=connection_refused peer=%s reason=%r times=%d", peer, why, self._unlogged)
             self._logged_at_s, self._unlogged = now_s, 0
         return False

@@ -102,7 +102,7 @@ class Cluster:
             if log is not None and not log.offline
         }
 
-    # ---- changes that are asked for; `done` is told when they are in force, or why they never will be
+    # Of changes that are asked for, `done` is told when they are in force, or why they never will be.
 
     def creation(
         self, name: str, check: Callable[[], tuple[int, Mapping[str, str]]], done: Callable[[Outcome], None]

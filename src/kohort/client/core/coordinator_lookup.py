@@ -164,11 +164,11 @@ class ReceivedUpdates:
         #: Rises when a coordinator is found: answers to requests of an earlier era are ignored.
         self.era = 0
         #: Whether the coordinator is kohort's, and has answered.
-        self._is_heard = False
+        self.is_heard = False
         #: Number of the latest news that were taken, by whichever way.
         self._number = 0
         #: News that came while a list of owned partitions was on its way, and when that was asked which they answer.
-        self._heard: tuple[MembershipUpdate, int] | None = None
+        self.waiting: tuple[MembershipUpdate, int] | None = None
         #: The member's grant; `None`: nothing is enforced for its group, as far as it knows.
         self.grant: HeldGrant | None = None
         #: Whether the lease of the grant is over: the member fetches nothing until it is renewed.
@@ -185,20 +185,19 @@ class ReceivedUpdates:
     @property
     def is_on(self) -> bool:
         """Whether assignments are to be numbered."""
-        return self._is_wanted and self._is_heard
+        return self._is_wanted and self.is_heard
 
     def begin(self) -> None:
         """Begin to take news, because a coordinator of kohort's has answered."""
-        if not self._is_heard:
-            self._is_heard = True
-            self._word = None
-            self.era += 1
+        self.is_heard = True
+        self._word = None
+        self.era += 1
 
     def lose(self) -> None:
         """Forget the coordinator, which may be another one by now."""
-        self._is_heard = False
+        self.is_heard = False
         self._number = 0
-        self._heard = None
+        self.waiting = None
 
     def takes(self, number: int) -> bool:
         """Return whether news of that number are newer than all before, and note it; 0 is no number."""
@@ -222,7 +221,7 @@ class ReceivedUpdates:
 
     def say(self) -> KnownMembership | None:
         """Return the member's word for a request to the coordinator; `None`: none is due."""
-        if not (self._is_wanted and self._is_heard) or self.member is None or self._heard is not None:
+        if not (self._is_wanted and self.is_heard) or self.member is None or self.waiting is not None:
             return None
         return self.member.say()
 
@@ -240,7 +239,7 @@ class ReceivedUpdates:
 
     def on_said(self, now_ms: int) -> None:
         """Take news that have waited for the answer to a heartbeat."""
-        heard, self._heard = self._heard, None
+        heard, self.waiting = self.waiting, None
         if heard is not None:
             self._weigh(*heard, now_ms)
 
@@ -253,7 +252,7 @@ class ReceivedUpdates:
             member.take_news(news, sent_ms, now_ms)
         elif member.has_list_to_say():
             # Kept until the list is answered: the coordinator may give the partitions that it leaves out to others.
-            self._heard = news, sent_ms
+            self.waiting = news, sent_ms
         elif self.takes(news.number):
             member.take_news(news, sent_ms, now_ms)
 

@@ -48,7 +48,7 @@ def _apply_volatile(group: volatile.ClassicGroup, record: facts.Record) -> None:
             _apply_member_removed(group, record.member_id)
         case volatile.StaticMemberReplaced():
             _apply_member_replaced(group, record)
-        case volatile.JoinParked():
+        case volatile.JoinDelayed():
             assert record.member_id in group.members, "who waits is a member"
             group.awaiting_join[record.member_id] = record.request
         case volatile.ClassicConnectionLost():
@@ -81,15 +81,17 @@ def _apply_volatile(group: volatile.ClassicGroup, record: facts.Record) -> None:
 
 def _apply_static_mode(group: volatile.ClassicGroup, record: facts.Record) -> None:
     match record:
-        case volatile.NewcomerHosted():
+        case volatile.NewMemberHosted():
             group.new_members.pop(record.member_id, None)
-        case volatile.NewcomerParked():
-            instance_id = record.newcomer.member.instance_id
-            assert instance_id is not None and instance_id not in group.instance_ids, "who is parked is no member"
-            group.parked[instance_id] = record.newcomer
-        case volatile.NewcomerGone():
-            group.parked.pop(record.instance_id, None)
-        case volatile.AbsenteeEntered():
+        case volatile.NewMemberPending():
+            instance_id = record.pending_join.member.instance_id
+            assert instance_id is not None and instance_id not in group.instance_ids, (
+                "a pending join is not of a member"
+            )
+            group.pending_joins[instance_id] = record.pending_join
+        case volatile.NewMemberGone():
+            group.pending_joins.pop(record.instance_id, None)
+        case volatile.OfflineMemberEntered():
             _uncount(group, group.members[record.member.member_id])
             _count(group, record.member)
         case _:

@@ -1,7 +1,7 @@
 """JoinGroup: new and returning members, and the rebalances that they start.
 
-Laws: a JoinGroup is answered at once or parked; a parked one is answered by the end of the join phase, by its member's
-removal, or by a newer JoinGroup of the same member.
+Laws: a JoinGroup is answered at once or delayed; a delayed one is answered by the end of the join phase, by the removal
+of its member, or by a newer JoinGroup of the same member.
 Source: Apache Kafka's `GroupMetadataManager.classicGroupJoin`; KIP-394 (member id required).
 """
 
@@ -37,15 +37,15 @@ def decide_join(
     # Only a client without a member id founds a group: one with an id has lost a group that is gone.
     if group is None and command.member_id:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
-    draft = PendingDecision(group, command.group_id, now_ms=now_ms, image=image, known=groups)
+    pending = PendingDecision(group, command.group_id, now_ms=now_ms, image=image, known=groups)
     if group is None:
-        draft.record(state.ClassicGroupOpened(group_id=command.group_id))
-    if not _has_room(draft.group, command, settings):
-        return _turn_away(draft, command, settings)
+        pending.record(state.ClassicGroupOpened(group_id=command.group_id))
+    if not _has_room(pending.group, command, settings):
+        return _turn_away(pending, command, settings)
     names = tuple(name for name, _ in command.protocols)
     # A static member that returns replaces its former one, whose protocols do not count any more.
-    former = draft.group.instance_ids.get(command.instance_id or "", command.member_id)
-    if not draft.group.speaks(command.protocol_type, names, instead_of=former):
+    former = pending.group.instance_ids.get(command.instance_id or "", command.member_id)
+    if not pending.group.speaks(command.protocol_type, names, instead_of=former):
         raise Refused(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"the members of {command.group_id} have no protocol in common with {', '.join(names) or 'none'} of type "
@@ -54,15 +54,15 @@ def decide_join(
     # KIP-394: a client that gives up before the response leaves no member behind. A static one is known by its instance
     # id.
     if not command.member_id and command.requires_known_member_id and command.instance_id is None:
-        _hand_out_id(draft, command)
+        _hand_out_id(pending, command)
     elif not command.member_id:
-        _admit(draft, command, settings, member_id=command.fresh_member_id)
+        _admit(pending, command, settings, member_id=command.fresh_member_id)
     # KIP-394: the client joins with the member id that it was handed out.
-    elif command.member_id in draft.group.pending:
-        _admit(draft, command, settings, member_id=command.member_id)
+    elif command.member_id in pending.group.pending:
+        _admit(pending, command, settings, member_id=command.member_id)
     else:
-        _rejoin(draft, command, settings)
-    return draft.decision()
+        _rejoin(pending, command, settings)
+    return pending.decision()
 
 
 def check_form(command: commands.JoinGroup, settings: GroupSettings) -> None:
@@ -92,77 +92,77 @@ def _has_room(group: state.ClassicGroup, command: commands.JoinGroup, settings: 
             # A waiting member keeps its place: after a lowered limit the last ones to rejoin are refused.
             return holder in group.awaiting_join or len(group.awaiting_join) < settings.group_max_size
         case state.ClassicGroupState.COMPLETING_REBALANCE | state.ClassicGroupState.STABLE:
-            # Parked new members need places in the next generation.
-            waiting = len(group.parked) - (command.instance_id in group.parked)
+            # Delayed new members need places in the next generation.
+            waiting = len(group.pending_joins) - (command.instance_id in group.pending_joins)
             return holder in group.members or len(group.members) + waiting < settings.group_max_size
 
 
-def _turn_away(draft: PendingDecision, command: commands.JoinGroup, settings: GroupSettings) -> Decision:
+def _turn_away(pending: PendingDecision, command: commands.JoinGroup, settings: GroupSettings) -> Decision:
     # A member that is refused must not keep its place, as it does not come back.
-    if command.member_id in draft.group.members:
-        rebalance.remove_member(draft, command.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
-        rebalance.go_on_without(draft, settings, reason="a member was turned away because the group is full")
-    elif command.member_id in draft.group.pending:
-        draft.record(state.PendingMemberRemoved(group_id=command.group_id, member_id=command.member_id))
-        draft.disarm("pending", command.member_id)
-        rebalance.complete_join_if_all_are_here(draft)
+    if command.member_id in pending.group.members:
+        rebalance.remove_member(pending, command.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        rebalance.go_on_without(pending, settings, reason="a member was turned away because the group is full")
+    elif command.member_id in pending.group.pending:
+        pending.record(state.PendingMemberRemoved(group_id=command.group_id, member_id=command.member_id))
+        pending.disarm("pending", command.member_id)
+        rebalance.complete_join_if_all_are_here(pending)
     else:
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
-    draft.reply(command.request, build_join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
-    return draft.decision()
+    pending.reply(command.request, build_join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+    return pending.decision()
 
 
-def _hand_out_id(draft: PendingDecision, command: commands.JoinGroup) -> None:
-    if len(draft.group.pending) >= validation.PENDING_LIMIT:
+def _hand_out_id(pending: PendingDecision, command: commands.JoinGroup) -> None:
+    if len(pending.group.pending) >= validation.PENDING_LIMIT:
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many members are about to join")
-    draft.record(state.MemberIdHandedOut(group_id=command.group_id, member_id=command.fresh_member_id))
+    pending.record(state.MemberIdHandedOut(group_id=command.group_id, member_id=command.fresh_member_id))
     # A member id that is never used expires with the session timeout.
-    draft.arm("pending", command.session_timeout_ms, command.fresh_member_id)
-    draft.reply(command.request, build_join_error(ErrorCode.MEMBER_ID_REQUIRED, command.fresh_member_id))
+    pending.arm("pending", command.session_timeout_ms, command.fresh_member_id)
+    pending.reply(command.request, build_join_error(ErrorCode.MEMBER_ID_REQUIRED, command.fresh_member_id))
 
 
-def _admit(draft: PendingDecision, command: commands.JoinGroup, settings: GroupSettings, *, member_id: str) -> None:
-    assert member_id not in draft.group.members, "a fresh member id is fresh"
+def _admit(pending: PendingDecision, command: commands.JoinGroup, settings: GroupSettings, *, member_id: str) -> None:
+    assert member_id not in pending.group.members, "a fresh member id is fresh"
     member = _build_member(command, member_id, instance_id=command.instance_id)
-    if member_id in draft.group.pending:
-        draft.disarm("pending", member_id)
-    holder = draft.group.instance_ids.get(command.instance_id or "")
+    if member_id in pending.group.pending:
+        pending.disarm("pending", member_id)
+    holder = pending.group.instance_ids.get(command.instance_id or "")
     # KIP-345: the instance id is taken, so this process replaces its holder.
     if holder is not None:
-        static.take_over(draft, command, settings, holder=holder, member=member)
+        static.take_over(pending, command, settings, holder=holder, member=member)
         return
-    validation.check_metadata_size(draft.group, member)
-    if static.is_window_for(draft.group, member, settings):
-        static.receive(draft, command, settings, member)
+    validation.check_metadata_size(pending.group, member)
+    if static.is_window_for(pending.group, member, settings):
+        static.receive(pending, command, settings, member)
         return
-    _park(draft, command, member)
-    # A parked member cannot heartbeat, so its first session is long.
-    draft.arm("session", max(validation.NEW_MEMBER_TIMEOUT_MS, command.session_timeout_ms), member_id)
-    _rebalance_or_complete(draft, settings, reason=f"member {member_id} joined")
+    _delay_join(pending, command, member)
+    # A delayed member cannot heartbeat, so its first session is long.
+    pending.arm("session", max(validation.NEW_MEMBER_TIMEOUT_MS, command.session_timeout_ms), member_id)
+    _rebalance_or_complete(pending, settings, reason=f"member {member_id} joined")
 
 
-def _rejoin(draft: PendingDecision, command: commands.JoinGroup, settings: GroupSettings) -> None:
-    group = draft.group
+def _rejoin(pending: PendingDecision, command: commands.JoinGroup, settings: GroupSettings) -> None:
+    group = pending.group
     member = validation.check_member(group, command.member_id, command.instance_id)
     # A JoinGroup is a sign of life of an offline member.
-    static.come_back(draft, member.member_id)
+    static.come_back(pending, member.member_id)
     rejoined = _build_member(command, member.member_id, instance_id=member.instance_id, assignment=member.assignment)
     reason = _reason_to_rebalance(group, member, rejoined)
     if reason is None:
         # The response to the member's last JoinGroup was lost: the generation has not changed, so it is sent once more.
-        draft.reply(command.request, build_join_reply(group, member))
-        draft.arm("session", member.session_timeout_ms, member.member_id)
+        pending.reply(command.request, build_join_reply(group, member))
+        pending.arm("session", member.session_timeout_ms, member.member_id)
         return
     validation.check_metadata_size(group, rejoined)
-    if static.may_stay(draft, rejoined):
-        static.host(draft, command, rejoined)
+    if static.may_stay(pending, rejoined):
+        static.host(pending, command, rejoined)
         return
     # A client whose connection broke repeats its JoinGroup: only the newer request is answered later.
     older = group.awaiting_join.get(member.member_id)
     if older is not None:
-        draft.reply(older, build_join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-    _park(draft, command, rejoined)
-    _rebalance_or_complete(draft, settings, reason=reason)
+        pending.reply(older, build_join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+    _delay_join(pending, command, rejoined)
+    _rebalance_or_complete(pending, settings, reason=reason)
 
 
 def _reason_to_rebalance(
@@ -178,16 +178,16 @@ def _reason_to_rebalance(
     return None if rejoined.protocols == member.protocols else f"member {member.member_id} changed its protocols"
 
 
-def _park(draft: PendingDecision, command: commands.JoinGroup, member: state.ClassicMember) -> None:
-    draft.record(state.MemberPut(group_id=command.group_id, protocol_type=command.protocol_type, member=member))
-    draft.record(state.JoinParked(group_id=command.group_id, member_id=member.member_id, request=command.request))
+def _delay_join(pending: PendingDecision, command: commands.JoinGroup, member: state.ClassicMember) -> None:
+    pending.record(state.MemberPut(group_id=command.group_id, protocol_type=command.protocol_type, member=member))
+    pending.record(state.JoinDelayed(group_id=command.group_id, member_id=member.member_id, request=command.request))
 
 
-def _rebalance_or_complete(draft: PendingDecision, settings: GroupSettings, *, reason: str) -> None:
-    if draft.group.state is state.ClassicGroupState.PREPARING_REBALANCE:
-        rebalance.complete_join_if_all_are_here(draft)
+def _rebalance_or_complete(pending: PendingDecision, settings: GroupSettings, *, reason: str) -> None:
+    if pending.group.state is state.ClassicGroupState.PREPARING_REBALANCE:
+        rebalance.complete_join_if_all_are_here(pending)
     else:
-        rebalance.begin_rebalance(draft, settings, reason=reason)
+        rebalance.begin_rebalance(pending, settings, reason=reason)
 
 
 def _build_member(

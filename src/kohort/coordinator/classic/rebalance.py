@@ -1,6 +1,6 @@
 """The two phases of a classic rebalance: all members join, then all members sync.
 
-Laws: a step answers each parked request that it ends, and re-arms the session of each member that it answers. A phase
+Laws: a step answers each delayed request that it ends, and re-arms the session of each member that it answers. A phase
 ends by its timer at the latest: a member that did not take part is removed.
 Source: Apache Kafka's `GroupMetadataManager` (prepareRebalance, completeClassicGroupJoin); KIP-62.
 """
@@ -21,153 +21,155 @@ from kohort.errors import ErrorCode, Refused
 
 
 def begin_rebalance(
-    draft: pending_decision.PendingDecision, settings: GroupSettings, *, reason: str, is_loading: bool = False
+    pending: pending_decision.PendingDecision, settings: GroupSettings, *, reason: str, is_loading: bool = False
 ) -> None:
     """Open the join phase; an empty group waits for the initial delay, if there is one.
 
     `is_loading`: no record is written; the log leads to the same rebalance again after another restart.
     """
-    group = draft.group
+    group = pending.group
     is_initial = group.state is state.ClassicGroupState.EMPTY
     if group.state is state.ClassicGroupState.COMPLETING_REBALANCE:
         # The assignment of the interrupted generation will not come.
-        answer_syncs(draft, ErrorCode.REBALANCE_IN_PROGRESS)
-    draft.disarm("sync")
+        answer_syncs(pending, ErrorCode.REBALANCE_IN_PROGRESS)
+    pending.disarm("sync")
     if settings.is_static and not is_initial and not is_loading:
         # In static mode a restart has to begin the rebalance again, for the same reason.
-        note_due(draft, reason)
+        note_due(pending, reason)
     delay_ms = settings.group_initial_rebalance_delay_ms if is_initial else 0
-    draft.record(
+    pending.record(
         state.RebalanceBegun(
-            group_id=draft.group_id,
+            group_id=pending.group_id,
             reason=reason,
             initial_remaining_ms=max(group.rebalance_timeout_ms - delay_ms, 0) if delay_ms > 0 else None,
-            timestamp_ms=draft.now_ms,
+            timestamp_ms=pending.now_ms,
         )
     )
     # The join phase admits the new members that waited outside of the group.
-    admit_parked(draft)
+    admit_pending_joins(pending)
     if delay_ms > 0:
-        draft.arm("initial_delay", delay_ms)
+        pending.arm("initial_delay", delay_ms)
     elif is_initial:
         # Without a delay the phase waits for no member, not even for ids that were handed out: they join the next
         # round.
-        complete_join(draft)
+        complete_join(pending)
     else:
-        draft.arm("join", group.rebalance_timeout_ms)
-        complete_join_if_all_are_here(draft)
+        pending.arm("join", group.rebalance_timeout_ms)
+        complete_join_if_all_are_here(pending)
 
 
-def extend_or_complete_initial_delay(draft: pending_decision.PendingDecision, settings: GroupSettings) -> None:
+def extend_or_complete_initial_delay(pending: pending_decision.PendingDecision, settings: GroupSettings) -> None:
     """End the initial delay, or extend it if a member joined meanwhile and time is left."""
-    remaining_ms = draft.group.initial_remaining_ms
+    remaining_ms = pending.group.initial_remaining_ms
     # Kafka: each further member extends the delay, up to the rebalance timeout in total.
-    if draft.group.new_member_added and remaining_ms:
+    if pending.group.new_member_added and remaining_ms:
         delay_ms = min(settings.group_initial_rebalance_delay_ms, remaining_ms)
-        draft.record(state.InitialDelayExtended(group_id=draft.group_id, initial_remaining_ms=remaining_ms - delay_ms))
-        draft.arm("initial_delay", delay_ms)
+        pending.record(
+            state.InitialDelayExtended(group_id=pending.group_id, initial_remaining_ms=remaining_ms - delay_ms)
+        )
+        pending.arm("initial_delay", delay_ms)
     else:
-        complete_join(draft)
+        complete_join(pending)
 
 
-def complete_join_if_all_are_here(draft: pending_decision.PendingDecision) -> None:
+def complete_join_if_all_are_here(pending: pending_decision.PendingDecision) -> None:
     """End the join phase once all members have joined; an initial delay always runs to its end."""
-    group = draft.group
+    group = pending.group
     if group.state is not state.ClassicGroupState.PREPARING_REBALANCE or group.initial_remaining_ms is not None:
         return
     # Members that are offline take part in their absence.
-    awaited = len(group.members) - len(draft.offline)
+    awaited = len(group.members) - len(pending.offline)
     # KIP-394: a member id that was handed out is about to join.
     if not group.members or (len(group.awaiting_join) == awaited and not group.pending):
-        complete_join(draft)
+        complete_join(pending)
 
 
-def complete_join(draft: pending_decision.PendingDecision) -> None:
+def complete_join(pending: pending_decision.PendingDecision) -> None:
     """End the join phase: remove dynamic members that did not join, and begin the next generation."""
-    group = draft.group
+    group = pending.group
     missing = [member for member_id, member in group.members.items() if member_id not in group.awaiting_join]
     for member in missing:
         # Only its session removes a static member.
         if member.instance_id is None:
-            remove_member(draft, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+            remove_member(pending, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
     # Only static members are missing: without a leader there is no generation, and the phase goes on.
     if group.members and not group.awaiting_join:
-        draft.arm("join", group.rebalance_timeout_ms)
+        pending.arm("join", group.rebalance_timeout_ms)
         return
-    draft.disarm("join")
-    draft.disarm("initial_delay")
+    pending.disarm("join")
+    pending.disarm("initial_delay")
     if not group.members:
         # The last member is gone: the group is stored as empty.
-        draft.record(_build_empty(group, now_ms=draft.now_ms))
-        note_done(draft)
+        pending.record(_build_empty(group, now_ms=pending.now_ms))
+        note_done(pending)
         return
-    enter_absentees(draft)
+    enter_offline_members(pending)
     answered = dict(group.awaiting_join)
     # As in Kafka, the leader stays if it has joined.
     leader = group.leader if group.leader in answered else next(iter(answered))
     assert leader is not None
-    draft.record(
+    pending.record(
         state.GenerationBegun(
-            group_id=draft.group_id,
+            group_id=pending.group_id,
             generation=group.generation + 1,
             protocol_name=group.elect_protocol(),
             leader=leader,
-            timestamp_ms=draft.now_ms,
+            timestamp_ms=pending.now_ms,
         )
     )
     for member_id, request in answered.items():
         member = group.members[member_id]
-        draft.reply(request, pending_decision.build_join_reply(group, member))
-        # A parked JoinGroup held the session; from the response on it counts again.
-        draft.arm("session", member.session_timeout_ms, member_id)
+        pending.reply(request, pending_decision.build_join_reply(group, member))
+        # A delayed JoinGroup held the session; from the response on it counts again.
+        pending.arm("session", member.session_timeout_ms, member_id)
     # All members have to send SyncGroup in time, the leader with the assignment.
-    draft.arm("sync", group.rebalance_timeout_ms)
+    pending.arm("sync", group.rebalance_timeout_ms)
 
 
-def answer_syncs(draft: pending_decision.PendingDecision, error: ErrorCode = ErrorCode.NONE) -> None:
-    """Answer every parked SyncGroup, with the member's assignment or with `error`."""
-    group = draft.group
+def answer_syncs(pending: pending_decision.PendingDecision, error: ErrorCode = ErrorCode.NONE) -> None:
+    """Answer every delayed SyncGroup, with the member's assignment or with `error`."""
+    group = pending.group
     if not group.awaiting_sync:
         return
     for member_id, request in group.awaiting_sync.items():
         member = group.members[member_id]
-        draft.reply(
+        pending.reply(
             request,
             pending_decision.build_sync_error(error) if error else pending_decision.build_sync_reply(group, member),
         )
-        # A session that ended while its request was parked was not held against the member; from here on it counts
+        # A session that ended while its request was delayed was not held against the member; from here on it counts
         # again.
-        draft.arm("session", member.session_timeout_ms, member_id)
-    draft.record(state.SyncsAnswered(group_id=draft.group_id))
+        pending.arm("session", member.session_timeout_ms, member_id)
+    pending.record(state.SyncsAnswered(group_id=pending.group_id))
 
 
-def remove_member(draft: pending_decision.PendingDecision, member_id: str, error: ErrorCode) -> None:
-    """Remove a member and answer its parked requests with `error`."""
-    fence_parked(draft, member_id, error)
-    draft.record(state.MemberRemoved(group_id=draft.group_id, member_id=member_id))
-    draft.disarm("session", member_id)
+def remove_member(pending: pending_decision.PendingDecision, member_id: str, error: ErrorCode) -> None:
+    """Remove a member and answer its delayed requests with `error`."""
+    fence_delayed(pending, member_id, error)
+    pending.record(state.MemberRemoved(group_id=pending.group_id, member_id=member_id))
+    pending.disarm("session", member_id)
 
 
-def fence_parked(draft: pending_decision.PendingDecision, member_id: str, error: ErrorCode) -> None:
-    """Answer a member's parked requests with `error`; the caller's record removes them from the lists."""
-    group = draft.group
+def fence_delayed(pending: pending_decision.PendingDecision, member_id: str, error: ErrorCode) -> None:
+    """Answer a member's delayed requests with `error`; the caller's record removes them from the lists."""
+    group = pending.group
     join = group.awaiting_join.get(member_id)
     if join is not None:
-        draft.reply(join, pending_decision.build_join_error(error, member_id))
+        pending.reply(join, pending_decision.build_join_error(error, member_id))
     sync = group.awaiting_sync.get(member_id)
     if sync is not None:
-        draft.reply(sync, pending_decision.build_sync_error(error))
+        pending.reply(sync, pending_decision.build_sync_error(error))
 
 
-def go_on_without(draft: pending_decision.PendingDecision, settings: GroupSettings, *, reason: str) -> None:
+def go_on_without(pending: pending_decision.PendingDecision, settings: GroupSettings, *, reason: str) -> None:
     """Let a group go on without removed or pending members: rebalance, or end a wait."""
-    match draft.group.state:
+    match pending.group.state:
         case state.ClassicGroupState.STABLE | state.ClassicGroupState.COMPLETING_REBALANCE:
-            begin_rebalance(draft, settings, reason=reason)
+            begin_rebalance(pending, settings, reason=reason)
         case state.ClassicGroupState.PREPARING_REBALANCE:
             if settings.is_static:
-                note_due(draft, draft.group.rebalance_reason)
-            complete_join_if_all_are_here(draft)
+                note_due(pending, pending.group.rebalance_reason)
+            complete_join_if_all_are_here(pending)
         case state.ClassicGroupState.EMPTY:
             pass
 
@@ -184,18 +186,18 @@ def _build_empty(group: state.ClassicGroup, *, now_ms: int) -> ClassicGroupStore
     )
 
 
-# New members parked outside of a static group until its next rebalance.
+# New members pending outside of a static group until its next rebalance.
 #
 # These are members of other protocol types than "consumer", for which only their leader could write an empty
-# assignment, and members that do not support the generation's protocol. A JoinGroup is parked for as long as all
+# assignment, and members that do not support the generation's protocol. A JoinGroup is delayed for as long as all
 # clients allow. Then it is refused with a code by which clients take the coordinator for not ready yet, and repeat the
 # request.
 #
-# Laws: a parked client is no member. The next rebalance admits all of them.
+# Laws: a client with a pending join is no member. The next rebalance admits all of them.
 # Source: requirement S1; the time that clients give a JoinGroup (aiokafka: 40 s).
 
-#: How long a JoinGroup is parked, ms.
-PARKED_MS: Final = 25_000
+#: How long a JoinGroup is delayed, ms.
+PENDING_JOIN_MS: Final = 25_000
 #: A refused client that has not repeated its request after this time, ms, has given up.
 RETURNS_WITHIN_MS: Final = 25_000
 #: Error for a coordinator that is loading: the Java client, librdkafka, kafka-python and aiokafka all repeat the
@@ -203,83 +205,85 @@ RETURNS_WITHIN_MS: Final = 25_000
 SENT_BACK: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def park(draft: pending_decision.PendingDecision, command: commands.JoinGroup, member: state.ClassicMember) -> None:
-    """Park a JoinGroup."""
-    group = draft.group
-    waiting_bytes = sum(each.member.metadata_bytes for each in group.parked.values()) + member.metadata_bytes
-    # Parked metadata counts as well, since the next rebalance adds it to the group.
-    if len(group.parked) >= PENDING_LIMIT or group.metadata_bytes + waiting_bytes > GROUP_METADATA_LIMIT_BYTES:
+def add_pending_join(
+    pending: pending_decision.PendingDecision, command: commands.JoinGroup, member: state.ClassicMember
+) -> None:
+    """Keep a JoinGroup pending until the next rebalance."""
+    group = pending.group
+    waiting_bytes = sum(each.member.metadata_bytes for each in group.pending_joins.values()) + member.metadata_bytes
+    # Delayed metadata counts as well, since the next rebalance adds it to the group.
+    if len(group.pending_joins) >= PENDING_LIMIT or group.metadata_bytes + waiting_bytes > GROUP_METADATA_LIMIT_BYTES:
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many members wait for the group's next rebalance")
-    newcomer = state.ParkedNewcomer(
-        member=member, protocol_type=command.protocol_type, request=command.request, since_ms=draft.now_ms
+    pending_join = state.PendingJoin(
+        member=member, protocol_type=command.protocol_type, request=command.request, since_ms=pending.now_ms
     )
-    draft.record(state.NewcomerParked(group_id=draft.group_id, newcomer=newcomer))
-    draft.arm("join", PARKED_MS, member.member_id)
+    pending.record(state.NewMemberPending(group_id=pending.group_id, pending_join=pending_join))
+    pending.arm("join", PENDING_JOIN_MS, member.member_id)
 
 
-def unpark(draft: pending_decision.PendingDecision, member: state.ClassicMember) -> None:
-    """Fence an older parked JoinGroup with the same instance id: the newer one counts."""
+def fence_pending_join(pending: pending_decision.PendingDecision, member: state.ClassicMember) -> None:
+    """Fence an older delayed JoinGroup with the same instance id: the newer one counts."""
     assert member.instance_id is not None
-    older = draft.group.parked.get(member.instance_id)
-    # The same instance id is parked already: two processes have it, and the newer one counts.
+    older = pending.group.pending_joins.get(member.instance_id)
+    # The same instance id is delayed already: two processes have it, and the newer one counts.
     if older is not None:
-        _answer(draft, older, ErrorCode.FENCED_INSTANCE_ID)
-        draft.record(state.NewcomerGone(group_id=draft.group_id, instance_id=member.instance_id))
+        _answer(pending, older, ErrorCode.FENCED_INSTANCE_ID)
+        pending.record(state.NewMemberGone(group_id=pending.group_id, instance_id=member.instance_id))
 
 
-def send_back(draft: pending_decision.PendingDecision, member_id: str) -> None:
-    """Refuse a JoinGroup that was parked for as long as its client allows, so that the client repeats it."""
-    for found in draft.group.parked.values():
+def send_back(pending: pending_decision.PendingDecision, member_id: str) -> None:
+    """Refuse a JoinGroup that was delayed for as long as its client allows, so that the client repeats it."""
+    for found in pending.group.pending_joins.values():
         if found.member.member_id == member_id and found.request is not None:
-            draft.reply(found.request, pending_decision.build_join_error(SENT_BACK, ""))
+            pending.reply(found.request, pending_decision.build_join_error(SENT_BACK, ""))
             # The entry stays, so that the client's next JoinGroup finds its place.
-            sent = replace(found, request=None, since_ms=draft.now_ms)
-            draft.record(state.NewcomerParked(group_id=draft.group_id, newcomer=sent))
+            sent = replace(found, request=None, since_ms=pending.now_ms)
+            pending.record(state.NewMemberPending(group_id=pending.group_id, pending_join=sent))
             return
 
 
-def has_parked(draft: pending_decision.PendingDecision) -> bool:
-    """Whether a JoinGroup is parked, or was refused and is about to be repeated."""
+def has_pending_joins(pending: pending_decision.PendingDecision) -> bool:
+    """Whether a JoinGroup is delayed, or was refused and is about to be repeated."""
     return any(
-        found.request is not None or 0 <= draft.now_ms - found.since_ms < RETURNS_WITHIN_MS
-        for found in draft.group.parked.values()
+        found.request is not None or 0 <= pending.now_ms - found.since_ms < RETURNS_WITHIN_MS
+        for found in pending.group.pending_joins.values()
     )
 
 
-def admit_parked(draft: pending_decision.PendingDecision) -> None:
-    """Admit all parked JoinGroups to the open join phase; a refused client finds it open."""
-    for instance_id, found in list(draft.group.parked.items()):
-        draft.record(state.NewcomerGone(group_id=draft.group_id, instance_id=instance_id))
+def admit_pending_joins(pending: pending_decision.PendingDecision) -> None:
+    """Admit all delayed JoinGroups to the open join phase; a refused client finds it open."""
+    for instance_id, found in list(pending.group.pending_joins.items()):
+        pending.record(state.NewMemberGone(group_id=pending.group_id, instance_id=instance_id))
         # The client was refused and has not come back yet: it joins the open phase by itself.
         if found.request is None:
             continue
         member = found.member
-        draft.disarm("join", member.member_id)
-        if not draft.group.speaks(found.protocol_type, member.protocol_names):
+        pending.disarm("join", member.member_id)
+        if not pending.group.speaks(found.protocol_type, member.protocol_names):
             # Members with other protocols may have joined since.
-            draft.reply(found.request, pending_decision.build_join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
+            pending.reply(found.request, pending_decision.build_join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
             continue
-        put = state.MemberPut(group_id=draft.group_id, protocol_type=found.protocol_type, member=member)
-        draft.record(put)
-        draft.record(state.JoinParked(group_id=draft.group_id, member_id=member.member_id, request=found.request))
-        # A parked member cannot heartbeat, so its first session is long.
-        draft.arm("session", max(NEW_MEMBER_TIMEOUT_MS, member.session_timeout_ms), member.member_id)
+        put = state.MemberPut(group_id=pending.group_id, protocol_type=found.protocol_type, member=member)
+        pending.record(put)
+        pending.record(state.JoinDelayed(group_id=pending.group_id, member_id=member.member_id, request=found.request))
+        # A delayed member cannot heartbeat, so its first session is long.
+        pending.arm("session", max(NEW_MEMBER_TIMEOUT_MS, member.session_timeout_ms), member.member_id)
 
 
-def dismiss_parked(group: state.ClassicGroup) -> list[Effect]:
-    """Refuse all parked JoinGroups of a group that becomes a KIP-848 group, so that clients repeat them."""
+def dismiss_pending_joins(group: state.ClassicGroup) -> list[Effect]:
+    """Refuse all delayed JoinGroups of a group that becomes a KIP-848 group, so that clients repeat them."""
     effects: list[Effect] = []
-    for found in group.parked.values():
+    for found in group.pending_joins.values():
         effects.append(Disarm(TimerKey("join", group.group_id, found.member.member_id)))
         if found.request is not None:
             effects.append(Reply(found.request, pending_decision.build_join_error(SENT_BACK, "")))
     return effects
 
 
-def _answer(draft: pending_decision.PendingDecision, found: state.ParkedNewcomer, error: ErrorCode) -> None:
+def _answer(pending: pending_decision.PendingDecision, found: state.PendingJoin, error: ErrorCode) -> None:
     if found.request is not None:
-        draft.disarm("join", found.member.member_id)
-        draft.reply(found.request, pending_decision.build_join_error(error, ""))
+        pending.disarm("join", found.member.member_id)
+        pending.reply(found.request, pending_decision.build_join_error(error, ""))
 
 
 # Record of an open rebalance of a static group, by which a restart begins it again.
@@ -291,9 +295,9 @@ def _answer(draft: pending_decision.PendingDecision, found: state.ParkedNewcomer
 # Source: requirement S1.
 
 
-def note_due(draft: pending_decision.PendingDecision, reason: str) -> None:
+def note_due(pending: pending_decision.PendingDecision, reason: str) -> None:
     """Record the open rebalance: its reason, and the members of the stored group that are gone for good."""
-    group = draft.group
+    group = pending.group
     stored = () if group.stored is None else group.stored.members
     removed = tuple(
         member.member_id
@@ -301,15 +305,15 @@ def note_due(draft: pending_decision.PendingDecision, reason: str) -> None:
         if member.member_id not in group.members
         and (member.instance_id is None or member.instance_id not in group.instance_ids)
     )
-    due = ClassicRebalanceDue(group_id=draft.group_id, reason=reason, removed=removed)
+    due = ClassicRebalanceDue(group_id=pending.group_id, reason=reason, removed=removed)
     if due != group.due:
-        draft.record(due)
+        pending.record(due)
 
 
-def note_done(draft: pending_decision.PendingDecision) -> None:
+def note_done(pending: pending_decision.PendingDecision) -> None:
     """Remove the record of the open rebalance, as its result is written."""
-    if draft.group.due is not None:
-        draft.record(ClassicRebalanceDone(group_id=draft.group_id))
+    if pending.group.due is not None:
+        pending.record(ClassicRebalanceDone(group_id=pending.group_id))
 
 
 # Offline members of a static group in a rebalance, which take part in their absence.
@@ -323,12 +327,12 @@ def note_done(draft: pending_decision.PendingDecision) -> None:
 # Source: KIP-345's draft (an offline member keeps its place); KIP-429 (two rebalances for what moves), KIP-792.
 
 
-def enter_absentees(draft: pending_decision.PendingDecision) -> None:
+def enter_offline_members(pending: pending_decision.PendingDecision) -> None:
     """Set the owned partitions in the subscriptions of offline members that the leader is about to get."""
-    group = draft.group
+    group = pending.group
     if group.protocol_type != subscriptions.CONSUMER_PROTOCOL_TYPE:
         return
-    for member in draft.offline:
+    for member in pending.offline:
         held = subscriptions.read_assignment(member.assignment)
         if held is None:
             continue
@@ -338,18 +342,18 @@ def enter_absentees(draft: pending_decision.PendingDecision) -> None:
         )
         if protocols != member.protocols:
             entered = replace(member, protocols=protocols)
-            draft.record(state.AbsenteeEntered(group_id=draft.group_id, member=entered))
+            pending.record(state.OfflineMemberEntered(group_id=pending.group_id, member=entered))
 
 
-def find_withheld(draft: pending_decision.PendingDecision, handed_on: Mapping[str, state.FormerMember]) -> str | None:
+def find_withheld(pending: pending_decision.PendingDecision, handed_on: Mapping[str, state.FormerMember]) -> str | None:
     """Return an offline member that holds back partitions that the leader took from it; `None`: none.
 
     `handed_on`: as in `ClassicGroup` before the leader has assigned.
     """
-    group = draft.group
+    group = pending.group
     if group.protocol_type != subscriptions.CONSUMER_PROTOCOL_TYPE:
         return None
-    told = [(member, member.metadata(group.protocol_name)) for member in draft.offline]
+    told = [(member, member.metadata(group.protocol_name)) for member in pending.offline]
     told += [
         (group.members[member_id], former.metadata)
         for member_id, former in handed_on.items()
@@ -363,7 +367,7 @@ def find_withheld(draft: pending_decision.PendingDecision, handed_on: Mapping[st
         if said is None:
             continue
         owned = {(topic, number) for topic, numbers in said.owned.items() for number in numbers}
-        if _is_withheld(owned - _owned_by((member,)), given, draft):
+        if _is_withheld(owned - _owned_by((member,)), given, pending):
             return member.member_id
     return None
 
@@ -386,10 +390,10 @@ def _owned_by(members: Iterable[state.ClassicMember]) -> set[tuple[str, int]]:
 
 
 def _is_withheld(
-    lost: set[tuple[str, int]], given: set[tuple[str, int]], draft: pending_decision.PendingDecision
+    lost: set[tuple[str, int]], given: set[tuple[str, int]], pending: pending_decision.PendingDecision
 ) -> bool:
     """Whether an existing partition of those taken has no new owner."""
-    image = draft.image
+    image = pending.image
     if image is None or not image.version:
         return bool(lost - given)
     by_name = image.by_name

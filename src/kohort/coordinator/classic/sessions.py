@@ -57,46 +57,46 @@ def decide_leave(
 
     `groups`: state with the clocks of static groups; a removed member of one is gone at once, too.
     """
-    draft = pending_decision.PendingDecision(group, command.group_id, now_ms=now_ms, known=groups)
+    pending = pending_decision.PendingDecision(group, command.group_id, now_ms=now_ms, known=groups)
     outcomes: list[tuple[LeavingMember, ErrorCode]] = []
     gone: list[str] = []
     for leaving in command.members:
         try:
             if group is None:
                 raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
-            gone.extend(_leave(draft, leaving))
+            gone.extend(_leave(pending, leaving))
             outcomes.append((leaving, ErrorCode.NONE))
         except Refused as refused:
             outcomes.append((leaving, refused.code))
-    draft.reply(command.request, LeaveGroupReply(members=tuple(outcomes)))
+    pending.reply(command.request, LeaveGroupReply(members=tuple(outcomes)))
     if gone:
         rebalance.go_on_without(
-            draft, settings, reason=f"{', '.join(gone[:3])}{' and others' if gone[3:] else ''} left"
+            pending, settings, reason=f"{', '.join(gone[:3])}{' and others' if gone[3:] else ''} left"
         )
-    elif group is not None and len(draft.group.pending) < len(group.pending):
-        rebalance.complete_join_if_all_are_here(draft)
-        drop_if_unused(draft)
-    return draft.decision()
+    elif group is not None and len(pending.group.pending) < len(group.pending):
+        rebalance.complete_join_if_all_are_here(pending)
+        drop_if_unused(pending)
+    return pending.decision()
 
 
-def drop_if_unused(draft: pending_decision.PendingDecision) -> None:
+def drop_if_unused(pending: pending_decision.PendingDecision) -> None:
     """Forget a group that has never had a member and expects none."""
-    group = draft.group
+    group = pending.group
     if group.state is ClassicGroupState.EMPTY and group.stored is None and not group.pending:
-        draft.record(state.ClassicGroupDropped(group_id=draft.group_id))
+        pending.record(state.ClassicGroupDropped(group_id=pending.group_id))
 
 
-def _leave(draft: pending_decision.PendingDecision, leaving: LeavingMember) -> list[str]:
+def _leave(pending: pending_decision.PendingDecision, leaving: LeavingMember) -> list[str]:
     """Remove one member; return its id unless it was only pending."""
-    group = draft.group
+    group = pending.group
     if leaving.member_id in group.pending:
-        draft.record(state.PendingMemberRemoved(group_id=draft.group_id, member_id=leaving.member_id))
-        draft.disarm("pending", leaving.member_id)
+        pending.record(state.PendingMemberRemoved(group_id=pending.group_id, member_id=leaving.member_id))
+        pending.disarm("pending", leaving.member_id)
         return []
     # An administrator names the instance id alone.
     holder = group.instance_ids.get(leaving.instance_id or "", "") if not leaving.member_id else leaving.member_id
     member = check_member(group, holder, leaving.instance_id)
-    rebalance.remove_member(draft, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    rebalance.remove_member(pending, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
     return [member.member_id]
 
 
@@ -117,32 +117,32 @@ def decide_expiry(
 ) -> Decision:
     """Act on a deadline of the group or of one member that has passed.
 
-    "join" with a member id is the deadline of a parked new member of a static group. `groups`: state with the clocks.
+    "join" with a member id is the deadline of a pending new member of a static group. `groups`: state with the clocks.
     """
     if group is None:
         return Decision()
-    draft = pending_decision.PendingDecision(
+    pending = pending_decision.PendingDecision(
         group, group.group_id, now_ms=now_ms, image=None if groups is None else groups.image, known=groups
     )
     match key.kind:
         case "session":
-            _expire_session(draft, key.member_id, settings)
+            _expire_session(pending, key.member_id, settings)
         case "pending":
-            _expire_pending(draft, key.member_id)
+            _expire_pending(pending, key.member_id)
         case "clock":
-            look_at_clock(draft, settings)
+            look_at_clock(pending, settings)
         case "join" | "sync" if key.member_id:
             # Others are deadlines of classic members of the former KIP-848 group: they do not concern the phases here.
-            rebalance.send_back(draft, key.member_id)
+            rebalance.send_back(pending, key.member_id)
         case "join" if group.state is ClassicGroupState.PREPARING_REBALANCE:
-            rebalance.complete_join(draft)
+            rebalance.complete_join(pending)
         case "initial_delay" if group.initial_remaining_ms is not None:
-            rebalance.extend_or_complete_initial_delay(draft, settings)
+            rebalance.extend_or_complete_initial_delay(pending, settings)
         case "sync":
-            _expire_sync(draft, settings)
+            _expire_sync(pending, settings)
         case _:
             pass
-    return draft.decision()
+    return pending.decision()
 
 
 def decide_loaded(
@@ -151,62 +151,62 @@ def decide_loaded(
     """Set the deadlines of a group that was read from the log, and begin a rebalance that it needs."""
     # A rebalance is needed for a group larger than allowed, for a former KIP-848 group that could not assign the
     # partitions of its KIP-848 members, and for a static group in whose rebalance the broker stopped.
-    draft = pending_decision.PendingDecision(group, group.group_id, now_ms=now_ms, known=groups)
+    pending = pending_decision.PendingDecision(group, group.group_id, now_ms=now_ms, known=groups)
     for member in group.members.values():
-        if not draft.is_offline(member.member_id):
-            draft.arm("session", member.session_timeout_ms, member.member_id)
+        if not pending.is_offline(member.member_id):
+            pending.arm("session", member.session_timeout_ms, member.member_id)
     if group.due is not None and group.members:
         gone = [member_id for member_id in group.due.removed if member_id in group.members]
         # The record of an empty group is written, and loading writes nothing: the last members are removed by their
         # sessions.
         for member_id in gone if len(gone) < len(group.members) else ():
-            rebalance.remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        rebalance.begin_rebalance(draft, settings, reason=group.due.reason, is_loading=True)
+            rebalance.remove_member(pending, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        rebalance.begin_rebalance(pending, settings, reason=group.due.reason, is_loading=True)
     elif len(group.members) > settings.group_max_size:
-        rebalance.begin_rebalance(draft, settings, reason="the group is larger than group.max.size", is_loading=True)
+        rebalance.begin_rebalance(pending, settings, reason="the group is larger than group.max.size", is_loading=True)
     elif group.members and group.state_timestamp_ms == state.NOT_REBALANCED:
         rebalance.begin_rebalance(
-            draft, settings, reason="the group was a consumer group before the restart", is_loading=True
+            pending, settings, reason="the group was a consumer group before the restart", is_loading=True
         )
-    return draft.decision()
+    return pending.decision()
 
 
-def _expire_session(draft: pending_decision.PendingDecision, member_id: str, settings: GroupSettings) -> None:
-    group = draft.group
+def _expire_session(pending: pending_decision.PendingDecision, member_id: str, settings: GroupSettings) -> None:
+    group = pending.group
     if member_id not in group.members:
         return
     waits = member_id in group.awaiting_join or member_id in group.awaiting_sync
     if waits and member_id not in group.new_members:
-        # A member whose request is parked cannot heartbeat; its session is set anew when it is answered.
+        # A member whose request is delayed cannot heartbeat; its session is set anew when it is answered.
         return
     member = group.members[member_id]
     if settings.is_static and member.instance_id is not None and member_id not in group.new_members:
-        if not draft.is_offline(member_id):
-            go_offline(draft, settings, {member_id: draft.now_ms - member.session_timeout_ms})
+        if not pending.is_offline(member_id):
+            go_offline(pending, settings, {member_id: pending.now_ms - member.session_timeout_ms})
         return
-    rebalance.remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-    rebalance.go_on_without(draft, settings, reason=f"the session of member {member_id} ended")
+    rebalance.remove_member(pending, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    rebalance.go_on_without(pending, settings, reason=f"the session of member {member_id} ended")
 
 
-def _expire_pending(draft: pending_decision.PendingDecision, member_id: str) -> None:
-    if member_id not in draft.group.pending:
+def _expire_pending(pending: pending_decision.PendingDecision, member_id: str) -> None:
+    if member_id not in pending.group.pending:
         return
-    draft.record(state.PendingMemberRemoved(group_id=draft.group_id, member_id=member_id))
-    rebalance.complete_join_if_all_are_here(draft)
-    drop_if_unused(draft)
+    pending.record(state.PendingMemberRemoved(group_id=pending.group_id, member_id=member_id))
+    rebalance.complete_join_if_all_are_here(pending)
+    drop_if_unused(pending)
 
 
-def _expire_sync(draft: pending_decision.PendingDecision, settings: GroupSettings) -> None:
-    group = draft.group
+def _expire_sync(pending: pending_decision.PendingDecision, settings: GroupSettings) -> None:
+    group = pending.group
     if group.state not in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE) or not group.unsynced:
         return
     silent = list(group.unsynced)
     if settings.is_static:
         named = [member_id for member_id in silent if group.members[member_id].instance_id is not None]
         silent = [member_id for member_id in silent if member_id not in named]
-        go_offline(draft, settings, dict.fromkeys(named, draft.now_ms))
+        go_offline(pending, settings, dict.fromkeys(named, pending.now_ms))
         if not silent:
             return
     for member_id in silent:
-        rebalance.remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-    rebalance.begin_rebalance(draft, settings, reason=f"{len(silent)} members did not ask for their assignment")
+        rebalance.remove_member(pending, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    rebalance.begin_rebalance(pending, settings, reason=f"{len(silent)} members did not ask for their assignment")

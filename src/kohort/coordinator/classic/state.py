@@ -92,8 +92,8 @@ class FormerMember(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParkedNewcomer:
-    """A parked JoinGroup of a new member; `request` `None`: it was refused at `since_ms` to be repeated."""
+class PendingJoin:
+    """A delayed JoinGroup of a new member; `request` `None`: it was refused at `since_ms` to be repeated."""
 
     member: ClassicMember
     protocol_type: str
@@ -123,13 +123,13 @@ class ClassicGroup:
     members: dict[str, ClassicMember] = field(default_factory=dict)
     #: Member ids handed out with MEMBER_ID_REQUIRED that have not joined yet; disjoint from `members`.
     pending: dict[str, None] = field(default_factory=dict)
-    #: member id -> its parked JoinGroup; between decisions only while PreparingRebalance; a subset of `members`.
+    #: member id -> its delayed JoinGroup; between decisions only while PreparingRebalance; a subset of `members`.
     awaiting_join: dict[str, RequestToken] = field(default_factory=dict)
-    #: member id -> its parked SyncGroup; only while CompletingRebalance; a subset of `members`.
+    #: member id -> its delayed SyncGroup; only while CompletingRebalance; a subset of `members`.
     awaiting_sync: dict[str, RequestToken] = field(default_factory=dict)
     #: Members of this generation without a SyncGroup yet; a subset of `members`.
     unsynced: dict[str, None] = field(default_factory=dict)
-    #: Members whose first JoinGroup is still parked: they may be removed while they wait.
+    #: Members whose first JoinGroup is still delayed: they may be removed while they wait.
     new_members: dict[str, None] = field(default_factory=dict)
     #: instance id -> id of its member.
     instance_ids: dict[str, str] = field(default_factory=dict)
@@ -147,8 +147,8 @@ class ClassicGroup:
     stored: facts.ClassicGroupStored | None = None
     #: The rebalance that a restart begins again, in static mode: without it the restart would lose its reason.
     due: facts.ClassicRebalanceDue | None = None
-    #: instance id -> parked JoinGroup of a new member; static mode, and not in the join phase.
-    parked: dict[str, ParkedNewcomer] = field(default_factory=dict)
+    #: instance id -> delayed JoinGroup of a new member; static mode, and not in the join phase.
+    pending_joins: dict[str, PendingJoin] = field(default_factory=dict)
     #: member id -> the former member that the leader knows, whose place the member took since the join phase ended;
     #: only while CompletingRebalance.
     handed_on: dict[str, FormerMember] = field(default_factory=dict)
@@ -268,22 +268,22 @@ class MemberPut(facts.VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRemoved(facts.VolatileRecord):
-    """A member left, was fenced, or did not rejoin in time; its parked requests are dropped."""
+    """A member left, was fenced, or did not rejoin in time; its delayed requests are dropped."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticMemberReplaced(facts.VolatileRecord):
-    """`member` takes over the instance id of `replaced_id`; that one's parked requests are dropped."""
+    """`member` takes over the instance id of `replaced_id`; that one's delayed requests are dropped."""
 
     replaced_id: str
     member: ClassicMember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinParked(facts.VolatileRecord):
-    """A JoinGroup is parked, in place of an older one of the same member."""
+class JoinDelayed(facts.VolatileRecord):
+    """A JoinGroup is delayed, in place of an older one of the same member."""
 
     member_id: str
     request: RequestToken
@@ -291,7 +291,7 @@ class JoinParked(facts.VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicConnectionLost(facts.VolatileRecord):
-    """A member's connection is closed: its parked requests are dropped, and it counts as not joined."""
+    """A member's connection is closed: its delayed requests are dropped, and it counts as not joined."""
 
     member_id: str
 
@@ -314,7 +314,7 @@ class InitialDelayExtended(facts.VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationBegun(facts.VolatileRecord):
-    """The join phase is over: every parked JoinGroup is answered, every member's SyncGroup is expected."""
+    """The join phase is over: every delayed JoinGroup is answered, every member's SyncGroup is expected."""
 
     generation: int
     protocol_name: str
@@ -324,7 +324,7 @@ class GenerationBegun(facts.VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReceived(facts.VolatileRecord):
-    """A member sent SyncGroup; `request` is parked until the leader's, `None` if it was answered at once."""
+    """A member sent SyncGroup; `request` is delayed until the leader's, `None` if it was answered at once."""
 
     member_id: str
     request: RequestToken | None
@@ -332,32 +332,32 @@ class SyncReceived(facts.VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncsAnswered(facts.VolatileRecord):
-    """No SyncGroup is parked any more."""
+    """No SyncGroup is delayed any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewcomerHosted(facts.VolatileRecord):
+class NewMemberHosted(facts.VolatileRecord):
     """The member just put is in the present generation without the leader's knowledge."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewcomerParked(facts.VolatileRecord):
-    """A new member outside of the present generation is parked for the next one, or was refused."""
+class NewMemberPending(facts.VolatileRecord):
+    """A new member outside of the present generation waits for the next one, or was refused."""
 
-    newcomer: ParkedNewcomer
+    pending_join: PendingJoin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewcomerGone(facts.VolatileRecord):
-    """A parked new member is in the group now, or is not waited for any longer."""
+class NewMemberGone(facts.VolatileRecord):
+    """A pending new member is in the group now, or is not waited for any longer."""
 
     instance_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AbsenteeEntered(facts.VolatileRecord):
+class OfflineMemberEntered(facts.VolatileRecord):
     """An offline member takes part in a rebalance with its present partitions in its metadata."""
 
     member: ClassicMember

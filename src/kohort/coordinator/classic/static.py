@@ -25,55 +25,55 @@ from kohort.errors import ErrorCode
 
 
 def take_over(
-    draft: PendingDecision, command: JoinGroup, settings: GroupSettings, *, holder: str, member: state.ClassicMember
+    pending: PendingDecision, command: JoinGroup, settings: GroupSettings, *, holder: str, member: state.ClassicMember
 ) -> None:
     """Put `member` in the place of `holder`, the former holder of the instance id."""
-    before = draft.group
+    before = pending.group
     former = before.members[holder]
     validation.check_metadata_size(before, member, in_place_of=holder)
     # The instance keeps its assignment until the next rebalance.
     member = replace(member, assignment=former.assignment)
-    rebalance.fence_parked(draft, holder, ErrorCode.FENCED_INSTANCE_ID)
-    draft.disarm("session", holder)
-    draft.record(state.StaticMemberReplaced(group_id=draft.group_id, replaced_id=holder, member=member))
+    rebalance.fence_delayed(pending, holder, ErrorCode.FENCED_INSTANCE_ID)
+    pending.disarm("session", holder)
+    pending.record(state.StaticMemberReplaced(group_id=pending.group_id, replaced_id=holder, member=member))
     # Without this the former process would join again under its instance id.
     if settings.is_static:
-        draft.record(StaticMemberOusted(group_id=draft.group_id, member_id=holder))
-    draft.arm("session", member.session_timeout_ms, member.member_id)
-    group = draft.group
+        pending.record(StaticMemberOusted(group_id=pending.group_id, member_id=holder))
+    pending.arm("session", member.session_timeout_ms, member.member_id)
+    group = pending.group
     reason = f"instance {member.instance_id} came back as {member.member_id}"
     match group.state:
         # No later event would show the leader that topics have changed.
-        case state.ClassicGroupState.STABLE if subscriptions.leads_unaware(group, member.member_id, draft.image):
-            _park(draft, command, member)
-            rebalance.begin_rebalance(draft, settings, reason=f"{reason}, it leads, and topics have changed")
+        case state.ClassicGroupState.STABLE if subscriptions.leads_unaware(group, member.member_id, pending.image):
+            _delay_join(pending, command, member)
+            rebalance.begin_rebalance(pending, settings, reason=f"{reason}, it leads, and topics have changed")
         case state.ClassicGroupState.STABLE if (
-            is_waiting(draft, member) and group.protocol_name in member.protocol_names
+            is_waiting(pending, member) and group.protocol_name in member.protocol_names
         ):
             # The member has no partitions yet, so no rebalance is needed before the other waiting members get theirs.
-            draft.record(state.build_stored(group))
-            _tell_the_generation(draft, command, member)
+            pending.record(state.build_stored(group))
+            _tell_the_generation(pending, command, member)
         case state.ClassicGroupState.STABLE if _wants_the_same(group, former, member):
             # The new member id is in the log before the response: a restart knows it.
-            draft.record(state.build_stored(group))
-            _tell_the_generation(draft, command, member)
+            pending.record(state.build_stored(group))
+            _tell_the_generation(pending, command, member)
         case state.ClassicGroupState.STABLE:
-            _park(draft, command, member)
-            rebalance.begin_rebalance(draft, settings, reason=f"{reason} with another subscription")
+            _delay_join(pending, command, member)
+            rebalance.begin_rebalance(pending, settings, reason=f"{reason} with another subscription")
         case state.ClassicGroupState.COMPLETING_REBALANCE if settings.is_static and _is_known_to_want(
             group, former, member
         ):
             # The leader's assignment to the former id is this member's; if it leads, it gets the member list and
             # assigns.
-            draft.reply(command.request, build_join_reply(group, member))
+            pending.reply(command.request, build_join_reply(group, member))
         case state.ClassicGroupState.COMPLETING_REBALANCE:
             # The leader may be assigning to the former id at this moment (KAFKA-9801).
-            _park(draft, command, member)
-            rebalance.begin_rebalance(draft, settings, reason=reason)
+            _delay_join(pending, command, member)
+            rebalance.begin_rebalance(pending, settings, reason=reason)
         case state.ClassicGroupState.PREPARING_REBALANCE:
             # The join phase is open anyway, so the member just takes part in it.
-            _park(draft, command, member)
-            rebalance.complete_join_if_all_are_here(draft)
+            _delay_join(pending, command, member)
+            rebalance.complete_join_if_all_are_here(pending)
         case state.ClassicGroupState.EMPTY:
             raise AssertionError("an empty group has no instance")
 
@@ -121,24 +121,24 @@ def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:
     return any(set(owned) - set(given.partitions.get(topic, ())) for topic, owned in said.owned.items())
 
 
-def _tell_the_generation(draft: PendingDecision, command: JoinGroup, member: state.ClassicMember) -> None:
+def _tell_the_generation(pending: PendingDecision, command: JoinGroup, member: state.ClassicMember) -> None:
     """Answer the JoinGroup at once with the present generation."""
     # KIP-814: a leader with version 9 is told to skip the assignment. An older one assigns in vain, since no member
     # asks for the assignment; but as the leader it watches for changed topics. Kafka tells such a client that its
     # former id leads, and then no member watches (any leader whose JoinGroup is below version 9, as librdkafka's).
-    reply = build_join_reply(draft.group, member)
-    is_skipping = command.supports_skip_assignment and draft.group.leader == member.member_id
-    draft.reply(command.request, replace(reply, skip_assignment=is_skipping))
+    reply = build_join_reply(pending.group, member)
+    is_skipping = command.supports_skip_assignment and pending.group.leader == member.member_id
+    pending.reply(command.request, replace(reply, skip_assignment=is_skipping))
 
 
-def _park(draft: PendingDecision, command: JoinGroup, member: state.ClassicMember) -> None:
-    draft.record(state.JoinParked(group_id=draft.group_id, member_id=member.member_id, request=command.request))
+def _delay_join(pending: PendingDecision, command: JoinGroup, member: state.ClassicMember) -> None:
+    pending.record(state.JoinDelayed(group_id=pending.group_id, member_id=member.member_id, request=command.request))
 
 
 # New members of a static group with members: they wait for the end of the window, or any rebalance.
 #
 # A consumer is put into the present generation with an empty assignment, heartbeats like any other member, and rejoins
-# when it is told to. Members of other protocol types are parked (pending_joins.py).
+# when it is told to. Members of other protocol types have pending joins (rebalance.py).
 #
 # Laws: no member gains or loses a partition by a join while the window is open. A group without any assignment does not
 # wait for new members.
@@ -156,73 +156,75 @@ def is_window_for(group: state.ClassicGroup, member: state.ClassicMember, settin
     return group.state is state.ClassicGroupState.STABLE
 
 
-def is_waiting(draft: PendingDecision, member: state.ClassicMember) -> bool:
+def is_waiting(pending: PendingDecision, member: state.ClassicMember) -> bool:
     """Whether a member is in the present generation without partitions, and waits for the next."""
-    known = draft.known
+    known = pending.known
     return (
         known is not None
         and member.instance_id is not None
-        and mode.has_window(known, draft.group_id)
-        and rebalance.has_nothing(draft.group, member)
+        and mode.has_window(known, pending.group_id)
+        and rebalance.has_nothing(pending.group, member)
     )
 
 
-def receive(draft: PendingDecision, command: JoinGroup, settings: GroupSettings, member: state.ClassicMember) -> None:
+def receive(pending: PendingDecision, command: JoinGroup, settings: GroupSettings, member: state.ClassicMember) -> None:
     """Let a new member wait; the first of them opens the window."""
-    assert draft.known is not None, "a static group has a clock"
-    rebalance.unpark(draft, member)
+    assert pending.known is not None, "a static group has a clock"
+    rebalance.fence_pending_join(pending, member)
     # The leader need not know a consumer: an empty assignment can be written for it here.
     if (
         command.protocol_type == subscriptions.CONSUMER_PROTOCOL_TYPE
-        and draft.group.protocol_name in member.protocol_names
+        and pending.group.protocol_name in member.protocol_names
     ):
-        host(draft, command, member)
+        host(pending, command, member)
     else:
-        rebalance.park(draft, command, member)
-    draft.add(*mode.open_window(draft.known, draft.group_id, settings, now_ms=draft.now_ms))
+        rebalance.add_pending_join(pending, command, member)
+    pending.add(*mode.open_window(pending.known, pending.group_id, settings, now_ms=pending.now_ms))
 
 
-def host(draft: PendingDecision, command: JoinGroup, member: state.ClassicMember) -> None:
+def host(pending: PendingDecision, command: JoinGroup, member: state.ClassicMember) -> None:
     """Put a member into the present generation with an empty assignment, or put it there again."""
-    group_id, group = draft.group_id, draft.group
+    group_id, group = pending.group_id, pending.group
     nothing = subscriptions.write_assignment({}, subscription=member.metadata(group.protocol_name))
     member = replace(member, assignment=nothing)
-    draft.record(state.MemberPut(group_id=group_id, protocol_type=command.protocol_type, member=member))
-    draft.record(state.NewcomerHosted(group_id=group_id, member_id=member.member_id))
+    pending.record(state.MemberPut(group_id=group_id, protocol_type=command.protocol_type, member=member))
+    pending.record(state.NewMemberHosted(group_id=group_id, member_id=member.member_id))
     # A restart must know the member; during a rebalance the log keeps the last stored state.
     if group.state is state.ClassicGroupState.STABLE:
-        draft.record(state.build_stored(group))
-    draft.reply(command.request, build_join_reply(group, member))
-    draft.arm("session", member.session_timeout_ms, member.member_id)
+        pending.record(state.build_stored(group))
+    pending.reply(command.request, build_join_reply(group, member))
+    pending.arm("session", member.session_timeout_ms, member.member_id)
 
 
-def may_stay(draft: PendingDecision, member: state.ClassicMember) -> bool:
+def may_stay(pending: PendingDecision, member: state.ClassicMember) -> bool:
     """Whether a waiting member with new protocols may wait on."""
-    group = draft.group
+    group = pending.group
     return (
         group.state in (state.ClassicGroupState.STABLE, state.ClassicGroupState.COMPLETING_REBALANCE)
-        and is_waiting(draft, group.members[member.member_id])
+        and is_waiting(pending, group.members[member.member_id])
         # A leader that rejoins may know of changed topics: that needs a rebalance.
         and group.leader != member.member_id
         and group.protocol_name in member.protocol_names
     )
 
 
-def end_window(draft: PendingDecision, settings: GroupSettings) -> None:
+def end_window(pending: PendingDecision, settings: GroupSettings) -> None:
     """Begin one rebalance for all waiting members, if there are any left."""
-    group, known = draft.group, draft.known
+    group, known = pending.group, pending.known
     assert known is not None
     waiting = [member.member_id for member in group.members.values() if rebalance.has_nothing(group, member)]
-    if group.state is not state.ClassicGroupState.PREPARING_REBALANCE and (waiting or rebalance.has_parked(draft)):
-        count = len(waiting) + sum(found.request is not None for found in group.parked.values())
+    if group.state is not state.ClassicGroupState.PREPARING_REBALANCE and (
+        waiting or rebalance.has_pending_joins(pending)
+    ):
+        count = len(waiting) + sum(found.request is not None for found in group.pending_joins.values())
         rebalance.begin_rebalance(
-            draft, settings, reason=f"the expansion timeout ended, and {count} members have nothing"
+            pending, settings, reason=f"the expansion timeout ended, and {count} members have nothing"
         )
         return
     # No member waits any more: the window closes without a rebalance.
-    for instance_id in list(group.parked):
-        draft.record(state.NewcomerGone(group_id=draft.group_id, instance_id=instance_id))
-    draft.record(mode.without_window(draft.group_id, known.clocks[draft.group_id]))
+    for instance_id in list(group.pending_joins):
+        pending.record(state.NewMemberGone(group_id=pending.group_id, instance_id=instance_id))
+    pending.record(mode.without_window(pending.group_id, known.clocks[pending.group_id]))
 
 
 # Offline members of a static classic group: silent for a session, or with a closed connection.
@@ -238,32 +240,32 @@ def end_window(draft: PendingDecision, settings: GroupSettings) -> None:
 MOST_NAMED: Final = 3
 
 
-def go_offline(draft: PendingDecision, settings: GroupSettings, heard_ms: Mapping[str, int]) -> None:
+def go_offline(pending: PendingDecision, settings: GroupSettings, heard_ms: Mapping[str, int]) -> None:
     """Mark members offline since they were last heard of (member id -> time), and end the wait for them."""
-    assert draft.known is not None, "a static group has a clock"
-    group = draft.group
-    draft.add(*mode.start_offline(draft.known, draft.group_id, heard_ms, settings, now_ms=draft.now_ms))
+    assert pending.known is not None, "a static group has a clock"
+    group = pending.group
+    pending.add(*mode.start_offline(pending.known, pending.group_id, heard_ms, settings, now_ms=pending.now_ms))
     for member_id in heard_ms:
         # From here on the registration timeout counts, not the session.
-        draft.disarm("session", member_id)
+        pending.disarm("session", member_id)
         if member_id in group.unsynced:
             # The sync phase does not wait for an offline member.
-            draft.record(state.SyncReceived(group_id=draft.group_id, member_id=member_id, request=None))
+            pending.record(state.SyncReceived(group_id=pending.group_id, member_id=member_id, request=None))
             if not group.unsynced:
-                draft.disarm("sync")
+                pending.disarm("sync")
     if group.state is state.ClassicGroupState.COMPLETING_REBALANCE and group.leader in heard_ms:
         # Without its leader a generation gets no assignment.
-        rebalance.begin_rebalance(draft, settings, reason=f"{group.leader}, the leader, is offline")
+        rebalance.begin_rebalance(pending, settings, reason=f"{group.leader}, the leader, is offline")
     else:
-        rebalance.complete_join_if_all_are_here(draft)
+        rebalance.complete_join_if_all_are_here(pending)
 
 
-def come_back(draft: PendingDecision, member_id: str) -> None:
+def come_back(pending: PendingDecision, member_id: str) -> None:
     """Bring a member back that was offline."""
-    if draft.is_offline(member_id):
-        assert draft.known is not None
-        for record in mode.heard(draft.known, draft.group_id, member_id):
-            draft.record(record)
+    if pending.is_offline(member_id):
+        assert pending.known is not None
+        for record in mode.heard(pending.known, pending.group_id, member_id):
+            pending.record(record)
 
 
 def decide_connection_closed(
@@ -275,23 +277,23 @@ def decide_connection_closed(
     heard_ms: int,
     now_ms: int,
 ) -> Decision:
-    """Mark a static member with a closed connection offline since `heard_ms`; drop its parked requests.
+    """Mark a static member with a closed connection offline since `heard_ms`; drop its delayed requests.
 
-    A new member with a parked JoinGroup is removed: it has no partitions to come back to.
+    A new member with a delayed JoinGroup is removed: it has no partitions to come back to.
     """
-    draft = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
+    pending = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
     if member_id in group.new_members:
-        rebalance.remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        rebalance.go_on_without(draft, settings, reason=f"the connection of the new member {member_id} was closed")
-    elif not draft.is_offline(member_id):
+        rebalance.remove_member(pending, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        rebalance.go_on_without(pending, settings, reason=f"the connection of the new member {member_id} was closed")
+    elif not pending.is_offline(member_id):
         if member_id in group.awaiting_join or member_id in group.awaiting_sync:
-            # A member with a parked request sends nothing meanwhile.
+            # A member with a delayed request sends nothing meanwhile.
             heard_ms = now_ms
-        # The connection of the parked requests is closed: no response would arrive.
-        rebalance.fence_parked(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        draft.record(state.ClassicConnectionLost(group_id=group.group_id, member_id=member_id))
-        go_offline(draft, settings, {member_id: heard_ms})
-    return draft.decision()
+        # The connection of the delayed requests is closed: no response would arrive.
+        rebalance.fence_delayed(pending, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        pending.record(state.ClassicConnectionLost(group_id=group.group_id, member_id=member_id))
+        go_offline(pending, settings, {member_id: heard_ms})
+    return pending.decision()
 
 
 def decide_back(
@@ -307,34 +309,34 @@ def decide_back(
     # The usual case: the member is online.
     if group is None or clock is None or member_id not in clock.offline:
         return decide(group)
-    draft = PendingDecision(group, group.group_id, now_ms=now_ms, known=groups)
-    come_back(draft, member_id)
+    pending = PendingDecision(group, group.group_id, now_ms=now_ms, known=groups)
+    come_back(pending, member_id)
     # The request is decided for the group with the member online; a refusal is raised and brings no one back.
-    back, decision = draft.decision(), decide(draft.group)
+    back, decision = pending.decision(), decide(pending.group)
     return Decision((*back.records, *decision.records), (*back.effects, *decision.effects))
 
 
-def look_at_clock(draft: PendingDecision, settings: GroupSettings) -> None:
+def look_at_clock(pending: PendingDecision, settings: GroupSettings) -> None:
     """Act on the due clock of a static group: registrations or the window end, or its state is stored."""
-    clock = None if draft.known is None else draft.known.clocks.get(draft.group_id)
+    clock = None if pending.known is None else pending.known.clocks.get(pending.group_id)
     if clock is None:
         return
-    assert draft.known is not None
-    expired = clock.expired(settings, now_ms=draft.now_ms)
-    gone = [member_id for member_id in expired if member_id in draft.group.members]
+    assert pending.known is not None
+    expired = clock.expired(settings, now_ms=pending.now_ms)
+    gone = [member_id for member_id in expired if member_id in pending.group.members]
     for member_id in expired:
-        if member_id not in draft.group.members:
+        if member_id not in pending.group.members:
             # The member had this id in a rebalance that a crash has undone.
-            draft.record(OfflineMemberForgotten(group_id=draft.group_id, member_id=member_id))
+            pending.record(OfflineMemberForgotten(group_id=pending.group_id, member_id=member_id))
     for member_id in gone:
-        rebalance.remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        rebalance.remove_member(pending, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
     if gone:
         more = f" and {len(gone) - MOST_NAMED} others" if gone[MOST_NAMED:] else ""
         reason = f"the registration of {', '.join(gone[:MOST_NAMED])}{more} ended"
-        rebalance.go_on_without(draft, settings, reason=reason)
+        rebalance.go_on_without(pending, settings, reason=reason)
     # No registration has ended, so the deadline may be that of the window.
-    elif clock.is_window_over(settings, now_ms=draft.now_ms):
-        end_window(draft, settings)
+    elif clock.is_window_over(settings, now_ms=pending.now_ms):
+        end_window(pending, settings)
     elif not expired:
         # Otherwise only the progress of the clock is due.
-        draft.add(*mode.note(draft.known, draft.group_id, settings, now_ms=draft.now_ms))
+        pending.add(*mode.note(pending.known, pending.group_id, settings, now_ms=pending.now_ms))

@@ -68,7 +68,7 @@ def _take_sync(
             return _share_out(_draft(group, now_ms, image, groups), command, settings)
         # A follower waits for the assignment of the leader.
         case ClassicGroupState.COMPLETING_REBALANCE:
-            return _note(group, command, parked=command.request, effects=_supersede(group, command))
+            return _note(group, command, pending_joins=command.request, effects=_supersede(group, command))
         case ClassicGroupState.STABLE if member.instance_id and subscriptions.leads_unaware(
             group, member.member_id, image
         ):
@@ -77,7 +77,10 @@ def _take_sync(
         case ClassicGroupState.STABLE:
             session = Arm(TimerKey("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms)
             return _note(
-                group, command, parked=None, effects=(Reply(command.request, build_sync_reply(group, member)), session)
+                group,
+                command,
+                pending_joins=None,
+                effects=(Reply(command.request, build_sync_reply(group, member)), session),
             )
         case ClassicGroupState.EMPTY:
             raise AssertionError("an empty group has no members")
@@ -96,39 +99,39 @@ def _supersede(group: ClassicGroup, command: commands.SyncGroup) -> tuple[Reply,
 
 
 def _note(
-    group: ClassicGroup, command: commands.SyncGroup, *, parked: RequestToken | None, effects: tuple[Effect, ...]
+    group: ClassicGroup, command: commands.SyncGroup, *, pending_joins: RequestToken | None, effects: tuple[Effect, ...]
 ) -> Decision:
     """Note the SyncGroup of one more member; the last one disarms the deadline."""
-    # No draft: every follower of a large group comes here.
+    # No pending decision: every follower of a large group comes here.
     member_id = command.member_id
     is_awaited = member_id in group.unsynced
     # Nothing changes: a repeated SyncGroup of a Stable group is only answered.
-    if not is_awaited and parked is None:
+    if not is_awaited and pending_joins is None:
         return Decision(effects=effects)
     # The last awaited member has sent SyncGroup: the phase cannot time out any more.
     if is_awaited and len(group.unsynced) == 1:
         effects = (Disarm(TimerKey("sync", group.group_id)), *effects)
-    return Decision((SyncReceived(group_id=group.group_id, member_id=member_id, request=parked),), effects)
+    return Decision((SyncReceived(group_id=group.group_id, member_id=member_id, request=pending_joins),), effects)
 
 
 def _share_out_anew(
-    draft: PendingDecision, command: commands.SyncGroup, settings: GroupSettings, member: ClassicMember
+    pending: PendingDecision, command: commands.SyncGroup, settings: GroupSettings, member: ClassicMember
 ) -> Decision:
     """Rebalance as the static leader of a Stable group has returned and topics have changed."""
     # The leader compares topics only from the response on, so it would never notice a change between its JoinGroup and
     # that (Apache Kafka goes on without those partitions, or with deleted ones). Any other leader has compared them
     # before.
-    draft.reply(command.request, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
-    draft.arm("session", member.session_timeout_ms, member.member_id)
-    rebalance.begin_rebalance(draft, settings, reason=f"{member.member_id} leads, and topics have changed")
-    return draft.decision()
+    pending.reply(command.request, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+    pending.arm("session", member.session_timeout_ms, member.member_id)
+    rebalance.begin_rebalance(pending, settings, reason=f"{member.member_id} leads, and topics have changed")
+    return pending.decision()
 
 
-def _share_out(draft: PendingDecision, command: commands.SyncGroup, settings: GroupSettings) -> Decision:
-    """Store the leader's assignment and answer all parked SyncGroups."""
+def _share_out(pending: PendingDecision, command: commands.SyncGroup, settings: GroupSettings) -> Decision:
+    """Store the leader's assignment and answer all delayed SyncGroups."""
     # In a static group a member may have replaced another meanwhile, may have joined, or may be offline with partitions
     # to revoke (offline_members.py).
-    group = draft.group
+    group = pending.group
     size_bytes = sum(len(assignment) for assignment in command.assignments.values())
     # The assignments become one batch of the log.
     if size_bytes > validation.ASSIGNMENTS_LIMIT_BYTES:
@@ -137,16 +140,16 @@ def _share_out(draft: PendingDecision, command: commands.SyncGroup, settings: Gr
             f"the assignments take {size_bytes} bytes, {validation.ASSIGNMENTS_LIMIT_BYTES} are allowed",
         )
     for effect in _supersede(group, command):
-        draft.reply(effect.request, effect.body)
-    draft.record(SyncReceived(group_id=draft.group_id, member_id=command.member_id, request=command.request))
+        pending.reply(effect.request, effect.body)
+    pending.record(SyncReceived(group_id=pending.group_id, member_id=command.member_id, request=command.request))
     if not group.unsynced:
-        draft.disarm("sync")
+        pending.disarm("sync")
     # The stored record below forgets the replaced members, so they are read before.
     unassigned, handed_on = build_stored(group), dict(group.handed_on)
-    draft.record(
+    pending.record(
         replace(
             unassigned,
-            state_timestamp_ms=draft.now_ms,
+            state_timestamp_ms=pending.now_ms,
             # A member that the leader left out gets no partitions; an unknown member id is ignored.
             members=tuple(
                 replace(member, assignment=_given(group, command, member, is_static=settings.is_static))
@@ -155,12 +158,12 @@ def _share_out(draft: PendingDecision, command: commands.SyncGroup, settings: Gr
         )
     )
     # The result is stored, so that a restart need not repeat the rebalance.
-    rebalance.note_done(draft)
-    rebalance.answer_syncs(draft)
-    withheld = rebalance.find_withheld(draft, handed_on) if settings.is_static else None
+    rebalance.note_done(pending)
+    rebalance.answer_syncs(pending)
+    withheld = rebalance.find_withheld(pending, handed_on) if settings.is_static else None
     if withheld is not None:
-        rebalance.begin_rebalance(draft, settings, reason=f"{withheld} is away and cannot give up what it has to")
-    return draft.decision()
+        rebalance.begin_rebalance(pending, settings, reason=f"{withheld} is away and cannot give up what it has to")
+    return pending.decision()
 
 
 def _given(group: ClassicGroup, command: commands.SyncGroup, member: StoredClassicMember, *, is_static: bool) -> bytes:

@@ -23,7 +23,7 @@ MEMBER_METADATA_LIMIT_BYTES: Final = 1 << 20
 GROUP_METADATA_LIMIT_BYTES: Final = 16 << 20
 #: Most bytes of all assignments of one generation.
 ASSIGNMENTS_LIMIT_BYTES: Final = 32 << 20
-#: A member cannot heartbeat while its first JoinGroup is parked, so its session is this long until then.
+#: A member cannot heartbeat while its first JoinGroup is delayed, so its session is this long until then.
 NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
 #: Most member ids that are handed out and have not joined yet.
 PENDING_LIMIT: Final = 10_000

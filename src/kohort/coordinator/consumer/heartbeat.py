@@ -93,7 +93,7 @@ def decide_member(
     groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
     """Decide a valid heartbeat, or the JoinGroup that it stands for (`command.classic`)."""
-    return _decide_full(_Draft(groups=groups, command=command, settings=settings, now_ms=now_ms))
+    return _decide_full(_PendingDecision(groups=groups, command=command, settings=settings, now_ms=now_ms))
 
 
 def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> bool:
@@ -121,7 +121,7 @@ def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerG
 
 
 @dataclass(slots=True, kw_only=True)
-class _Draft:
+class _PendingDecision:
     """A decision in the making: the command, and the records and effects so far."""
 
     groups: GroupsState
@@ -134,39 +134,39 @@ class _Draft:
     effects: list[Effect] = field(default_factory=list)
 
 
-def _decide_full(draft: _Draft) -> Decision:
+def _decide_full(pending: _PendingDecision) -> Decision:
     """Decide the heartbeat of a member that joins, changes or is on its way to a target."""
-    command, settings = draft.command, draft.settings
-    group = _find_group(draft)
-    member = _find_member(draft, group)
+    command, settings = pending.command, pending.settings
+    group = _find_group(pending)
+    member = _find_member(pending, group)
     # A member with an older epoch did not get its last response: it is told its assignment again.
     is_behind = command.member_epoch not in (JOIN_EPOCH, member.member_epoch)
     # The subscription comes first: it may change the target that the member goes to.
-    target_epoch, names = _decide_subscription(draft, group, member)
-    by_name = draft.groups.image.by_name
+    target_epoch, names = _decide_subscription(pending, group, member)
+    by_name = pending.groups.image.by_name
     goal = reconcile.ReconciliationTarget(
         epoch=target_epoch,
-        target=effective_target.effective_target_after(draft.records, group, member.member_id),
+        target=effective_target.effective_target_after(pending.records, group, member.member_id),
         subscribed=frozenset(by_name[name].topic_id for name in names if name in by_name),
         holders=group.holders,
-        existing=draft.groups.image.by_id,
+        existing=pending.groups.image.by_id,
     )
-    step = _decide_step(draft, group, member, goal)
+    step = _decide_step(pending, group, member, goal)
     if step is not None:
-        draft.records.append(step)
+        pending.records.append(step)
     # A step changes which partitions have deadlines; a list alone may end the wait for new ones.
     if step is not None or member.untaken:
-        records, effects = revocation_timeout.decide_times(member, step, command, now_ms=draft.now_ms)
-        draft.records += records
-        draft.effects += effects
+        records, effects = revocation_timeout.decide_times(member, step, command, now_ms=pending.now_ms)
+        pending.records += records
+        pending.effects += effects
     # A heartbeat shows that the connection lives, and takes the mark of a closed one away.
     if member.is_disconnected:
-        draft.records.append(
+        pending.records.append(
             facts.MemberConnectionSeen(group_id=group.group_id, member_id=member.member_id, is_gone=False)
         )
     # News that a watch has told is repeated here, as the member may not have got it.
     overdue = () if command.is_aside else delayed_heartbeats.heard_now(group.group_id, member)
-    draft.records += overdue
+    pending.records += overdue
     assigned = member.assigned if step is None else step.assigned
     # The assignment is sent only where the member may not know it; otherwise the field is null.
     is_told = (
@@ -178,7 +178,7 @@ def _decide_full(draft: _Draft) -> Decision:
         or (step is not None and not reconcile.is_same(assigned, member.assigned))
     )
     after = member if step is None else step
-    epochs = [record.epoch for record in draft.records if isinstance(record, facts.ConsumerGroupEpochSet)]
+    epochs = [record.epoch for record in pending.records if isinstance(record, facts.ConsumerGroupEpochSet)]
     # Complete means: by a target that is as new as the group, after all records of this decision.
     is_complete = goal.epoch == (epochs[-1] if epochs else group.epoch) and effective_target.is_settled(
         after, goal.target
@@ -186,26 +186,30 @@ def _decide_full(draft: _Draft) -> Decision:
     reply = ConsumerGroupHeartbeatReply(
         member_id=member.member_id,
         member_epoch=after.member_epoch,
-        heartbeat_interval_ms=_interval_ms(draft, group, after, is_complete=is_complete),
+        heartbeat_interval_ms=_interval_ms(pending, group, after, is_complete=is_complete),
         assignment=_as_partitions(assigned) if is_told else None,
         is_complete=is_complete,
     )
-    session = Arm(member.session_key, draft.now_ms + settings.group_consumer_session_timeout_ms)
-    return Decision(tuple(draft.records), (Reply(command.request, reply), session, *draft.effects))
+    session = Arm(member.session_key, pending.now_ms + settings.group_consumer_session_timeout_ms)
+    return Decision(tuple(pending.records), (Reply(command.request, reply), session, *pending.effects))
 
 
 def _interval_ms(
-    draft: _Draft, group: ConsumerGroup, after: ConsumerMember | facts.CurrentAssignmentSet, *, is_complete: bool
+    pending: _PendingDecision,
+    group: ConsumerGroup,
+    after: ConsumerMember | facts.CurrentAssignmentSet,
+    *,
+    is_complete: bool,
 ) -> int:
     """Return the interval to the member's next heartbeat; `after` is its state after this one."""
-    settings, command = draft.settings, draft.command
+    settings, command = pending.settings, pending.command
     proposed_ms, is_pushed = command.proposed_heartbeat_interval_ms, command.hold_ms >= 0
     # A member that revokes acknowledges by itself, and that heartbeat may be held for the interval of this one. A
     # joining member without partitions has none to acknowledge: its next heartbeat comes soon, to be held.
     has_word = after.assigned or not (command.tells_all or command.member_epoch == JOIN_EPOCH)
     is_pending = is_pushed and not (has_word or after.pending_revocation)
     if is_complete and is_pending:
-        left_ms = wait_ms(draft.groups, group.group_id, draft.records, settings, now_ms=draft.now_ms)
+        left_ms = wait_ms(pending.groups, group.group_id, pending.records, settings, now_ms=pending.now_ms)
         if left_ms is not None:
             return waiting_interval_ms(settings, len(group.members), proposed_ms, left_ms=left_ms)
     if (is_complete and not is_pending) or (is_pushed and after.state == facts.MemberState.UNREVOKED_PARTITIONS):
@@ -213,28 +217,28 @@ def _interval_ms(
     return pending_interval_ms(settings, group, proposed_ms, is_pushed=is_pushed)
 
 
-def _find_group(draft: _Draft) -> ConsumerGroup:
+def _find_group(pending: _PendingDecision) -> ConsumerGroup:
     """Return the group of a heartbeat with epoch 0 or above; a join creates it."""
-    group_id = draft.command.group_id
-    group = draft.groups.consumer.get(group_id)
+    group_id = pending.command.group_id
+    group = pending.groups.consumer.get(group_id)
     if group is not None:
         return group
-    if draft.command.member_epoch != JOIN_EPOCH:
-        raise _unknown_member(draft.command)
-    conversion = migration.decide_convert_to_consumer(draft.groups, group_id, draft.settings, now_ms=draft.now_ms)
-    draft.records.extend(conversion.records)
-    draft.effects.extend(conversion.effects)
+    if pending.command.member_epoch != JOIN_EPOCH:
+        raise _unknown_member(pending.command)
+    conversion = migration.decide_convert_to_consumer(pending.groups, group_id, pending.settings, now_ms=pending.now_ms)
+    pending.records.extend(conversion.records)
+    pending.effects.extend(conversion.effects)
     return conversion.group
 
 
-def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
+def _find_member(pending: _PendingDecision, group: ConsumerGroup) -> ConsumerMember:
     """Return the member that a heartbeat may continue as: known, new, or a replaced static one."""
-    command = draft.command
+    command = pending.command
     if command.member_epoch == JOIN_EPOCH:
         # In a static group the newest process takes the instance id, whether the former one is gone or not.
-        draft.predecessor = static.find_predecessor(group, command, is_newest=draft.settings.is_static)
-        if draft.predecessor is not None:
-            return static.successor_of(draft.predecessor, group.group_id, command.member_id)
+        pending.predecessor = static.find_predecessor(group, command, is_newest=pending.settings.is_static)
+        if pending.predecessor is not None:
+            return static.successor_of(pending.predecessor, group.group_id, command.member_id)
     elif command.instance_id is not None:
         static.check_holder(group, command, command.member_id)
     member = group.members.get(command.member_id)
@@ -242,7 +246,7 @@ def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
         # Only a join creates a member: an epoch above 0 belongs to a member that the group has lost.
         if command.member_epoch != JOIN_EPOCH:
             raise _unknown_member(command)
-        limit = draft.settings.group_consumer_max_size
+        limit = pending.settings.group_consumer_max_size
         if len(group.members) >= limit:
             raise Refused(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -258,27 +262,29 @@ def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
     return member
 
 
-def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMember) -> tuple[int, tuple[str, ...]]:
+def _decide_subscription(
+    pending: _PendingDecision, group: ConsumerGroup, member: ConsumerMember
+) -> tuple[int, tuple[str, ...]]:
     """Apply the member's subscription; return the target's epoch and the member's topics after it."""
-    subscribed = _merge(group.group_id, member, draft.command)
-    succeeded = draft.predecessor
+    subscribed = _merge(group.group_id, member, pending.command)
+    succeeded = pending.predecessor
     is_new = member.member_id not in group.members and succeeded is None
-    image, settings, now_ms = draft.groups.image, draft.settings, draft.now_ms
+    image, settings, now_ms = pending.groups.image, pending.settings, pending.now_ms
     gone = member.member_id if succeeded is None else succeeded.member_id
     assignor_input.check_wish(group, subscribed.server_assignor, settings, member=member, gone=gone)
-    resolved = resolve_regex(group, subscribed.subscribed_topic_regex, image, draft.command.sight, now_ms=now_ms)
+    resolved = resolve_regex(group, subscribed.subscribed_topic_regex, image, pending.command.sight, now_ms=now_ms)
     names = unite_topics(subscribed.subscribed_topic_names, () if resolved is None else resolved.topics)
     has_other_topics = is_new or names != topics_of(group, member)
     if succeeded is not None:
         records, effects = static.build_succession(group, succeeded, subscribed)
-        draft.records.extend(records)
+        pending.records.extend(records)
         if settings.is_static and not static.is_away(succeeded):
             # The replaced process may still run, and would join anew by its instance id.
-            draft.records.append(facts.StaticMemberOusted(group_id=group.group_id, member_id=succeeded.member_id))
-        draft.effects.extend(effects)
+            pending.records.append(facts.StaticMemberOusted(group_id=group.group_id, member_id=succeeded.member_id))
+        pending.effects.extend(effects)
     elif is_new or not _is_subscribed_as(member, subscribed):
-        draft.records.append(subscribed)
-    draft.records.extend(build_regex_records(group, member, subscribed, resolved))
+        pending.records.append(subscribed)
+    pending.records.extend(build_regex_records(group, member, subscribed, resolved))
     change = joining(subscribed, names)
     # A new member would wait in vain for a target of a failing assignor.
     if is_new:
@@ -287,14 +293,14 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
         change = replace(change, gone=(succeeded.member_id,))
     former_id = member.member_id if succeeded is None else succeeded.member_id
     said, change, is_asked_for = take_assignors(
-        group, draft.command, change, settings, member_id=member.member_id, former_id=former_id
+        group, pending.command, change, settings, member_id=member.member_id, former_id=former_id
     )
-    draft.records.extend(said)
+    pending.records.extend(said)
     # A new member of a static group changes no target until the expansion window is over.
-    waiting = decide_waiting(draft.groups, group, settings, change, now_ms=now_ms) if is_new else None
+    waiting = decide_waiting(pending.groups, group, settings, change, now_ms=now_ms) if is_new else None
     if waiting is not None:
-        draft.records.extend(waiting[0])
-        draft.effects.extend(waiting[1])
+        pending.records.extend(waiting[0])
+        pending.effects.extend(waiting[1])
         return group.target_epoch, names
     # KAFKA-20434: another choice of the assignor requires a new target.
     if has_other_topics or is_asked_for:
@@ -308,32 +314,32 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
     else:
         # An unchanged member may still end the wait of an outdated target.
         records, effects = target.decide_pending(group, image, settings, now_ms=now_ms)
-    draft.records.extend(records)
-    draft.effects.extend(effects)
+    pending.records.extend(records)
+    pending.effects.extend(effects)
     return target.target_epoch_in(records, group), names
 
 
 def _decide_step(
-    draft: _Draft, group: ConsumerGroup, member: ConsumerMember, goal: reconcile.ReconciliationTarget
+    pending: _PendingDecision, group: ConsumerGroup, member: ConsumerMember, goal: reconcile.ReconciliationTarget
 ) -> facts.CurrentAssignmentSet | None:
     """Decide the member's next step on the way to its target."""
-    owned = _owned(draft.command)
-    untaken = revocation_timeout.untaken_after(member, draft.command, now_ms=draft.now_ms)
+    owned = _owned(pending.command)
+    untaken = revocation_timeout.untaken_after(member, pending.command, now_ms=pending.now_ms)
     step = reconcile.decide_next_assignment(
-        member, goal, owned=owned, group_id=group.group_id, untaken=untaken, released=draft.command.released
+        member, goal, owned=owned, group_id=group.group_id, untaken=untaken, released=pending.command.released
     )
     state = member.state if step is None else step.state
     # Only members that want more partitions look for those of members that are away.
     if state == facts.MemberState.STABLE or not group.instance_ids:
         return step
     # Partitions that members which are away have to give up are no obstacle.
-    released, holders = static.decide_release(group, goal, draft.records)
+    released, holders = static.decide_release(group, goal, pending.records)
     if not released:
         return step
-    draft.records.extend(released)
+    pending.records.extend(released)
     goal = replace(goal, holders=holders)
     return reconcile.decide_next_assignment(
-        member, goal, owned=owned, group_id=group.group_id, untaken=untaken, released=draft.command.released
+        member, goal, owned=owned, group_id=group.group_id, untaken=untaken, released=pending.command.released
     )
 
 

@@ -309,7 +309,7 @@ def _build_effects(classic: ClassicGroup, offline: frozenset[str], *, epoch: int
         for member in classic.members.values()
         if member.member_id not in offline
     )
-    effects.extend(rebalance.dismiss_parked(classic))
+    effects.extend(rebalance.dismiss_pending_joins(classic))
     for member_id, request in classic.awaiting_join.items():
         member = classic.members[member_id]
         # Some clients take an error in a JoinGroup as fatal.
@@ -392,7 +392,7 @@ def decide_downgrade(
         coordinator allows.
     """
     assert can_downgrade(group, gone, settings)
-    draft = pending_decision.PendingDecision(None, group.group_id, now_ms=now_ms, known=groups)
+    pending = pending_decision.PendingDecision(None, group.group_id, now_ms=now_ms, known=groups)
     members = [
         _build_member(left, left.classic, groups.image)
         for member_id in sorted(group.members.keys() - set(gone))
@@ -401,18 +401,18 @@ def decide_downgrade(
     protocol_name = _elect(group.group_id, members, now_ms=now_ms)
     if protocol_name is None:
         return None
-    draft.record(_build_stored(group, members, protocol_name))
+    pending.record(_build_stored(group, members, protocol_name))
     for member in members:
         # The record keeps one protocol of each member; the coming vote needs them all.
-        draft.record(
+        pending.record(
             MemberPut(group_id=group.group_id, protocol_type=subscriptions.CONSUMER_PROTOCOL_TYPE, member=member)
         )
-        if not draft.is_offline(member.member_id):
-            draft.arm("session", member.session_timeout_ms, member.member_id)
-    rebalance.begin_rebalance(draft, settings, reason=reason)
-    begun = draft.decision()
+        if not pending.is_offline(member.member_id):
+            pending.arm("session", member.session_timeout_ms, member.member_id)
+    rebalance.begin_rebalance(pending, settings, reason=reason)
+    begun = pending.decision()
     records, effects = build_end(group)
-    return Decision((*records, *begun.records), (*effects, *begun.effects)), draft.group
+    return Decision((*records, *begun.records), (*effects, *begun.effects)), pending.group
 
 
 def is_last_of_its_kind(group: ConsumerGroup, member: ConsumerMember, settings: GroupSettings) -> bool:
@@ -488,10 +488,10 @@ def _elect(group_id: str, members: Sequence[ClassicMember], *, now_ms: int) -> s
     if not common:
         return None
     ballot = ClassicGroup(group_id)
-    draft = pending_decision.PendingDecision(ballot, group_id, now_ms=now_ms)
+    pending = pending_decision.PendingDecision(ballot, group_id, now_ms=now_ms)
     for member in members:
-        draft.record(MemberPut(group_id=group_id, protocol_type=subscriptions.CONSUMER_PROTOCOL_TYPE, member=member))
-    return draft.group.elect_protocol()
+        pending.record(MemberPut(group_id=group_id, protocol_type=subscriptions.CONSUMER_PROTOCOL_TYPE, member=member))
+    return pending.group.elect_protocol()
 
 
 def _build_stored(

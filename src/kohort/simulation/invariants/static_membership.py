@@ -183,7 +183,7 @@ class ClassicStaticLaws:
             if command is None:
                 self._check_removals(shard, group, own, decision, now_ms=now_ms)
             self._check_beginning(shard, group, own, command, decision, now_ms=now_ms)
-            if any(isinstance(record, classic.NewcomerHosted) for record in own):
+            if any(isinstance(record, classic.NewMemberHosted) for record in own):
                 self._window.setdefault(group_id, now_ms)
 
     def on_decided(self, command: commands.GroupCommand, body: ReplyBody, *, now_ms: int) -> None:

@@ -410,13 +410,24 @@ def test_heartbeats_come_thrice_in_a_lease() -> None:
     member = ConsumerDialogue()
     member.is_kohort = True
     member.subscribe()
-    member.reply(assigned=[0], number=1)
+    member.reply(assigned=[0], number=1, grant=grant(lease_ms=3_000))
     member.acknowledge(ASSIGNED, 0)
-    member.reply(grant=grant(lease_ms=3_000), interval_ms=5_000)
+    member.reply(interval_ms=5_000)
     member.advance(990)
     assert not beats(member)
     member.advance(20)
     assert beats(member)
+
+
+def test_heartbeat_that_was_answered_with_a_renewed_grant_is_followed_by_one_that_is_held(
+    member: ConsumerDialogue,
+) -> None:
+    """The coordinator does not hold what it owes; a member between two heartbeats hears of no move."""
+    member.advance(INTERVAL_MS)
+    member.reply(grant=grant("kh1.second"))
+    assert len(beats(member)) == 1
+    member.reply()
+    assert not beats(member)
 
 
 def test_grant_ends_with_the_membership(member: ConsumerDialogue) -> None:

@@ -370,9 +370,9 @@ class ConsumerMember(Member):
             return
         self._note(response, beat.sent_ms, was_full=beat.was_full)
         is_kohort = isinstance(answer, ResponseReceived) and answer.is_kohort
-        if is_kohort:
+        if is_kohort and not self._lookup.updates.is_heard:
             self._lookup.updates.begin()
-        elif self._settings.local_assignors:
+        elif not is_kohort and self._settings.local_assignors:
             self._send_leave(None, now_ms)
             self._refuse(ErrorCode.UNSUPPORTED_VERSION, NOT_OFFERED, now_ms)
             return
@@ -385,7 +385,9 @@ class ConsumerMember(Member):
             # A member that was told others' metadata heartbeats again at once, so that the broker can tell it the next
             # ones. So does a member that has joined without partitions: only a held heartbeat brings it its assignment.
             is_waiting = is_kohort and beat.was_full and not self._latest and not response.should_compute_assignment
-            self._due_ms = now_ms if is_waiting or response.metadata_news is not None else due_ms
+            # A grant that is due is not held back either, and the heartbeat behind it may be held again.
+            is_renewed = response.grant is not None and response.assignment is None
+            self._due_ms = now_ms if is_waiting or is_renewed or response.metadata_news is not None else due_ms
 
     def _follow(self, now_ms: int) -> bool:
         """Go for the latest assignment; return whether to list the owned partitions at once."""
