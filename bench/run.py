@@ -35,6 +35,7 @@ BENCHES = (
     "tls",
     "sasl",
     "rights",
+    "ownership",
     "tokens",
     "quotas",
     "send",

@@ -113,6 +113,11 @@ SOAKS: Mapping[str, Soak] = {
         "33",
         (tests("interop/test_held_clients.py", jobs=0, options=("-s",)), ("-m", "support.scenarios.java_cost")),
     ),
+    "refusal-codes": Soak(
+        "every stock client while a leader withholds a partition by each code: its requests and errors",
+        "10",
+        (tests("interop/test_refusal_codes.py", jobs=0, options=("-s", "--show-capture=no")),),
+    ),
     "static-groups": Soak(
         "static groups of every client in every protocol", "5", (tests("interop/test_static_groups.py"),)
     ),

@@ -89,6 +89,7 @@ def test_three_members_share_one_leaves_one_is_killed(broker: Broker, protocol: 
 
         second.leave()
         third.wait_for(settled([first, third]), "nobody took over from the member that left")
+        third.wait_for(lambda: bool(first.read), "the member that is to be killed has read nothing")
         at_kill = len(first.read)
         owned_at_kill = first.owned
         first.kill()

@@ -17,6 +17,7 @@ from typing import Final
 
 from kohort.errors import KohortError
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
+from kohort.security.capabilities.root_keys import FILE_NAME as KEYS_NAME
 from kohort.storage import catalog, data_directory, log_state, topics
 from kohort.storage.files.fs import DiskFileSystem
 from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX
@@ -121,7 +122,8 @@ _FILE: Final = _one_of(
     *(data_directory.RECOVERY_POINT_NAME, catalog.CATALOG_NAME, catalog.FORMER_CATALOG_NAME, log_state.LAST_STOP_NAME),
 )
 #: Names of the broker's files and folders in the data folder, and of the files in a partition's folder.
-_IN_DATA: Final = re.compile(rf"{re.escape(data_directory.LOCK_NAME)}|{_FILE}(\.tmp)?")
+_KEYS: Final = rf"{re.escape(KEYS_NAME)}|\.{re.escape(KEYS_NAME)}\.[0-9a-f]{{8}}\.tmp"
+_IN_DATA: Final = re.compile(rf"{re.escape(data_directory.LOCK_NAME)}|{_FILE}(\.tmp)?|{_KEYS}")
 _FOLDER: Final = re.compile(rf"{_one_of(TOPIC, OFFSETS_TOPIC, JOURNAL_TOPIC)}-\d+")
 _IN_FOLDER: Final = re.compile(
     rf"\d{{20}}\.log{_one_of(UNFINISHED_SUFFIX, DELETED_SUFFIX)}?|\d{{20}}{_one_of(*topics.SUFFIXES_BESIDE)}"

@@ -222,6 +222,22 @@ def test_fetch_that_was_woken_before_the_fence_gives_nothing_out() -> None:
     wired(dialogue)
 
 
+def test_strict_refusal_does_not_end_the_wait_of_a_fetch() -> None:
+    """The client would ask again at once, and again; it is told with the next records, or at the end of its wait."""
+
+    async def dialogue(world: World) -> None:
+        world.send(0, 1, max_wait_ms=FOREVER_MS)
+        world.close("a", 5, 0, refusal="strict", **STOCK)
+        await world.produce(0)
+        await world.passes()
+        assert not world.by.has_written
+        await world.produce(1)
+        assert await world.receive() == {0: STRICT, 1: True}
+        assert await world.fetch(0, max_wait_ms=1) == {0: STRICT}
+
+    wired(dialogue)
+
+
 def test_withheld_row_does_not_count_towards_the_least_bytes() -> None:
     async def dialogue(world: World) -> None:
         await world.produce(0, records=b"x" * 900)
@@ -404,6 +420,14 @@ def test_grant_is_verified_once_and_only_its_partitions_are_read() -> None:
         assert await world.fetch(0, 1, 2, session_epoch=0, member=a, grant="good") == {0: True, 1: True, 2: FENCED}
         assert await world.fetch(session_id=world.session_id, session_epoch=1) == {0: True, 1: True, 2: FENCED}
         other = WiredConnection(world.context)
+        assert await world.fetch(0, session_epoch=0, by=other, member=a, grant="good") == {0: True}
+        session = world.session_id
+        # What is served whole is not asked about again, but for what the session gets in addition.
+        assert await world.fetch(0, session_id=session, session_epoch=1, by=other) == {0: True}
+        assert await world.fetch(2, session_id=session, session_epoch=2, by=other) == {0: True, 2: FENCED}
+        world.close("a", 5, 0)
+        assert await world.fetch(session_id=session, session_epoch=3, by=other) == {0: FENCED, 2: FENCED}
+        world.open("a", 5, 0)
         assert await world.fetch(0, 2, member=a, grant="good", by=other) == {0: True, 2: FENCED}
         assert verify.asked == ["good"]
 

@@ -23,7 +23,7 @@ from kohort.broker.connections.measured_request import ROW_BYTES, MeasuredReques
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.fetch.claims import NOTHING_WITHHELD, find_withheld, is_over, void, withhold_all
 from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession, all_asked
-from kohort.broker.fetch.ownership import Claim
+from kohort.broker.fetch.ownership import OURS, Claim
 from kohort.broker.fetch.purgatory import DelayedFetch
 from kohort.broker.limits.requests import MOST_EMPTY, MOST_PARTITIONS, check_rows
 from kohort.broker.log_levels import has_details, tell_read
@@ -80,6 +80,9 @@ def _name(context: BrokerContext, topic_id: bytes) -> str:
 
 #: Kafka's isolation level of consumers that skip aborted transactions (KIP-98).
 READ_COMMITTED: Final = 1
+#: Refusals of withheld rows that end the wait of a fetch. With others a stock client waits on for its other rows, and
+#: is told the error then: a client that is told at once asks again at once, thousands of times a second.
+AT_ONCE: Final = frozenset({OURS, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 #: Rows and bytes that are read in one turn of the loop.
 ROWS_AT_ONCE: Final = 250
 BYTES_AT_ONCE: Final = 1 << 20
@@ -404,9 +407,11 @@ class Fetching:
     def _withhold(self, at: int, log: PartitionLog, code: ErrorCode) -> PartitionData | None:
         """Answer a row that the member may not read: with an error, or as if there were no more records."""
         self._context.refused_reads.rows += 1
-        if code is not ErrorCode.NONE:
+        if code in AT_ONCE:
             return self._refuse(at, code)
         self._seen[at] = log.high_watermark
+        if code is not ErrorCode.NONE:
+            return self._error(at, code)
         return None if self._is_known(at, log) else self._tell(at, log, [])
 
     def _take_back(self) -> None:
@@ -432,8 +437,7 @@ class Fetching:
             return None
         withheld = self._withheld
         if withheld and at in withheld:
-            # A stock client waits on for its other rows.
-            return 0 if withheld[at] is ErrorCode.NONE else None
+            return None if withheld[at] in AT_ONCE else 0
         if offset == log.high_watermark:
             return 0
         try:
@@ -468,6 +472,9 @@ class Fetching:
 
     def _refuse(self, at: int, code: ErrorCode, log: PartitionLog | None = None) -> PartitionData:
         self._wants_answer = True
+        return self._error(at, code, log)
+
+    def _error(self, at: int, code: ErrorCode, log: PartitionLog | None = None) -> PartitionData:
         return PartitionData(
             partition_index=self._plan.numbers[at],
             error_code=code,

@@ -99,8 +99,8 @@ class SessionTopic:
             return None
         return self._index[at] & _PLACE_MASK
 
-    def update(self, rows: Mapping[int, Asked]) -> None:
-        """Add these partitions, or replace their offsets and limits."""
+    def update(self, rows: Mapping[int, Asked]) -> bool:
+        """Add these partitions, or replace their offsets and limits; return whether one is new."""
         new: dict[int, Asked] = {}
         _, *columns = self._columns
         for partition, asked in rows.items():
@@ -118,6 +118,7 @@ class SessionTopic:
             self._starts.extend([_UNTOLD] * len(new))
             self._ends.extend([_UNTOLD] * len(new))
             self._index = None
+        return bool(new)
 
     def forget(self, partitions: Sequence[int]) -> None:
         """Remove these partitions."""
@@ -167,7 +168,7 @@ class FetchSession:
         self.used_ms = now_ms
         #: The rights, and their edition, by which every topic may be read; `None`: they have to be asked.
         self.allowed_by: tuple[Rights, int] | None = None
-        #: Rises with each change of its partitions.
+        #: Rises when it gets or loses partitions.
         self.changes = 0
         #: The claim, the edition of the fences and `changes` by which all is served; `None`: the fences are asked.
         self.served_to: tuple[Claim, int, int] | None = None
@@ -193,16 +194,17 @@ class FetchSession:
             if key not in self._topics:
                 self._topics[key] = SessionTopic()
                 self.allowed_by = None
-            self._topics[key].update(asked_of(topic))
+            if self._topics[key].update(asked_of(topic)):
+                self.changes += 1
         for gone in message.forgotten_topics_data:
             key = (gone.topic, gone.topic_id)
             known = self._topics.get(key)
             if known is not None:
                 known.forget(gone.partitions)
+                self.changes += 1
                 if not len(known):
                     del self._topics[key]
         if message.topics or message.forgotten_topics_data:
-            self.changes += 1
             self.size = sum(map(len, self._topics.values()))
 
     def advance(self, message: FetchRequest, *, by_id: bool) -> None:

@@ -15,13 +15,14 @@ from kohort.client.admin.admin_machine import Question
 from kohort.client.admin.questions import Calls, error_of
 from kohort.client.arguments import to_several
 from kohort.errors import BrokerError, ConfigError, ErrorCode, UnsupportedFeatureError
-from kohort.security.capabilities.capability import PREFIX
 from kohort.wire.messages.describe_tokens import DescribeTokensRequest, DescribeTokensResponse
 from kohort.wire.messages.revoke_tokens import RevocationToMake, RevokeTokensRequest, RevokeTokensResponse
 
 #: In place of the end of a lease: there is none.
 NO_END_MS: Final = (1 << 63) - 1
 _KINDS: Final = ("id", "label")
+#: How tokens begin; `kohort.capabilities` loads what an administrator without tokens does not need.
+_PREFIX: Final = "kh1."
 R = TypeVar("R", DescribeTokensResponse, RevokeTokensResponse)
 
 
@@ -152,7 +153,7 @@ class TokenCalls(Calls):
 def _to_name(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"an id and a label are text, not {type(value).__name__}")
-    if value.startswith(PREFIX):
+    if value.startswith(_PREFIX):
         raise ConfigError("a token is revoked by one of its ids: only its id is sent; kohort token inspect shows it")
     return value
 
