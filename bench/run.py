@@ -37,6 +37,7 @@ BENCHES = (
     "rights",
     "ownership",
     "tokens",
+    "tokenlogin",
     "quotas",
     "send",
     "eventloop",
