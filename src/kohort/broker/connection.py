@@ -298,6 +298,10 @@ class Connection(asyncio.BufferedProtocol):
         # A request that comes again byte for byte would pass no gate.
         self._cached = None
 
+    def allow_holds(self, is_allowed: bool) -> None:
+        """Let heartbeats be held, or answer those that are."""
+        self._holds.allow(is_allowed)
+
     def hold(self) -> None:
         """Read nothing further as long as a request is unanswered, until `release`."""
         self._replies.limit = 1

@@ -35,6 +35,7 @@ from kohort.security.authorizer import Acl, Authorizer
 from kohort.security.capabilities.caveats import CapabilityError
 from kohort.security.sasl import BearerExchange
 from kohort.simulation.clients.network import VirtualLoop, run_virtually
+from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.registry import ApiKey
 from support.dialogues.broker_wire import batch_of, fetch_request, make, produce_request
 from support.dialogues.login_dialogue import LoginDialogue, config_of
@@ -369,3 +370,36 @@ def test_former_owner_with_a_token_reads_no_record_more() -> None:
         assert (0, True) in await read("b")
 
     virtually(play, group_consumer_assignment_window_ms=0)
+
+
+def test_heartbeat_is_not_held_over_the_time_of_a_later_login() -> None:
+    """librdkafka sends its later login, at nine tenths of the session, when no request of it is unanswered."""
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        owned = [{"topic_id": await create(context, "t", 1), "partitions": [0]}]
+        client, token_of_it = connect(), token_of(context, not_after(context.clock.now_ms() + 3_000_000))
+        request = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="1")
+        await client.ask(ApiKey.API_VERSIONS, 3, request)
+        assert (await client.plain("token", token_of_it)).session_lifetime_ms == 10_000
+
+        async def beat(epoch: int, **fields: Any) -> float:
+            """How long its answer takes."""
+            began, key = context.loop.time(), ApiKey.CONSUMER_GROUP_HEARTBEAT
+            answer = await client.ask(key, 1, make(key, group_id="g", member_id="m", member_epoch=epoch, **fields))
+            assert answer.error_code == 0
+            epochs.append(answer.member_epoch)
+            return float(context.loop.time() - began)
+
+        epochs: list[int] = []
+        await beat(0, rebalance_timeout_ms=10_000, subscribed_topic_names=["t"], topic_partitions=[])
+        await beat(epochs[0], topic_partitions=owned)
+        # The one that is held when eight tenths are over is answered then, and the next one at once.
+        answered = [await beat(epochs[0]) for _ in range(3)]
+        assert context.loop.time() == pytest.approx(8, abs=0.2)
+        assert answered[0] > 2
+        assert await beat(epochs[0]) == pytest.approx(0, abs=0.1)
+        assert (await client.plain("token", token_of_it)).error_code == 0
+        assert await beat(epochs[0]) > 2
+
+    config = {"group_consumer_assignment_window_ms": 0, "group_push_enable": True}
+    virtually(play, connections_max_reauth_ms=10_000, **config)

@@ -22,15 +22,19 @@ class HeldHeartbeats:
     The oldest is held; some of those behind it may be answered already.
     """
 
-    __slots__ = ("_held", "_is_releasing", "_replies")
+    __slots__ = ("_held", "_is_allowed", "_is_releasing", "_replies")
 
     def __init__(self, replies: ReplyQueue) -> None:
         self._replies: Final = replies
         self._held: Final[deque[Request]] = deque()
         self._is_releasing = False
+        self._is_allowed = True
 
     def add(self, request: Request) -> None:
         """Add a held heartbeat; release the oldest if too many are held."""
+        if not self._is_allowed:
+            self._release(request, is_cut=False)
+            return
         held: Sequence[ReplySlot] = self._held
         if request.is_unordered:
             held = self._replies.held_unordered
@@ -55,6 +59,14 @@ class HeldHeartbeats:
                 self._release(request, is_cut=is_cut)
         finally:
             self._is_releasing = False
+
+    def allow(self, is_allowed: bool) -> None:
+        """Let heartbeats be held, or release those that are held, and each that is to be from now on."""
+        self._is_allowed = is_allowed
+        for request in [] if is_allowed else [*self._held, *self._replies.held_unordered]:
+            assert isinstance(request, Request), "a request that was read may be delayed"
+            if request.is_open and request.heartbeat is not None:
+                self._release(request, is_cut=False)
 
     def _find_overtaken(self, oldest: Request) -> list[tuple[Request, bool]]:
         """Find the heartbeats held before a ready answer, oldest first, and whether that cuts the hold."""
