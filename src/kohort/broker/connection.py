@@ -122,8 +122,6 @@ class Connection(asyncio.BufferedProtocol):
         #: The last request that may come again.
         self._cached: CachedHeartbeat | None = None
 
-    # ---- asyncio's side
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register the connection (asyncio); abort it at once if there are too many."""
         # uvloop's transports have the methods of asyncio's without being of the class.
@@ -185,8 +183,6 @@ class Connection(asyncio.BufferedProtocol):
         self._is_write_paused = False
         self.progress += 1
         self._schedule_turn()
-
-    # ---- the broker's side
 
     @property
     def peer(self) -> str:
@@ -287,8 +283,6 @@ class Connection(asyncio.BufferedProtocol):
         log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
         self.abort()
 
-    # ---- its login's side
-
     def guard(self, gate: Callable[[memoryview], bool] | None, *, least: int | None, most: int | None) -> None:
         """Have frames of `least` to `most` bytes pass `gate` first; `None`: as for every connection."""
         longest = self._context.settings.values["socket.request.max.bytes"]
@@ -321,8 +315,6 @@ class Connection(asyncio.BufferedProtocol):
             self.on_reply()
 
         return fill
-
-    # ---- handling
 
     def _schedule_turn(self) -> None:
         if not self._has_turn and self._transport is not None:

@@ -48,7 +48,7 @@ from kohort.coordinator.ownership import fences
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership import clock_updates
-from kohort.coordinator.static_membership.clock_updates import check_not_ousted, follow_clocks
+from kohort.coordinator.static_membership.clock_updates import check_not_fenced, follow_clocks
 from kohort.errors import Refused
 
 #: A message quotes the request: a group's id alone may be as long as a string on the wire can be.
@@ -107,9 +107,9 @@ class Shard:
             if isinstance(command, GroupCommand):
                 # Every other check of a command may rely on a valid group id.
                 check_group_id(command)
-                if self.groups.ousted:
+                if self.groups.fenced_instances:
                     # A replaced static process would otherwise join anew, and take the instance id back.
-                    check_not_ousted(self.groups, command)
+                    check_not_fenced(self.groups, command)
             decision = decide(self._known, command, settings, now_ms)
         except Refused as refused:
             assert isinstance(command, GroupCommand), "no request waits for an answer"

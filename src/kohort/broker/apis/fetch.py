@@ -240,8 +240,6 @@ class Fetching:
                     self._rows[at] = self._refuse(at, rows.missing)
         self._cold = [(at, cold) for at, cold in self._cold if self.logs[at] is not None]
 
-    # ---- reading
-
     def _read(self) -> None:
         """Read all rows, beginning as soon as a pass of the loop has a share left."""
         count = len(self._plan)
@@ -484,8 +482,6 @@ class Fetching:
             records=b"",
         )
 
-    # ---- the disk
-
     def _fetch_cold(self) -> None:
         """Have threads read the cold data that the answer has room for, then read those rows."""
         self._tries += 1
@@ -538,8 +534,6 @@ class Fetching:
         if not self._is_over:
             self._after_reading()
 
-    # ---- the quota
-
     def _limit_by_quota(self) -> None:
         """Ask for no more bytes than the client's quota allows at once: more would be withheld for certain."""
         request = self._request
@@ -559,8 +553,6 @@ class Fetching:
         self._rows = []
         # A session that would begin with this answer does not: its client names all partitions again, as in Kafka.
         return FetchResponse(session_id=0 if session is None or session.is_new else session.id)
-
-    # ---- the answer
 
     def _response(self) -> FetchResponse:
         topics = []

@@ -251,8 +251,6 @@ class ClientQuotas:
         seconds = (self._windows["windows"] - 1) * self._windows["window_ms"] / 1000
         return int(min(min(limits) * seconds, (1 << 31) - 1))
 
-    # ---- rates of capability tokens
-
     def take_of_token(self, quota: TokenRate, rates: Sequence[Rate], amount: float, now_ms: int) -> int:
         """Count `amount` against each rate of a token; return how long its holder has to wait, ms."""
         return max((self._take(quota, _applied(each), amount, now_ms) for each in rates), default=0)
