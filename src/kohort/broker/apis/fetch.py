@@ -23,7 +23,7 @@ from kohort.broker.connections.measured_request import ROW_BYTES, MeasuredReques
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.fetch.claims import NOTHING_WITHHELD, find_withheld, is_over, void, withhold_all
 from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession, all_asked
-from kohort.broker.fetch.ownership import OURS, Claim
+from kohort.broker.fetch.ownership import OURS, Claim, Sender
 from kohort.broker.fetch.purgatory import DelayedFetch
 from kohort.broker.limits.requests import MOST_EMPTY, MOST_PARTITIONS, check_rows
 from kohort.broker.log_levels import has_details, tell_read
@@ -397,10 +397,16 @@ class Fetching:
             return
         now_ms, note = context.monotonic_ms(), context.refused_reads.note
         self._withheld = find_withheld(
-            self._plan, self._request, claim, context.ownership, now_ms=now_ms, on_refused=note
+            self._plan, claim, context.ownership, sender=self._sender, now_ms=now_ms, on_refused=note
         )
         if session is not None and session.is_by_id and claim is not None and not self._withheld:
             session.served_to = claim, edition, self._changes
+
+    def _sender(self) -> Sender:
+        """Return the connections of a member that this fetch may be of."""
+        request = self._request
+        own, *others = self._context.member_connections.holders(request.connection) or ("",)
+        return Sender(own, request.client_id, request.client_host, parents=tuple(others))
 
     def _withhold(self, at: int, log: PartitionLog, code: ErrorCode) -> PartitionData | None:
         """Answer a row that the member may not read: with an error, or as if there were no more records."""
