@@ -385,8 +385,8 @@ async def _beat(client: WiredConnection, group_id: str, member_id: str, **fields
 
 def tells(request: Any, answer: bytes) -> bool:
     """Whether an answer has a record, an offset, or the hidden name, which its request has not."""
-    hidden = HIDDEN.encode()
-    return SECRET in answer or OFFSET.to_bytes(8) in answer or (hidden in answer and hidden not in repr(request).encode())
+    is_named = HIDDEN.encode() in answer and HIDDEN not in repr(request)
+    return is_named or SECRET in answer or OFFSET.to_bytes(8) in answer
 
 
 def state_of(context: BrokerContext) -> object:

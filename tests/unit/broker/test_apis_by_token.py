@@ -29,7 +29,7 @@ from support.scenarios.needed_rights import prepare, requests_of, served_keys, s
 OPEN: Final = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 GUARDED: Final = [key for key in served_keys() if key not in OPEN]
 REFUSED: Final = ErrorCode.SASL_AUTHENTICATION_FAILED
-EVERYTHING: Final = ("read", "write", "commit", "create", "delete", "alter", "describe", "describe_configs", "alter_configs")
+EVERYTHING: Final = ("read", "write", "commit", "create", "delete", "alter", "describe_configs", "alter_configs")
 Scene = Callable[[Any, LoginDialogue, dict[str, bytes]], Awaitable[None]]
 
 

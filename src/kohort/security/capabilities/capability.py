@@ -183,7 +183,7 @@ class Capability:
         if resource_type == ResourceType.TOPIC:
             return self._refusal_of_topic(operation, name, topic_id, partition)
         if self.is_partial and resource_type != ResourceType.GROUP:
-            # Every producer asks for a producer id. To describe the cluster shows all groups, log dirs and access lists.
+            # Every producer asks for an id. To describe the cluster shows all groups, log dirs and access lists.
             is_common = resource_type == ResourceType.CLUSTER and operation == AclOperation.IDEMPOTENT_WRITE
             return None if is_common else "resource"
         return None
