@@ -31,7 +31,7 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.limits.client_quotas import Quota, user_of
 from kohort.broker.limits.requests import MOST_ORDINARY_BYTES, check_length
-from kohort.broker.log_levels import has_details, tell_request
+from kohort.broker.log_levels import asked_loggers, tell_request
 from kohort.broker.options.listeners import ListenerSettings
 from kohort.broker.scheduling import SHORT_BYTES
 from kohort.errors import ForeignProtocolError, RemoteProtocolError, StorageError
@@ -426,7 +426,8 @@ class Connection(asyncio.BufferedProtocol):
         received = self.input
         if received.have != cached.size or self._is_write_paused or self._is_finishing:
             return False
-        if self._context.client_quotas.is_timed or self.rights.is_metered or has_details(self.rights):
+        rights = self.rights
+        if self._context.client_quotas.is_timed or rights.is_metered or asked_loggers or rights.tells_requests:
             # It has to be measured, or told.
             return False
         done = cached.carry_out(self, received.view, self._replies)
@@ -502,7 +503,7 @@ class Connection(asyncio.BufferedProtocol):
             request = Request(self, route, correlation_id, client_id)
         message = route.decode(frame, body)[0]
         context.watch.during = route.name
-        if has_details(self.rights):
+        if asked_loggers or self.rights.tells_requests:
             tell_request(request, route.name, message)
         answer = route.handle(context, request, message)
         if isinstance(request, MeasuredRequest):

@@ -26,7 +26,7 @@ from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession, all_asked
 from kohort.broker.fetch.ownership import OURS, Claim
 from kohort.broker.fetch.purgatory import DelayedFetch
 from kohort.broker.limits.requests import MOST_EMPTY, MOST_PARTITIONS, check_rows
-from kohort.broker.log_levels import has_details, tell_read
+from kohort.broker.log_levels import asked_loggers, tell_read
 from kohort.broker.scheduling import warm
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import TopicId
@@ -248,19 +248,23 @@ class Fetching:
         self._found.clear()
         self._size = self._tries = 0
         self._left = self._max_bytes
-        # Topics, and the time, may be others than before.
-        self._edition = -1
         self._context.fair_queue.read(self._begin)
 
     def _begin(self) -> None:
         if self._is_over:
             return
         context, count = self._context, len(self._rows)
+        # Topics, and the time, may be others than before.
+        self._find_withheld()
         done = self._read_slice(range(min(count, ROWS_AT_ONCE)))
         # All fetches of one pass of the loop share a budget of bytes.
         context.fair_queue.note_read(self._size)
         if done == count and self._size < BYTES_AT_ONCE:
-            self._after_reading()
+            if self._cold:
+                self._fetch_cold()
+            else:
+                # Within one turn the fences stay as they are.
+                self._answer_or_park()
         else:
             context.cooperative_work.add(self._steps(range(done, count)))
 
@@ -269,6 +273,8 @@ class Fetching:
         while done < len(rows):
             if self._is_over:
                 return
+            if not self._is_current():
+                self._find_withheld()
             done += self._read_slice(rows[done : done + ROWS_AT_ONCE])
             if done < len(rows) or self._size - size >= BYTES_AT_ONCE:
                 size = self._size
@@ -281,8 +287,6 @@ class Fetching:
         before = self._size
         # Others read between two slices.
         self._left = min(self._left, self._context.answer_memory.share())
-        if not self._is_current():
-            self._find_withheld()
         for count, at in enumerate(rows, 1):
             self._rows[at] = self._read_row(at)
             if self._size - before >= BYTES_AT_ONCE:
@@ -297,6 +301,9 @@ class Fetching:
             self._find_withheld()
         if self._withheld:
             self._take_back()
+        self._answer_or_park()
+
+    def _answer_or_park(self) -> None:
         listening, connection = self._context.membership_updates, self._request.connection
         member = listening.member_of(connection)
         if self._wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
@@ -307,7 +314,7 @@ class Fetching:
             if member is not None:
                 listening.waited(connection, self._context.clock.now_ms())
                 response.membership_update = listening.tell(member)
-            if has_details(self._request.rights):
+            if asked_loggers or self._request.connection.rights.tells_requests:
                 self._tell_reads(response)
             self._request.answer(response)
             return
@@ -381,7 +388,11 @@ class Fetching:
         """Find the rows that the member may not read; a session that is served whole is asked about once."""
         context, claim, session = self._context, self._claim, self._session
         edition = self._edition = context.ownership.edition
-        if claim is not None and claim.capability is not None and context.capabilities.is_revoked(claim.capability):
+        served_to = None if session is None else session.served_to
+        is_served = served_to is not None and served_to[0] is claim and served_to[1:] == (edition, self._changes)
+        # The end of a token is another edition: most fetches ask nothing.
+        capability = None if is_served or claim is None else claim.capability
+        if claim is not None and capability is not None and context.capabilities.is_revoked(capability):
             # It was good when the fetch came.
             claim = self._claim = void(claim)
         self._has_lapsed = claim is not None and is_over(claim, context.clock)
@@ -391,8 +402,7 @@ class Fetching:
             self._withheld = withhold_all(self._plan, claim, note)
             return
         self._was_served = True
-        served_to = None if session is None else session.served_to
-        if served_to is not None and served_to[0] is claim and served_to[1:] == (edition, self._changes):
+        if is_served:
             self._withheld = NOTHING_WITHHELD
             return
         now_ms, note = context.monotonic_ms(), context.refused_reads.note

@@ -305,16 +305,18 @@ class MembershipUpdates:
     def with_grant(self, news: MembershipUpdate | None, connection: Peer, key: MemberKey) -> MembershipUpdate | None:
         """Add the grant that belongs to news, or that is to be renewed, to the news of an answer."""
         grants = self.grants
-        if grants is None or (epoch := grants.epoch_of(key)) is None:
-            # The member gets grants once a heartbeat of it has asked for numbers.
+        if grants is None:
             return news
         if news is None:
             grant = grants.renew(connection, key)
-            if grant is None:
+            epoch = None if grant is None else grants.epoch_of(key)
+            if epoch is None:
                 return None
             number = self._runtime.next_token()
             return MembershipUpdate(number=number, member_id=key[1], member_epoch=epoch, grant=grant)
-        if news.error_code == ErrorCode.NONE and news.assignment is not None:
+        # The member gets grants once a heartbeat of it has asked for numbers.
+        is_known = grants.epoch_of(key) is not None
+        if is_known and news.error_code == ErrorCode.NONE and news.assignment is not None:
             news.grant = grants.tell(connection, key, is_new=True)
         return news
 
