@@ -22,10 +22,10 @@ from typing import Final, cast
 from kohort.broker.access.logins import Login
 from kohort.broker.access.rights import EVERYTHING, Rights
 from kohort.broker.connections.buffers import WRITE_AT_BYTES, Output, ReceiveBuffer
-from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, CachedHeartbeat, HeldHeartbeats
+from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, HeldHeartbeats
 from kohort.broker.connections.measured_request import MeasuredRequest
 from kohort.broker.connections.memberconnections import MemberKey
-from kohort.broker.connections.request import ReplyQueue, ReplySlot, Request
+from kohort.broker.connections.request import CachedRequest, ReplyQueue, ReplySlot, Request
 from kohort.broker.connections.sockets import plain_host
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self.software, self.told_intervals, self.cuts = "", dict[MemberKey, int](), dict[MemberKey, int]()
         self._holds: Final = HeldHeartbeats(self._replies)
         #: The last request that may come again.
-        self._cached: CachedHeartbeat | None = None
+        self._cached: CachedRequest | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register the connection (asyncio); abort it at once if there are too many."""
@@ -421,7 +421,7 @@ class Connection(asyncio.BufferedProtocol):
             return is_blocked
         return not self._make_room(needed)
 
-    def _take_cached(self, cached: CachedHeartbeat) -> bool:
+    def _take_cached(self, cached: CachedRequest) -> bool:
         """Carry out the received bytes if they are exactly `cached`; `False` if they have to be parsed."""
         received = self.input
         if received.have != cached.size or self._is_write_paused or self._is_finishing:
@@ -437,7 +437,8 @@ class Connection(asyncio.BufferedProtocol):
         received.settle()
         if isinstance(done, Request):
             self._replies.add(done)
-            self._holds.add(done)
+            if done.heartbeat is not None:
+                self._holds.add(done)
         else:
             self._output.small += done
             self._write_ready()
@@ -509,7 +510,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(request, MeasuredRequest):
             answer = request.handled(answer)
         if request.repeatable is not None and len(frame) <= LONGEST_REPEAT_BYTES and self.gate is None:
-            self._cached = CachedHeartbeat(frame, request, request.repeatable)
+            self._cached = request.repeatable.cache(frame, request)
         if answer is None:
             if route.keeps_request:
                 request.kept_bytes = len(frame)

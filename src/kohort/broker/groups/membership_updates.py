@@ -236,6 +236,17 @@ class MembershipUpdates:
         if rows:
             self._runtime.begin_to_read(keys, [(name or name_of(topic_id), number) for name, topic_id, number in rows])
 
+    def fetched_again(self, connection: Peer, now_ms: int) -> bool:
+        """Note that a fetch in a session has come again; return whether that is all that there is to note."""
+        reads = self._runtime.reads
+        key = self._keys.get(connection.number) if self._keys else None
+        if reads.awaited or (key is None and connection.principal.startswith(TOKEN_PREFIX)):
+            return False
+        if key is not None:
+            reads.note(key, now_ms)
+            self._count(self._watches[key], now_ms)
+        return True
+
     def fetched_until(self, connection: Peer, now_ms: int) -> None:
         """Note the end of a connection with a waiting fetch: its member has read until now."""
         key = self.member_of(connection)
