@@ -29,8 +29,8 @@ from kohort.storage.client_quotas import CLIENT_ID, IP, USER, Quotas
 #: Clients that are remembered, each with a kilobyte, and for how long after their last request, ms.
 MOST_CLIENTS: Final = 10_000
 REMEMBERED_MS: Final = 3_600_000
-#: The time whose bytes the holders of a token with `byte_rate` may send or fetch at once, ms. With Kafka's quotas that is
-#: ten seconds; the rate of a token holds in each ten seconds.
+#: The time whose bytes the holders of a token with `byte_rate` may send or fetch at once, ms. With Kafka's quotas that
+#: is ten seconds; the rate of a token holds in each ten seconds.
 TOKEN_BURST_MS: Final = 250
 #: Characters of a user or client id above which a digest stands for it.
 LONGEST_TAG: Final = 256
