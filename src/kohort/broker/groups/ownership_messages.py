@@ -120,7 +120,7 @@ class OwnershipMessages:
     def tell(self, index: int, shard: Shard) -> None:
         """Tell the leaders the fences and openings of a shard's latest decision."""
         effects = shard.take_ownership()
-        if self._leaders is not None:
+        if effects and self._leaders is not None:
             self._tell(index, shard, effects)
 
     def owner_of(self, group_id: str, body: ReplyBody, syncing_id: str) -> MemberKey | None:
