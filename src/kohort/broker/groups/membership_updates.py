@@ -236,6 +236,17 @@ class MembershipUpdates:
         if rows:
             self._runtime.begin_to_read(keys, [(name or name_of(topic_id), number) for name, topic_id, number in rows])
 
+    def fetched_again(self, connection: Peer, now_ms: int) -> bool:
+        """Note that a fetch in a session has come again; return whether that is all that there is to note."""
+        reads = self._runtime.reads
+        key = self._keys.get(connection.number) if self._keys else None
+        if reads.awaited or (key is None and connection.principal.startswith(TOKEN_PREFIX)):
+            return False
+        if key is not None:
+            reads.note(key, now_ms)
+            self._count(self._watches[key], now_ms)
+        return True
+
     def fetched_until(self, connection: Peer, now_ms: int) -> None:
         """Note the end of a connection with a waiting fetch: its member has read until now."""
         key = self.member_of(connection)
@@ -305,16 +316,18 @@ class MembershipUpdates:
     def with_grant(self, news: MembershipUpdate | None, connection: Peer, key: MemberKey) -> MembershipUpdate | None:
         """Add the grant that belongs to news, or that is to be renewed, to the news of an answer."""
         grants = self.grants
-        if grants is None or (epoch := grants.epoch_of(key)) is None:
-            # The member gets grants once a heartbeat of it has asked for numbers.
+        if grants is None:
             return news
         if news is None:
             grant = grants.renew(connection, key)
-            if grant is None:
+            epoch = None if grant is None else grants.epoch_of(key)
+            if epoch is None:
                 return None
             number = self._runtime.next_token()
             return MembershipUpdate(number=number, member_id=key[1], member_epoch=epoch, grant=grant)
-        if news.error_code == ErrorCode.NONE and news.assignment is not None:
+        # The member gets grants once a heartbeat of it has asked for numbers.
+        is_known = grants.epoch_of(key) is not None
+        if is_known and news.error_code == ErrorCode.NONE and news.assignment is not None:
             news.grant = grants.tell(connection, key, is_new=True)
         return news
 
