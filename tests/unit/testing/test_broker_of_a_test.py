@@ -126,9 +126,7 @@ def test_what_is_wrong_is_told_by_name() -> None:
         group = broker.group("nobody")
         assert group.describe() is None and group.tell() == ""
         assert group.wait_for(members=0) is None
-        with pytest.raises(
-            TimeoutError, match="nobody was to have 2 members and to be stable, and is not"
-        ):
+        with pytest.raises(TimeoutError, match="nobody was to have 2 members and to be stable, and is not"):
             group.wait_for(members=2, timeout_s=0.05)
         with pytest.raises(AssertionError, match="has committed nothing, not orders-0: 1"):
             group.assert_committed({("orders", 0): 1}, timeout_s=0.05)
