@@ -231,7 +231,7 @@ class Fetching:
     def _abandon(self) -> None:
         self._is_over = True
         # Request and fetch reference each other: the data would stay until the garbage collector runs.
-        self._rows, self._request.on_rights = [], None
+        self._rows, self._request.on_rights, self._request.repeatable = [], None, None
         # The waiting fetch shows that its member was reading until now.
         self._context.membership_updates.fetched_until(self._request.connection, self._context.clock.now_ms())
         if self._parked is not None:
@@ -325,7 +325,8 @@ class Fetching:
         member = listening.member_of(connection)
         if self._wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
             self._is_over = True
-            self._request.on_abandon = self._request.on_rights = None
+            request = self._request
+            request.on_abandon = request.on_rights = request.repeatable = None
             response = self._withheld_by_quota() if self._request.is_measured else None
             response = response or self._response()
             if member is not None:
@@ -410,7 +411,7 @@ class Fetching:
         request, session, update = self._request, self._session, None
         assert session is not None, "there is something to be known in"
         self._is_over = self._is_idle = True
-        request.on_abandon = None
+        request.on_abandon = request.repeatable = None
         listening, connection = self._context.membership_updates, request.connection
         member = listening.member_of(connection)
         if member is not None:
