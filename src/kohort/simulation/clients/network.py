@@ -418,7 +418,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._scheduled = scheduled = [each for each in scheduled if not each[1].cancelled()]
             heapify(scheduled)
             self._timer_cancelled_count = 0
-        while scheduled and scheduled[0][1]._cancelled:  # type: ignore[attr-defined]
+        while scheduled and scheduled[0][1]._cancelled:
             self._timer_cancelled_count -= 1
             heappop(scheduled)[1]._scheduled = False  # type: ignore[attr-defined]
         return scheduled
