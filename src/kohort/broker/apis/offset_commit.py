@@ -64,7 +64,11 @@ def handle(
         answer = _answer(message, names, errors, denied)
         if look is not None:
             key = (message.group_id, message.member_id)
-            update = listening.tell(key) if look.news is None else listening.with_grant(look.news, connection, key)
+            if look.news is None:
+                # The news of fetches may be older than what the commit shows to be known.
+                update = listening.tell(key, look.number)
+            else:
+                update = listening.with_grant(look.news, connection, key)
             if not isinstance(body, Refusal) and body.news is not None:
                 # The commit released partitions: these news are newer.
                 news = build_update(runtime, message.group_id, body.news)
