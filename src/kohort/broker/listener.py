@@ -219,9 +219,10 @@ class Listeners:
         self._context: Final = context
         #: The sockets of all connections, as long as they are open.
         self._accepted: Final[WeakSet[socket.socket]] = WeakSet()
-        routes = Routes()
+        #: Those of every connection.
+        self.routes: Final = Routes()
         self._listeners: Final = [
-            Listener(context, routes, each, self._accepted) for each in context.settings.listeners
+            Listener(context, self.routes, each, self._accepted) for each in context.settings.listeners
         ]
         # Forked children give up the sockets of all listeners.
         _ALL.add(self)

@@ -329,8 +329,9 @@ class Fetching:
             response = self._withheld_by_quota() if self._request.is_measured else None
             response = response or self._response()
             if member is not None:
-                listening.waited(connection, self._context.clock.now_ms())
-                response.membership_update = listening.tell(member)
+                now_ms = self._context.clock.now_ms()
+                listening.waited(connection, now_ms)
+                response.membership_update = listening.tell(member, now_ms)
             if asked_loggers or self._request.connection.rights.tells_requests:
                 self._tell_reads(response)
             self._request.answer(response)
@@ -413,8 +414,9 @@ class Fetching:
         listening, connection = self._context.membership_updates, request.connection
         member = listening.member_of(connection)
         if member is not None:
-            listening.waited(connection, self._context.clock.now_ms())
-            update = listening.tell(member)
+            now_ms = self._context.clock.now_ms()
+            listening.waited(connection, now_ms)
+            update = listening.tell(member, now_ms)
         if update is None:
             request.answer(session.nothing_new(request.version))
         else:

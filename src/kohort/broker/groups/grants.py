@@ -35,6 +35,9 @@ log = logging.getLogger("kohort.broker.groups")
 
 #: A grant is renewed when this part of its lease is over.
 RENEWALS_PER_LEASE: Final = 3
+#: So long after a look, ms, it is not looked again whether the answer to a fetch or commit has to renew a grant, and
+#: whether a group has begun to count fetches as heartbeats.
+LOOK_MS: Final = 100
 #: Connections that one grant was told by, beyond which it is told again.
 MOST_TOLD: Final = 4
 #: A time by which no lease is over: the coordinator itself knows whether the member is one.
@@ -45,7 +48,8 @@ class _Grant:
     """The latest grant of a member, and the connections that it was told by; a member without partitions has none."""
 
     __slots__ = (
-        "assigned", "epoch", "lease_ms", "minted_ms", "renew_ms", "stepped_ms", "token", "token_id", "told", "verified",
+        "assigned", "epoch", "lease_ms", "looked", "minted_ms", "renew_ms", "stepped_ms", "token", "token_id", "told",
+        "verified",
     )  # fmt: skip
 
     def __init__(self, token_id: bytes) -> None:
@@ -60,6 +64,8 @@ class _Grant:
         #: When it is renewed.
         self.renew_ms = 0
         self.told: tuple[int, ...] = ()
+        #: Connection and time of day, ms, of the latest fetch or commit by whose answer it was not to be renewed.
+        self.looked = (-1, 0)
         #: The edition of the broker's tokens by which it was verified last; -1: not yet.
         self.verified = -1
 
@@ -134,13 +140,20 @@ class MemberGrants:
         left_ms = grant.lease_ms - (self._monotonic_ms() - grant.minted_ms)
         return OwnershipGrant(token=grant.token, lease_ms=left_ms)
 
-    def renew(self, connection: Peer, member: MemberKey) -> OwnershipGrant | None:
+    def renew(self, connection: Peer, member: MemberKey, now_ms: int) -> OwnershipGrant | None:
         """Return the renewed grant of a member without other news, if it has had one by a heartbeat.
 
-        Nothing is renewed that has become another one: that is news, which has to come first.
+        Nothing is renewed that has become another one: that is news, which has to come first. `now_ms`: time of day.
         """
         grant = self._grants.get(member)
-        if grant is None or not grant.token or not self.is_due(connection, member):
+        if grant is None or not grant.token:
+            return None
+        number, looked_ms = grant.looked
+        # A consumer that is behind fetches hundreds of times in that time.
+        if number == connection.number and looked_ms <= now_ms < looked_ms + LOOK_MS:
+            return None
+        if not self.is_due(connection, member):
+            grant.looked = connection.number, now_ms
             return None
         if (grant.epoch, grant.assigned) != self._runtime.assignment_of(*member):
             return None

@@ -18,7 +18,7 @@ from kohort.broker.connections.memberconnections import TOKEN_PREFIX, MemberConn
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.fetch.fetchsessions import AskedOf
 from kohort.broker.groups.coordination import Coordination
-from kohort.broker.groups.grants import MemberGrants
+from kohort.broker.groups.grants import LOOK_MS, MemberGrants
 from kohort.coordinator.commands import ConsumerGroupHeartbeatReply, Partitions, Refusal, WatchMember
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
@@ -273,7 +273,7 @@ class MembershipUpdates:
             return
         was_counted, left_ms = watch.is_counted, self._hear(watch.connection, watch.key, watch.command.member_epoch)
         watch.is_counted = left_ms is not None
-        watch.counted_ms, watch.due_ms = now_ms, now_ms + (left_ms or 0)
+        watch.counted_ms, watch.due_ms = now_ms, now_ms + (LOOK_MS if left_ms is None else left_ms)
         if was_counted and not watch.is_counted:
             watch.ask_for_heartbeat(self._runtime.next_token())
 
@@ -307,8 +307,8 @@ class MembershipUpdates:
         watch = self._watches.get(key)
         return watch is not None and watch.news is not None and not watch.is_told
 
-    def tell(self, key: MemberKey, known: int = 0) -> MembershipUpdate | None:
-        """Return a member's news for an answer that leaves now, and note that they are told.
+    def tell(self, key: MemberKey, now_ms: int, *, known: int = 0) -> MembershipUpdate | None:
+        """Return a member's news for an answer that leaves now, time of day in ms, and note that they are told.
 
         `known`: the member has shown that it knows the news up to this number.
         """
@@ -320,15 +320,17 @@ class MembershipUpdates:
             news = None
         if news is not None and news.error_code == _ASKS:
             watch.news = None
-        return self.with_grant(news, watch.connection, key)
+        return self.with_grant(news, watch.connection, key, now_ms)
 
-    def with_grant(self, news: MembershipUpdate | None, connection: Peer, key: MemberKey) -> MembershipUpdate | None:
+    def with_grant(
+        self, news: MembershipUpdate | None, connection: Peer, key: MemberKey, now_ms: int
+    ) -> MembershipUpdate | None:
         """Add the grant that belongs to news, or that is to be renewed, to the news of an answer."""
         grants = self.grants
         if grants is None:
             return news
         if news is None:
-            grant = grants.renew(connection, key)
+            grant = grants.renew(connection, key, now_ms)
             epoch = None if grant is None else grants.epoch_of(key)
             if epoch is None:
                 return None
