@@ -98,6 +98,10 @@ class MemberConnections:
         """Return the principal of the token that a member logged in with, empty if it had none."""
         return self._principals.get((group_id, member_id), "") if self._principals else ""
 
+    def is_connected(self, group_id: str, member_id: str) -> bool:
+        """Whether an open connection has brought the member."""
+        return (group_id, member_id) in self._open
+
     def is_known(self, connection: Numbered, group_id: str, member_id: str) -> bool:
         """Whether the member was heard of by this connection."""
         return connection.number in self._open.get((group_id, member_id), ())
