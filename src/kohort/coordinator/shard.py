@@ -96,7 +96,7 @@ class Shard:
 
     def settings_for(self, group_id: str) -> GroupSettings:
         """Return the settings of one group: the broker's, overridden by the group's own configs."""
-        return self._known.settings_for(group_id)
+        return self._settings_of.get(group_id, self.settings)
 
     def handle(self, command: commands.Command, *, now_ms: int) -> Decision:
         """Decide one command; nothing changes before `commit`."""
@@ -287,6 +287,11 @@ class Shard:
         self._errands.clear()
         return taken
 
+    @property
+    def has_ownership(self) -> bool:
+        """Whether there are fences or openings to be told."""
+        return bool(self._ownership)
+
     def take_ownership(self) -> list[FencePartitions | OpenPartitions]:
         """Take the fences and openings to be told to the leaders, in order."""
         if not self._ownership:
@@ -384,6 +389,9 @@ class Shard:
         # Only static groups have clocks.
         if self.groups.clocks:
             decision = follow_clocks(self.groups, decision, self.settings_for, is_by_hand=is_by_hand, now_ms=now_ms)
+        # Commits of offsets move nothing, and are most of what comes.
+        if fences.FOLLOWED.isdisjoint(map(type, decision.records)):
+            return decision
         return fences.follow_ownership(self.groups, decision, self.settings_for, base=self.settings, now_ms=now_ms)
 
     def _decide_expiry(self, key: TimerKey, *, now_ms: int) -> Decision | None:

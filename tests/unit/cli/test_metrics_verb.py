@@ -15,7 +15,7 @@ from kohort.cli.verbs.metrics import _Pages
 from kohort.client.admin.results.cluster import BrokerDescription, ClusterDescription
 from kohort.client.admin.results.groups import GroupDescription, GroupListing, MemberDescription
 from kohort.client.admin.results.topics import PartitionDescription, TopicDescription
-from kohort.errors import BrokersUnreachableError, UnknownTopicError, UnsupportedFeatureError
+from kohort.errors import BrokersUnreachableError, ErrorCode, UnknownTopicError, UnsupportedFeatureError
 from kohort.ids import TopicPartition
 from kohort.metrics.cluster import EndOffsets, collect
 from kohort.metrics.exposition import write
@@ -70,7 +70,7 @@ class FakeKafka:
 
     def describe_cluster(self) -> ClusterDescription:
         if self.is_away:
-            raise BrokersUnreachableError("no broker can be reached")
+            raise BrokersUnreachableError([("kafka:9092", "refused")])
         brokers = tuple(
             BrokerDescription(broker_id=each, host="kafka", port=9090 + each, rack=None, is_fenced=False)
             for each in (1, 2)
@@ -78,7 +78,7 @@ class FakeKafka:
         return ClusterDescription(cluster_id="c", controller_id=2, brokers=brokers)
 
     def describe_broker(self) -> dict[str, str]:
-        raise UnsupportedFeatureError("no broker of kohort")
+        raise UnsupportedFeatureError(ErrorCode.UNSUPPORTED_VERSION)
 
     def list_topics(self) -> list[TopicDescription]:
         partitions = [
