@@ -221,9 +221,10 @@ class Listeners:
         self._accepted: Final[WeakSet[socket.socket]] = WeakSet()
         #: Returns the sockets of the same broker that are no listener's.
         self.further_sockets: Callable[[], Iterable[socket.socket]] = tuple
-        routes = Routes()
+        #: Those of every connection.
+        self.routes: Final = Routes()
         self._listeners: Final = [
-            Listener(context, routes, each, self._accepted) for each in context.settings.listeners
+            Listener(context, self.routes, each, self._accepted) for each in context.settings.listeners
         ]
         # Forked children give up the sockets of all listeners.
         _ALL.add(self)

@@ -20,6 +20,7 @@ from kohort.base.clock import SystemClock, WallClock
 from kohort.broker.access.logins import prepare_users
 from kohort.broker.connections.sockets import BrokerStartError, is_loopback, lacks, listen_on_all
 from kohort.broker.context import BrokerContext
+from kohort.broker.dispatch import Route
 from kohort.broker.durability import DiskFull, Durability, tell_relaxed
 from kohort.broker.fetch.purgatory import Purgatory
 from kohort.broker.groups.journallog import JournalLog
@@ -210,6 +211,20 @@ class Server:
         # A request of many rows makes many objects and soon forgets them all; to look for circles among them again and
         # again, as often as Python does by itself, took a fifth of its time.
         gc.set_threshold(*COLLECTED_AFTER)
+
+    def intercept(self, through: Callable[[Route], Route] | None) -> None:
+        """Replace the routes of requests by those that `through` makes of them, for tests; `None`: no more."""
+        assert self._listeners is not None and self._context is not None
+        self._listeners.routes.pass_through(through)
+        for connection in self._context.connections:
+            # A heartbeat that comes again byte for byte takes no route.
+            connection.examine_rights()
+
+    def time_passed(self, by_ms: int) -> None:
+        """Do all due work after a test has set the broker's clock forward by so much; call it on the loop."""
+        self.runtime.time_passed(by_ms)
+        for each in self._retention:
+            each.look_now()
 
     def request_stop(self) -> None:
         """Let `wait` return; call it on the loop."""
@@ -439,6 +454,7 @@ def serve(
     *,
     on_ready: Callable[[Server, asyncio.AbstractEventLoop], None],
     stop_on: Sequence[signal.Signals] = (),
+    clock: WallClock | None = None,
 ) -> None:
     """Run a broker on a new loop until it is asked to stop; raise the error that made it fail.
 
@@ -446,6 +462,7 @@ def serve(
         settings: the broker's options.
         on_ready: called on the loop once clients can connect.
         stop_on: signals that stop the broker; only in the main thread.
+        clock: the broker's; `None`: that of this machine.
     """
     watch = LoopWatch()
     loop = new_event_loop(watch)
@@ -457,7 +474,7 @@ def serve(
 
     try:
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(run_broker(settings, on_ready=announce, watch=watch))
+        loop.run_until_complete(run_broker(settings, on_ready=announce, clock=clock, watch=watch))
     finally:
         with contextlib.suppress(RuntimeError):
             loop.run_until_complete(loop.shutdown_asyncgens())

@@ -188,6 +188,10 @@ class Runtime:
         """Number requests above `number`, which an earlier run has used; call before the first request."""
         self._last_number = max(self._last_number, number)
 
+    def time_passed(self, by_ms: int) -> None:
+        """Fire the deadlines that are due now that a test has set its clock forward by so much."""
+        self._deadlines.time_passed(by_ms)
+
     def stop(self) -> None:
         """Stop deciding, firing deadlines and computing assignments."""
         self._is_stopped = True
