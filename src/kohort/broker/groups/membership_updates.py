@@ -293,7 +293,7 @@ class MembershipUpdates:
 
     def _heard_by_token(self, connection: Peer, now_ms: int) -> None:
         """Count the fetch of a stock client as a heartbeat of the one member that logs in with its token."""
-        key = None if self._connections is None else self._connections.member_of_token(connection.principal)
+        key = None if self._connections is None else self._connections.member_of_token(connection)
         if key is not None and self._runtime.counts_fetches(key[0]):
             self._runtime.reads.note(key, now_ms)
             self._hear(connection, key)
