@@ -63,12 +63,16 @@ def handle(
         errors = [body.code] * len(offsets) if isinstance(body, Refusal) else list(body.errors)
         answer = _answer(message, names, errors, denied)
         if look is not None:
-            key = (message.group_id, message.member_id)
-            update = listening.tell(key) if look.news is None else listening.with_grant(look.news, connection, key)
+            key, now_ms = (message.group_id, message.member_id), context.clock.now_ms()
+            if look.news is None:
+                # The news of fetches may be older than what the commit shows to be known.
+                update = listening.tell(key, now_ms, known=look.number)
+            else:
+                update = listening.with_grant(look.news, connection, key, now_ms)
             if not isinstance(body, Refusal) and body.news is not None:
                 # The commit released partitions: these news are newer.
                 news = build_update(runtime, message.group_id, body.news)
-                update = listening.with_grant(news, connection, key)
+                update = listening.with_grant(news, connection, key, now_ms)
             answer.membership_update = update
         return answer
 

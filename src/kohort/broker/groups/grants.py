@@ -5,8 +5,9 @@ that asks for numbers is told one beside each assignment, and another one when a
 answer to its next heartbeat, fetch or commit, whichever comes first.
 
 Laws: none is made for a member that has the latest, so that a settled heartbeat costs a look; none where the group
-enforces nothing. A grant covers what the coordinator has assigned, and nothing that is to be given up. Times are those
-of a clock that never goes back, but for the end in the token itself. No token is logged or shown.
+enforces nothing. A member whose grants were revoked keeps the revoked one, also when it joins again by its member id. A
+grant covers what the coordinator has assigned, and nothing that is to be given up. Times are those of a clock that
+never goes back, but for the end in the token itself. No token is logged or shown.
 Source: users@kafka 2014-07-18 (leases, revocation); requirement H6.
 """
 
@@ -35,6 +36,9 @@ log = logging.getLogger("kohort.broker.groups")
 
 #: A grant is renewed when this part of its lease is over.
 RENEWALS_PER_LEASE: Final = 3
+#: So long after a look, ms, it is not looked again whether the answer to a fetch or commit has to renew a grant, and
+#: whether a group has begun to count fetches as heartbeats.
+LOOK_MS: Final = 100
 #: Connections that one grant was told by, beyond which it is told again.
 MOST_TOLD: Final = 4
 #: A time by which no lease is over: the coordinator itself knows whether the member is one.
@@ -45,7 +49,8 @@ class _Grant:
     """The latest grant of a member, and the connections that it was told by; a member without partitions has none."""
 
     __slots__ = (
-        "assigned", "epoch", "lease_ms", "minted_ms", "renew_ms", "stepped_ms", "token", "token_id", "told", "verified",
+        "assigned", "epoch", "lease_ms", "looked", "minted_ms", "renew_ms", "stepped_ms", "token", "token_id", "told",
+        "verified",
     )  # fmt: skip
 
     def __init__(self, token_id: bytes) -> None:
@@ -60,6 +65,8 @@ class _Grant:
         #: When it is renewed.
         self.renew_ms = 0
         self.told: tuple[int, ...] = ()
+        #: Connection and time of day, ms, of the latest fetch or commit by whose answer it was not to be renewed.
+        self.looked = (-1, 0)
         #: The edition of the broker's tokens by which it was verified last; -1: not yet.
         self.verified = -1
 
@@ -120,7 +127,7 @@ class MemberGrants:
         lease_ms = self.lease_ms(member[0])
         found = self._runtime.assignment_of(*member) if lease_ms else None
         if found is None:
-            self._grants.pop(member, None)
+            self.forget(member)
             return None
         grant = self._grants.get(member)
         if grant is None or (grant.epoch, grant.assigned) != found or self._is_old(grant, lease_ms):
@@ -134,21 +141,30 @@ class MemberGrants:
         left_ms = grant.lease_ms - (self._monotonic_ms() - grant.minted_ms)
         return OwnershipGrant(token=grant.token, lease_ms=left_ms)
 
-    def renew(self, connection: Peer, member: MemberKey) -> OwnershipGrant | None:
+    def renew(self, connection: Peer, member: MemberKey, now_ms: int) -> OwnershipGrant | None:
         """Return the renewed grant of a member without other news, if it has had one by a heartbeat.
 
-        Nothing is renewed that has become another one: that is news, which has to come first.
+        Nothing is renewed that has become another one: that is news, which has to come first. `now_ms`: time of day.
         """
         grant = self._grants.get(member)
-        if grant is None or not grant.token or not self.is_due(connection, member):
+        if grant is None or not grant.token:
+            return None
+        number, looked_ms = grant.looked
+        # A consumer that is behind fetches hundreds of times in that time.
+        if number == connection.number and looked_ms <= now_ms < looked_ms + LOOK_MS:
+            return None
+        if not self.is_due(connection, member):
+            grant.looked = connection.number, now_ms
             return None
         if (grant.epoch, grant.assigned) != self._runtime.assignment_of(*member):
             return None
         return self.tell(connection, member, is_new=False)
 
     def forget(self, member: MemberKey) -> None:
-        """Forget a member that has left."""
-        self._grants.pop(member, None)
+        """Forget a member that has left, unless its grants were revoked."""
+        grant = self._grants.get(member)
+        if grant is not None and not self._is_revoked(grant):
+            del self._grants[member]
 
     def epoch_of(self, member: MemberKey) -> int | None:
         """Return the epoch of a member's latest grant; `None`: it has not asked for numbers by a heartbeat."""
@@ -200,6 +216,9 @@ class MemberGrants:
             latest.verified = edition
         return ErrorCode.NONE
 
+    def _is_revoked(self, grant: _Grant) -> bool:
+        return bool(grant.token) and self._tokens.is_renewal_revoked(grant.token)
+
     def _is_old(self, grant: _Grant, lease_ms: int) -> bool:
         # A clock of day that was set would have leaders end the lease too early or too late.
         is_same = grant.lease_ms == lease_ms and grant.stepped_ms == self._clock.stepped_ms
@@ -214,7 +233,8 @@ class MemberGrants:
         # The clock of day is read first: a step behind that shows.
         grant.minted_ms, grant.stepped_ms, now_ms = self._monotonic_ms(), self._clock.stepped_ms, self._clock.now_ms()
         grant.renew_ms, grant.verified = grant.minted_ms + lease_ms // RENEWALS_PER_LEASE, -1
-        grant.token = self._mint(member, grant, now_ms) if assigned else ""
+        if not self._is_revoked(grant):
+            grant.token = self._mint(member, grant, now_ms) if assigned else ""
         self._grants[member] = grant
         return grant
 
@@ -247,3 +267,6 @@ class MemberGrants:
         member, oldest = next(iter(self._grants.items()), (None, None))
         if member is not None and oldest is not None and self._monotonic_ms() - oldest.minted_ms > 2 * oldest.lease_ms:
             del self._grants[member]
+            if self._is_revoked(oldest):
+                # As the latest it lets others be forgotten.
+                self._grants[member] = oldest
