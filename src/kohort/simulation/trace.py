@@ -72,15 +72,16 @@ class Story:
         return text if len(text) <= _ROW_LENGTH else f"{text[: _ROW_LENGTH - 1]}…"
 
     def _describe(self, value: object) -> str:
-        if type(value) in _PLAIN:
+        kind: Any = type(value)
+        if kind in _PLAIN:
             return str(value)
-        names = _told_fields(type(value))
+        names = _told_fields(kind)
         if names is not None:
             if isinstance(value, ComputeTarget):
                 return f"{value.assignor} for epoch {value.epoch}"
             told = ((name, getattr(value, name)) for name in names)
             words = ", ".join(f"{name}={self._describe(said)}" for name, said in told if _is_told(said))
-            return f"{type(value).__name__}({words})"
+            return f"{kind.__name__}({words})"
         if isinstance(value, bytes):
             known = self.topic_names.get(value)
             return known if known is not None else f"{len(value)} bytes"
