@@ -121,6 +121,10 @@ class MemberConnections:
         principal = self._principals.get(key, "") if self._principals else ""
         return "" if self._by_token.get(principal, {}).keys() - {key} else principal
 
+    def is_connected(self, group_id: str, member_id: str) -> bool:
+        """Whether an open connection has brought the member."""
+        return (group_id, member_id) in self._open
+
     def is_known(self, connection: Numbered, group_id: str, member_id: str) -> bool:
         """Whether the member was heard of by this connection."""
         return connection.number in self._open.get((group_id, member_id), ())
