@@ -84,8 +84,8 @@ SOAKS: Mapping[str, Soak] = {
         (tests("unit/security/test_authorizer.py"),),
     ),
     "capabilities": Soak(
-        "capability tokens: a million children beside parents and an oracle, a million changed tokens and caveats; stock "
-        "clients whose sessions end, and that are throttled, refused and revoked",
+        "capability tokens: a million children beside parents and an oracle, a million changed tokens and caveats; "
+        "stock clients whose sessions end, and that are throttled, refused and revoked",
         "30",
         (
             tests(

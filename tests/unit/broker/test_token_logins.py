@@ -402,7 +402,7 @@ async def filled(context: Any) -> bytes:
 
 
 def test_nine_steps_of_a_move_between_stock_clients_with_tokens() -> None:
-    """T14, 16 July 2014: fence, leaders, told, commit, acknowledgement, open, told; each client is known by its token."""
+    """T14, 16 July 2014: fence, leaders, told, commit, acknowledgement, open, told; each known by its token."""
 
     async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
         topic_id = await filled(context)
