@@ -25,7 +25,7 @@ from kohort.base.options import Password, as_text
 from kohort.broker.limits.connection_quotas import raise_limit
 from kohort.broker.options.first_users import FirstUser, check_first_users
 from kohort.broker.options.listeners import address
-from kohort.broker.options.settings import BrokerSettings
+from kohort.broker.options.settings import HTTP, BrokerSettings
 from kohort.errors import ConfigError, KohortError, StateError, StorageError
 
 if TYPE_CHECKING:
@@ -208,6 +208,14 @@ class Broker:
         """The first listener's HOST:PORT, as clients take it."""
         return address(*self._started())
 
+    @property
+    def http_address(self) -> str:
+        """The HOST:PORT of /metrics, /healthz and /readyz, where the config `http.listen` asks for them."""
+        self._started()
+        if HTTP not in self._addresses:
+            raise StateError("this broker speaks no HTTP: give the config http.listen, as 127.0.0.1:0")
+        return address(*self._addresses[HTTP])
+
     def bootstrap_of(self, listener: str) -> str:
         """Return a listener's HOST:PORT, as clients take it."""
         self._started()
@@ -321,7 +329,8 @@ class _InProcess:
         line = self._first_line()
         word, _, rest = line.partition(" ")
         if word == "ready":
-            return _parse_addresses(rest, [each.name for each in self._settings.listeners])
+            names = [each.name for each in self._settings.listeners]
+            return _parse_addresses(rest, [*names, HTTP] if self._settings.http_listener else names)
         self.kill()
         from kohort.broker.server import BrokerStartError
 

@@ -11,9 +11,10 @@ import contextlib
 import gc
 import logging
 import signal
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kohort.base.clock import SystemClock, WallClock
 from kohort.broker.access.logins import prepare_users
@@ -45,6 +46,9 @@ from kohort.records.kernel_form import log_kernels
 from kohort.storage.files.fs import DiskFileSystem, FileSystem
 from kohort.storage.recovery import RecoveryReport
 from kohort.storage.store import Store
+
+if TYPE_CHECKING:
+    from kohort.broker.http import HttpServer
 
 __all__ = ["BrokerStartError", "Server", "new_event_loop", "run_broker", "serve"]
 
@@ -87,6 +91,7 @@ class Server:
         self._context: BrokerContext | None = None
         self._runtime: Runtime | None = None
         self._listeners: Listeners | None = None
+        self._http: HttpServer | None = None
         self._compactor: LogCleaner | None = None
         self._checkpointer: Checkpointer | None = None
         self._scrubber: Scrubber | None = None
@@ -122,7 +127,7 @@ class Server:
     async def start(self) -> None:
         """Open everything and listen; on an error, close everything and raise it."""
         # Bind first: a port in use is found out before the data directory is opened.
-        bound = listen_on_all(self._settings)
+        bound, http = listen_on_all(self._settings), self._settings.http_listener
         with contextlib.ExitStack() as closing:
             for each in bound:
                 closing.enter_context(each)
@@ -134,17 +139,32 @@ class Server:
                 await self.stop()
                 raise
             closing.pop_all()
+        spoken = bound.pop() if http is not None else None
         try:
             await self._listeners.start(bound)
+            if spoken is not None:
+                await self._start_http(context, spoken)
         except BaseException:
             await self.stop()
             raise
-        self.addresses = context.leadership.addresses
+        self.addresses = dict(context.leadership.addresses)
+        if http is not None and spoken is not None:
+            self.addresses[http.name] = http.host, spoken.getsockname()[1]
         for listener, listening in zip(self._settings.listeners, bound, strict=True):
             told = address(*self.addresses[listener.name])
             if lacks(listener) and not is_loopback(listening.getsockname()[0]):
                 log.warning(_OPEN, told, listener.name, lacks(listener))
             log.info("event=started address=%s listener=%s data_dir=%s", told, listener.name, self._settings.data_dir)
+
+    async def _start_http(self, context: BrokerContext, bound: socket.socket) -> None:
+        # A broker without HTTP does not pay for these imports.
+        from kohort.broker.http import HttpServer
+        from kohort.broker.metrics import paths_of
+
+        self._http = HttpServer(paths_of(context, self.runtime, lambda: self.failure))
+        assert self._listeners is not None
+        self._listeners.further_sockets = self._http.sockets
+        await self._http.start(bound)
 
     def open(self) -> BrokerContext:
         """Open everything except the listener; on an error, close everything and raise it."""
@@ -224,6 +244,8 @@ class Server:
         self._context = None
         for each in self._retention:
             each.stop()
+        if self._http is not None:
+            self._http.stop()
         if self._listeners is not None:
             self._listeners.finish()
         if self.failure is None:
