@@ -144,9 +144,10 @@ class Claims:
             # The member has none any more: nothing is enforced for its group.
             self._claims.pop(number, None)
             grant = None
-        former = self._claims.get(number)
+        # A session that begins anew says anew whose it is.
+        former = self._claims.get(number) if message.session_epoch > 0 else None
         if grant is not None:
-            claim = self._of_grant(connection, grant, known, former if message.session_epoch > 0 else None)
+            claim = self._of_grant(connection, grant, known, former)
         elif known is None:
             self._claims.pop(number, None)
             return None
