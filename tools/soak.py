@@ -85,7 +85,7 @@ SOAKS: Mapping[str, Soak] = {
     ),
     "capabilities": Soak(
         "capability tokens: a million children beside parents and an oracle, a million changed tokens and caveats; "
-        "stock clients whose sessions end, and that are throttled, refused and revoked",
+        "stock clients whose sessions end, and that are throttled, refused and revoked; Spark where ownership is enforced",
         "30",
         (
             tests(
@@ -93,6 +93,7 @@ SOAKS: Mapping[str, Soak] = {
                 options=("-o", "timeout=0"),
             ),
             tests("interop/test_token_clients.py", options=("--show-capture=no",)),
+            tests("spark/test_stream.py", jobs=0, options=("-k", "enforced")),
         ),
     ),
     "worst-requests": Soak(

@@ -57,7 +57,6 @@ def begin(
     texts += [record.getMessage() for record in caplog.records if record.name.startswith("kohort")]
     # Files of the broker that hold a journal, a log or a catalog; none of them is a place for tokens.
     texts += [each.read_bytes().decode("latin-1") for each in tmp_path.rglob("*") if each.is_file()]
-    assert len(texts) > len(stages)
     for token in {token for stage in stages for token in stage.tokens}:
         assert not any(token[-40:] in text for text in texts)
 

@@ -50,6 +50,8 @@ class JavaMember:
     def close(self) -> None:
         """Close the consumer and wait for the end of its process."""
         assert self._process.stdin is not None
+        if self._process.stdin.closed:
+            return
         try:
             # One byte is its word to close; it may have ended by itself, upon an error.
             with suppress(BrokenPipeError):
