@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import confluent_kafka
 import pytest
@@ -191,6 +192,16 @@ def test_workers_share_a_broker_where_they_are_told_to(pytester: pytest.Pytester
     assert len({topic for _, topic in told}) == 4
 
 
+@pytest.mark.large
+def test_the_suite_of_a_worker_passes(pytester: pytest.Pytester) -> None:
+    """The example: a confluent-kafka worker with dead letters, refused, rebalanced, and its broker killed."""
+    pytest.importorskip("confluent_kafka")
+    suite = Path(__file__).resolve().parents[2] / "examples" / "worker_suite"
+    for each in suite.glob("*.py"):
+        (pytester.path / each.name).write_text(each.read_text())
+    pytester.runpytest_subprocess("-p", "no:xdist").assert_outcomes(passed=4)
+
+
 def test_a_mark_with_another_word_is_told(pytester: pytest.Pytester) -> None:
     """A typing error is no topic that is not there."""
     done = run_suite(pytester, suite="import pytest\n@pytest.mark.kohort(topic={})\ndef test_it(kohort): pass\n")
@@ -202,7 +213,23 @@ def test_a_broker_in_a_process_is_killed_and_comes_back_with_its_records(kohort_
     """The fixture `kohort_process`: a directory of the test's own."""
     with kohort.Producer(bootstrap_servers=kohort_process.bootstrap_servers) as producer:
         producer.send("orders", value="1").result(10)
+    address = kohort_process.bootstrap_servers
     kohort_process.kill()
     kohort_process.start()
-    with kohort.Admin(bootstrap_servers=kohort_process.bootstrap_servers) as admin:
+    with kohort.Admin(bootstrap_servers=address) as admin:
         assert [row.end_offset for row in admin.describe_topics(["orders"])[0].partitions] == [1]
+
+
+@pytest.mark.parametrize("process", [False, True])
+def test_a_broker_that_is_started_again_is_where_its_clients_look_for_it(process: bool) -> None:
+    """Each listener keeps the port that was free at its first start; a test kills a broker under a running client."""
+    config = {"listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0"}
+    config |= {"listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT"}
+    broker = kohort.Broker(process=process, config=config)
+    told = []
+    for _ in range(2):
+        with broker:
+            told.append((broker.bootstrap_servers, broker.bootstrap_of("OUTSIDE")))
+            with kohort.Admin(bootstrap_servers=told[0][1]) as admin:
+                assert all(topic.is_internal for topic in admin.list_topics())
+    assert told[0] == told[1]

@@ -105,7 +105,8 @@ class Broker:
 
     Args:
         data_dir: where topics and groups are kept; `None` keeps them in memory.
-        port: 0 takes a free one; by default that of the config `listeners`, or else 0.
+        port: 0 takes a free one, and the same one when it is started again; by default that of the config
+            `listeners`, or else 0.
         host: the address to listen on; by default that of the config `listeners`, or else 127.0.0.1. One that other
             machines reach needs a login and TLS, or the config `allow.anonymous.beyond.loopback`: every host that
             reaches it may do everything then, and a warning says so (`event=open_to_network`).
@@ -126,8 +127,8 @@ class Broker:
             raise ConfigError(f"process cannot be {process!r}: True or False is expected")
         if isinstance(config, Mapping | None):
             config = {"listeners": ANY_PORT, **(config or {})}
-        self._settings: Final = BrokerSettings.of(config, host=host, port=port, data_dir=data_dir)
-        self._given: Final = Given(config=config, host=host, port=port, data_dir=self._settings.data_dir)
+        self._settings = BrokerSettings.of(config, host=host, port=port, data_dir=data_dir)
+        self._given = Given(config=config, host=host, port=port, data_dir=self._settings.data_dir)
         self._is_process: Final = process
         self._running: _InThread | _InProcess | None = None
         #: The broker's clock, if it runs in this process; `None`: that of this machine.
@@ -157,7 +158,17 @@ class Broker:
                 running = _InThread(self._settings, self._clock)
             self._addresses = running.start()
             self._running = running
+            if not all(each.port for each in self._settings.listeners):
+                self._keep_ports()
         return self
+
+    def _keep_ports(self) -> None:
+        """Listen on the ports that were free now when the broker is started again, where its clients look for it."""
+        ports = {name: port for name, (_, port) in self._addresses.items()}
+        listeners = tuple(replace(each, port=ports[each.name]) for each in self._settings.listeners)
+        self._settings = replace(self._settings, listeners=listeners)
+        config = {**self._given.config, "listeners": ",".join(each.url for each in listeners)}
+        self._given = replace(self._given, config=config, host=None, port=None)
 
     def stop(self) -> None:
         """Stop the broker cleanly, and raise the error that made it fail while it ran.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.broker.dispatch import Route
 from kohort.errors import ConfigError, ErrorCode, KohortError
 from kohort.wire import registry
+from kohort.wire.messages.fetch import FetchResponse
 from kohort.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
 from kohort.wire.registry import AnyApiKey
 from kohort.wire.schema import Array, Field, Message
@@ -316,6 +317,9 @@ def _filled(made: type[Message], source: Message, error: int) -> Message:
             ]
         elif row is None and given is not None and not isinstance(given, list | Message):
             values[each.name] = given
+    if made is FetchResponse and values["responses"]:
+        # At its head stands what concerns the session alone.
+        values["error_code"] = int(ErrorCode.NONE)
     return made(**values)
 
 
