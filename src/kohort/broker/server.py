@@ -145,6 +145,8 @@ class Server:
             if spoken is not None:
                 await self._start_http(context, spoken)
         except BaseException:
+            if spoken is not None:
+                spoken.close()
             await self.stop()
             raise
         self.addresses = dict(context.leadership.addresses)
