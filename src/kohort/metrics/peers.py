@@ -77,8 +77,8 @@ class _Groups:
                 labels = f'{of_group},{words.topic}="{escape(topic)}"'
                 is_summed = len(self.offsets) + len(committed) > PARTITION_SERIES
                 self.summed += len(committed) * is_summed
-                sums, known, longest_ms = 0, 0, 0
-                lag_sum = 0
+                #: -1: of a lag that is there the age is not known.
+                sums = known = lag_sum = longest_ms = 0
                 for partition, offset in committed.items():
                     end = self.snapshot.end_of(topic, partition)
                     sums += offset
@@ -92,13 +92,15 @@ class _Groups:
                         known += 1
                         lag_sum += lag
                         if lag:
-                            longest_ms = max(longest_ms, self._ends.lag_ms(topic, partition, offset, now_ms=now_ms))
+                            age_ms = self._ends.lag_ms(topic, partition, offset, now_ms=now_ms)
+                            longest_ms = max(longest_ms or -1, age_ms)
                     rows += 1
                     if rows % _AT_A_TIME == 0:
                         yield
                 self.offset_sums.append((labels, sums, ""))
                 if known:
                     self.lag_sums.append((labels, lag_sum, ""))
+                if known and longest_ms >= 0:
                     self.lag_seconds[group.group_id, topic] = longest_ms / 1000
 
 
