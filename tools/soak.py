@@ -85,8 +85,8 @@ SOAKS: Mapping[str, Soak] = {
     ),
     "capabilities": Soak(
         "capability tokens: a million children beside parents and an oracle, a million changed tokens and caveats; "
-        "stock clients whose sessions end, and that are throttled, refused and revoked; Spark where ownership is enforced",
-        "30",
+        "stock clients whose sessions end, and that are throttled, refused and revoked; Spark beside fences",
+        "15",
         (
             tests(
                 *(f"unit/security/test_{name}.py" for name in ("capability", "partition_sets", "root_keys")),
