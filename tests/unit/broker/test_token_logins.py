@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,9 +36,10 @@ from kohort.security.authorizer import Acl, Authorizer
 from kohort.security.capabilities.caveats import CapabilityError
 from kohort.security.sasl import BearerExchange
 from kohort.simulation.clients.network import VirtualLoop, run_virtually
+from kohort.wire.embedded import decode_assignment, encode_assignment, encode_subscription
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.registry import ApiKey
-from support.dialogues.broker_wire import batch_of, fetch_request, make, produce_request
+from support.dialogues.broker_wire import batch_of, encode_request, fetch_request, make, produce_request
 from support.dialogues.login_dialogue import LoginDialogue, config_of
 from support.dialogues.wired_connection import wired_broker
 from support.peers.token_issuer import jwk, jwks
@@ -329,7 +330,7 @@ class Stock:
 
     def __init__(self, connect: Callable[[], LoginDialogue], topic_id: bytes, member_id: str, group_id: str) -> None:
         self.beats, self.fetches = connect(), connect()
-        self._topic_id, self._member_id, self._group_id = topic_id, member_id, group_id
+        self._topic_id, self.member_id, self._group_id = topic_id, member_id, group_id
 
     async def log_in(self, beats: str, fetches: str) -> Stock:
         assert (await self.beats.plain("token", beats)).error_code == 0
@@ -342,7 +343,7 @@ class Stock:
         known: dict[str, Any] = {"topic_partitions": rows} if owned is not None or not epoch else {}
         known |= {} if epoch else {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"]}
         key = ApiKey.CONSUMER_GROUP_HEARTBEAT
-        request = make(key, group_id=self._group_id, member_id=self._member_id, member_epoch=epoch, **known)
+        request = make(key, group_id=self._group_id, member_id=self.member_id, member_epoch=epoch, **known)
         answer = await self.beats.ask(key, 1, request)
         assert answer.error_code == 0
         told = answer.assignment.topic_partitions if answer.assignment is not None else []
@@ -352,7 +353,7 @@ class Stock:
         """The code of a commit of the first record."""
         rows = [{"name": "t", "partitions": [_offset(partition)]}]
         request = make(
-            ApiKey.OFFSET_COMMIT, group_id=self._group_id, member_id=self._member_id,
+            ApiKey.OFFSET_COMMIT, group_id=self._group_id, member_id=self.member_id,
             generation_id_or_member_epoch=epoch, topics=rows,
         )  # fmt: skip
         answer = await self.beats.ask(ApiKey.OFFSET_COMMIT, 9, request)
@@ -361,7 +362,7 @@ class Stock:
     async def committed(self, partition: int) -> int:
         """The committed offset of a partition."""
         rows = [{"name": "t", "partition_indexes": [partition]}]
-        groups = [{"group_id": self._group_id, "member_id": self._member_id, "member_epoch": 2, "topics": rows}]
+        groups = [{"group_id": self._group_id, "member_id": self.member_id, "member_epoch": 2, "topics": rows}]
         answer = await self.beats.ask(ApiKey.OFFSET_FETCH, 9, make(ApiKey.OFFSET_FETCH, groups=groups))
         return int(answer.groups[0].topics[0].partitions[0].committed_offset)
 
@@ -401,19 +402,25 @@ async def filled(context: Any) -> bytes:
     return topic_id
 
 
+def hear(context: Any) -> list[tuple[str, bool, list[int]]]:
+    """What the leader is told from now on: a member, whether it gains, and the partitions."""
+    told: list[tuple[str, bool, list[int]]] = []
+    change = context.ownership.change
+
+    def note(message: OwnershipChange, now_ms: int) -> None:
+        told.append((message.member_id, message.is_open, [number for _, number in message.places]))
+        change(message, now_ms)
+
+    context.ownership.change = note
+    return told
+
+
 def test_nine_steps_of_a_move_between_stock_clients_with_tokens() -> None:
     """T14, 16 July 2014: fence, leaders, told, commit, acknowledgement, open, told; each known by its token."""
 
     async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
         topic_id = await filled(context)
-        told: list[tuple[str, bool, list[int]]] = []
-        change = context.ownership.change
-
-        def hear(message: OwnershipChange, now_ms: int) -> None:
-            told.append((message.member_id, message.is_open, [number for _, number in message.places]))
-            change(message, now_ms)
-
-        context.ownership.change = hear
+        told = hear(context)
         mine, its = token_of(context, number=0), token_of(context, number=1)
         first = await Stock(connect, topic_id, "a", "g").log_in(mine, mine)
         second = await Stock(connect, topic_id, "b", "g").log_in(its, its)
@@ -443,6 +450,71 @@ def test_nine_steps_of_a_move_between_stock_clients_with_tokens() -> None:
         assert await first.read() == own
 
     virtually(play, **MEMBERS)
+
+
+class ClassicStock(Stock):
+    """The same with the classic protocol, as kafka-python and aiokafka speak it: "range", and all is given up first."""
+
+    def join(self) -> None:
+        """Ask to join; `joined` has the answer, which waits for the other members."""
+        metadata = encode_subscription(["t"])
+        request = make(
+            ApiKey.JOIN_GROUP, group_id=self._group_id, member_id=self.member_id, session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000, protocol_type="consumer", protocols=[{"name": "range", "metadata": metadata}],
+        )  # fmt: skip
+        self.beats.feed(encode_request(ApiKey.JOIN_GROUP, 3, request))
+
+    async def joined(self) -> Any:
+        ((_, answer),) = await self.beats.receive(ApiKey.JOIN_GROUP, 3)
+        assert answer.error_code == 0
+        self.member_id = answer.member_id
+        return answer
+
+    async def sync(self, generation: int, shares: Mapping[str, list[int]]) -> list[int]:
+        """The partitions that its leader gives it; `shares`: of the leader."""
+        rows = [
+            {"member_id": member, "assignment": encode_assignment({"t": numbers})} for member, numbers in shares.items()
+        ]
+        request = make(
+            ApiKey.SYNC_GROUP, group_id=self._group_id, generation_id=generation, member_id=self.member_id,
+            assignments=rows,
+        )  # fmt: skip
+        answer = await self.beats.ask(ApiKey.SYNC_GROUP, 2, request)
+        assert answer.error_code == 0
+        return list(decode_assignment(answer.assignment).partitions["t"])
+
+
+def test_move_between_classic_stock_clients_with_tokens() -> None:
+    """T14's steps where they take part: all is given up, the group's leader shares, brokers know before members."""
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        topic_id = await filled(context)
+        told = hear(context)
+        mine, its = token_of(context, number=0), token_of(context, number=1)
+        first = await ClassicStock(connect, topic_id, "", "g").log_in(mine, mine)
+        second = await ClassicStock(connect, topic_id, "", "g").log_in(its, its)
+        first.join()
+        generation = (await first.joined()).generation_id
+        assert await first.sync(generation, {first.member_id: [0, 1]}) == [0, 1]
+        assert await first.read() == BOTH
+        # Another one joins; the first one commits, gives all up, and joins again.
+        second.join()
+        await asyncio.sleep(0.1)
+        assert await first.commit(generation, 1) == ErrorCode.NONE
+        first.join()
+        generation = (await first.joined()).generation_id
+        await second.joined()
+        told.clear()
+        a, b = first.member_id, second.member_id
+        assert await first.sync(generation, {a: [0], b: [1]}) == [0]
+        assert told[0] == (a, False, [1]) and (b, True, [1]) in told
+        assert await second.sync(generation, {}) == [1]
+        # The former owner fetches on in vain, and may not commit by its former generation.
+        assert await first.read() == [(0, True), (0, False)]
+        assert await first.commit(generation - 1, 1) == ErrorCode.ILLEGAL_GENERATION
+        assert [records for _, records in await second.read()][1]
+
+    virtually(play, group_initial_rebalance_delay_ms=0)
 
 
 @pytest.mark.parametrize("labels", [[], ["again"], ["again", "and-again"]])
