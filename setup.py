@@ -1,10 +1,13 @@
 """Compiles the kernels where a C compiler is found; without one the same modules run as plain Python.
 
 A build without a compiler has no extensions at all, so that its wheel has the tag py3-none-any: it is another product
-than the compiled one, and the same for every machine.
+than the compiled one, and the same for every machine. A kernel that a compiler refuses ends the build: a wheel with a
+platform's tag has all of them. `CC=false` makes the wheel without kernels.
 """
 
+import re
 import sysconfig
+import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +15,14 @@ from setuptools import Extension, setup  # isort: skip - from Python 3.12 on dis
 from distutils.ccompiler import new_compiler
 from distutils.errors import CCompilerError, DistutilsError
 from distutils.sysconfig import customize_compiler
+
+
+def published_readme() -> str:
+    """The README with links that lead somewhere outside a checkout: into the source at the tag of this version."""
+    urls = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    version = re.search(r'^VERSION.*"(.+)"', Path("src/kohort/base/__init__.py").read_text(encoding="utf-8"), re.M)[1]
+    text = Path("README.md").read_text(encoding="utf-8")
+    return re.sub(r"\]\((?![a-z]+:|#)", f"]({urls['Source']}/blob/v{version}/", text)
 
 
 def has_compiler() -> bool:
@@ -30,7 +41,7 @@ def has_compiler() -> bool:
 
 
 def extensions() -> list[Extension]:
-    """One optional extension per module of kernels; none where Cython or a C compiler is missing."""
+    """One extension per module of kernels; none where Cython or a C compiler is missing."""
     try:
         from Cython.Build import cythonize
     except ImportError:
@@ -42,11 +53,11 @@ def extensions() -> list[Extension]:
         for path in sorted(Path("src").rglob("*kernels.py"))
     ]
     # The C that Cython writes stays out of the packages: it is neither committed nor installed.
-    compiled = list(cythonize(modules, language_level=3, build_dir="build/cython"))
-    for module in compiled:
-        # Set here because cythonize makes new extensions and forgets it.
-        module.optional = True
-    return compiled
+    return list(cythonize(modules, language_level=3, build_dir="build/cython"))
 
 
-setup(ext_modules=extensions())
+setup(
+    ext_modules=extensions(),
+    long_description=published_readme(),
+    long_description_content_type="text/markdown",
+)

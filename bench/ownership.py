@@ -8,10 +8,12 @@ that these have a fence. Five fetches are in flight on a connection, each with t
 from __future__ import annotations
 
 import struct
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import cycle, islice
 from typing import Any, Final
 
 import fetch
@@ -23,8 +25,9 @@ from kohort.wire.registry import ApiKey
 from load import RawConnection, frame, place_of_error
 from pressure import Prepared, Pressure, under_pressure
 from produce import over
-from report import Table
+from report import Row, Table, compare
 from servers import KohortServer
+from topics import batch_of, create_writable_topic, produce_request
 
 ENFORCE: Final = "group.ownership.enforce"
 #: The answer to a join has the assignment.
@@ -34,6 +37,8 @@ PEER: Final = f"{ENFORCE}=off"
 VERSION: Final = 13
 #: More requests than are answered in one run: an epoch of a session does not come again.
 REQUESTS: Final = {64 << 10: 400_000, 1 << 20: 60_000}
+#: Reads by a former owner, in each move.
+READS: Final = 1_000
 #: Numbers that are found again in the bytes of a request.
 EPOCH: Final = 0x11223344
 OFFSET: Final = 0x5566778811223399
@@ -135,6 +140,110 @@ def members(server: Any, *, connections: int, size: int, enforces: Any) -> Itera
         connection.close()
 
 
+def former_reads(server: Any) -> float:
+    """Reads that are served of those by a former owner, 100 ms after it has acknowledged a planned move."""
+    topic = f"moved-{uuid.uuid4()}"
+    setting, former, heir = (RawConnection(server.port) for _ in range(3))
+    create_writable_topic(setting, topic, 2)
+    for partition in (0, 1):
+        setting.ask(ApiKey.PRODUCE, 8, produce_request(topic, partition, batch_of(1, b"record")))
+    group_id = f"moves-{uuid.uuid4()}"
+    joined = join(former, group_id, topic)
+    (known,) = joined.assignment.topic_partitions
+    assert known.partitions == [0, 1], "it has both"
+    reads = [read for token in (None, _token_of(joined)) for read in _reads_of(group_id, joined, known, token)]
+    assert all(map(partial(is_served, former), reads)), "they are served before"
+    heired = join(heir, group_id, topic)
+    asked = beat(former, group_id, joined, [known])
+    (kept,) = asked.assignment.topic_partitions
+    (lost,) = set(known.partitions) - set(kept.partitions)
+    asked = beat(former, group_id, asked, [kept])
+    while asked.member_epoch == joined.member_epoch:
+        asked = beat(former, group_id, asked, [kept])
+    assert lost in _partitions_of(heired) + _partitions_of(beat(heir, group_id, heired, [])), "the other one has it"
+    time.sleep(0.1)
+    reads = [
+        read
+        for said, token in ((joined, _token_of(joined)), (joined, None), (asked, _token_of(joined)))
+        for read in _reads_of(group_id, said, known, token)
+        if read.topics[0].partitions[0].partition == lost
+    ]
+    served = sum(is_served(former, read) for read in islice(cycle(reads), READS))
+    for connection in (setting, former, heir):
+        connection.close()
+    return float(served)
+
+
+def _partitions_of(answer: Any) -> list[int]:
+    rows = [] if answer.assignment is None else answer.assignment.topic_partitions
+    return [number for row in rows for number in row.partitions]
+
+
+def _token_of(answer: Any) -> str | None:
+    return None if answer.grant is None else answer.grant.token
+
+
+def _reads_of(group_id: str, said: Any, known: TopicPartitions, token: str | None) -> list[FetchRequest]:
+    """A fetch of each partition without a session, by a member that has all of them as far as it says."""
+    word = KnownMembership(
+        group_id=group_id, member_id=said.member_id, member_epoch=said.member_epoch, topic_partitions=[known]
+    )
+    return [
+        FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=1_000,
+            session_epoch=-1,
+            topics=[
+                FetchTopic(
+                    topic_id=known.topic_id, partitions=[FetchPartition(partition=number, partition_max_bytes=1_000)]
+                )
+            ],
+            member=word,
+            grant=token,
+        )
+        for number in known.partitions
+    ]
+
+
+def is_served(connection: RawConnection, read: FetchRequest) -> bool:
+    """Whether a fetch of one partition gets records."""
+    (topic,) = connection.ask(ApiKey.FETCH, VERSION, read).responses
+    return bool(topic.partitions[0].records)
+
+
+def beat(connection: RawConnection, group_id: str, said: Any, owned: list[TopicPartitions]) -> Any:
+    """Heartbeat as a member that has these partitions."""
+    answer = connection.ask(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        1,
+        ConsumerGroupHeartbeatRequest(
+            group_id=group_id,
+            member_id=said.member_id,
+            member_epoch=said.member_epoch,
+            topic_partitions=owned,
+            wants_numbers=True,
+        ),
+    )
+    assert answer.error_code == 0, answer
+    return answer
+
+
+def moves(servers: Sequence[Any], runs: int) -> Row:
+    """A planned move, enforced and not."""
+    ours, theirs = ([former_reads(server) for _ in range(runs)] for server in servers)
+    return compare(
+        f"planned move: {READS:,} reads by the former owner, from 100 ms after its acknowledgement",
+        ours,
+        theirs,
+        unit="served",
+        reach="0",
+        peer_name=PEER,
+        how=f"{runs}",
+        less_is_better=True,
+    )
+
+
 def measure(runs: int) -> list[Table]:
     rows = []
     with KohortServer(AT_ONCE) as ours, KohortServer({**AT_ONCE, ENFORCE: "off"}) as theirs:
@@ -152,4 +261,5 @@ def measure(runs: int) -> list[Table]:
                 peer=PEER,
             )
             rows.append(under_pressure(pressure, prepare, servers, runs))
+        rows.append(moves(servers, runs))
     return [Table("ownership", "Ownership: enforced beside not", rows, [])]

@@ -201,8 +201,8 @@ def measure(runs: int) -> list[Table]:
 
     times = warmed(runs)
     rows = [
-        row("a login with a token of 4 caveats, to its first answer", kept, "ms", "<= 1.2x", times, has_peer=True),
-        row("the same, each with a token of its own", anew, "ms", "<= 1.2x", times, has_peer=True),
+        row("a login with a token of 4 caveats, to its first answer", kept, "ms", ">= 0.83x", times, has_peer=True),
+        row("the same, each with a token of its own", anew, "ms", ">= 0.83x", times, has_peer=True),
         row(f"revoked, {CROWD:,} connections: the end of 99 %", ends, "ms", "<= 100 ms", times),
         row("throttled to 1 MB/s by its caveat: sent in 10 s", [megabytes], "MB", "10 ± 5 %", "mean of a minute"),
         row("another connection meanwhile, p99", [p99], "ms", "", "a minute"),

@@ -42,16 +42,17 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "src" / "kohort" / "records").mkdir(parents=True)
     (tmp_path / "src" / "kohort" / "records" / "kernels.py").touch()
     (tmp_path / "pyproject.toml").write_text(
-        '[project]\nname = "kohort"\nversion = "0"\n[project.optional-dependencies]\ndev = []\n'
+        '[project]\nname = "kohort"\nversion = "0"\n[project.optional-dependencies]\nall = []\n'
+        "[dependency-groups]\ndev = []\n"
         '[build-system]\nrequires = ["there-is-no-such-package"]\n'
     )
     (tmp_path / "setup.py").touch()
     return tmp_path
 
 
-def set_up(checkout: Path, *extra: str) -> subprocess.CompletedProcess[str]:
+def set_up(checkout: Path, *group: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [checkout / "tools" / "setup.sh", *extra],
+        [checkout / "tools" / "setup.sh", *group],
         capture_output=True,
         text=True,
         timeout=120,
@@ -86,7 +87,7 @@ def test_each_step_that_takes_time_has_a_short_line(checkout: Path) -> None:
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
 
     more = set_up(checkout, "docs")
-    assert (more.returncode, more.stdout.splitlines()[0]) == (0, "set-up: and the extra docs")
+    assert (more.returncode, more.stdout.splitlines()[0]) == (0, "set-up: and the group docs")
     assert set_up(checkout, "docs").stdout == set_up(checkout).stdout == ""
 
 
@@ -119,11 +120,14 @@ def test_build_without_a_compiler_is_for_every_machine(tmp_path: Path, *, has_co
     package = tmp_path / "src" / "kohort" / "records"
     package.mkdir(parents=True)
     shutil.copy(ROOT / "setup.py", tmp_path)
-    (tmp_path / "setup.cfg").write_text(
-        "[options]\npackage_dir =\n    = src\npackages = find:\n[options.packages.find]\nwhere = src\n"
+    (tmp_path / "README.md").touch()
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "small"\nversion = "0"\ndynamic = ["readme"]\nurls.Source = "https://small.example"\n'
+        '[tool.setuptools]\npackage-dir = {"" = "src"}\npackages.find.where = ["src"]\n'
     )
-    for folder in (package, package.parent):
-        (folder / "__init__.py").touch()
+    for folder in (package, package.parent, package.parent / "base"):
+        folder.mkdir(exist_ok=True)
+        (folder / "__init__.py").write_text('VERSION: Final = "0"\n')
     (package / "small_kernels.py").touch()
     (tmp_path / "Cython").mkdir()
     (tmp_path / "Cython" / "__init__.py").touch()

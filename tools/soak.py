@@ -165,7 +165,7 @@ SOAKS: Mapping[str, Soak] = {
         (("-m", "support.scenarios.handover_soak", SEED, "--rounds", str(200 * DEPTH)),),
     ),
     "pythons": Soak(
-        "the tests on each other Python from 3.11 to 3.13 that is installed",
+        "the tests on each other Python from 3.11 to 3.14 that is installed",
         "15 each",
         (("bash", "tools/test_all.sh"),),
     ),

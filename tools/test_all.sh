@@ -22,7 +22,7 @@ find_python() {
 outcome=()
 failed=0
 own=$(version_of .venv/bin/python)
-for version in 3.11 3.12 3.13; do
+for version in 3.11 3.12 3.13 3.14; do
     [ "$version" = "$own" ] && continue
     if ! python=$(find_python "$version"); then
         outcome+=("$version is not installed")

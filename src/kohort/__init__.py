@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kohort.client.admin.results.topics import NewTopic
     from kohort.client.admin.results.users import ScramCredential
     from kohort.client.consumer.consumer import Consumer
-    from kohort.client.metrics import to_prometheus
     from kohort.client.producer.producer import Producer
     from kohort.client.records import (
         ConsumerRecord,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
         SentMany,
     )
     from kohort.ids import TopicPartition
+    from kohort.metrics.registry import to_prometheus
 
 __version__ = VERSION
 
@@ -58,6 +58,7 @@ __all__ = [
     "TopicPartition",
     "capabilities",
     "errors",
+    "metrics",
     "to_prometheus",
 ]
 
@@ -79,13 +80,13 @@ _MODULES = {
     "ScramCredential": "kohort.client.admin.results.users",
     "SentMany": "kohort.client.records",
     "TopicPartition": "kohort.ids",
-    "to_prometheus": "kohort.client.metrics",
+    "to_prometheus": "kohort.metrics.registry",
 }
 
 
 def __getattr__(name: str) -> Any:
     # Public names are loaded on first use: importing kohort alone must not load a broker or a client.
-    if name in ("capabilities", "errors"):
+    if name in ("capabilities", "errors", "metrics"):
         return import_module(f"kohort.{name}")
     module = _MODULES.get(name)
     if module is None:

@@ -143,7 +143,7 @@ def test_moves_are_limited_while_the_group_works() -> None:
                 return [len(first.assignment()), len(second.assignment())]
 
             def wait_for(expected: list[int]) -> None:
-                until(lambda: loads() == expected, what=f"loads {expected}", step=lambda: None)
+                until(lambda: loads() == expected, what=f"loads {expected}")
 
             first.subscribe(["t"])
             until(lambda: len(first.assignment()) == 6, what="the first has all", step=lambda: first.poll(0.05))

@@ -30,7 +30,7 @@ from kohort.coordinator.journal_events.decision_view import ConnectionEnd, Decis
 from kohort.coordinator.journal_events.open_rebalances import Reads
 from kohort.errors import ErrorCode, InvariantViolation
 from kohort.simulation.clients.client_world import ClientWorld
-from kohort.simulation.clients.plan import FLEETING, Party, Plan
+from kohort.simulation.clients.plan import FLEETING, Plan, PlannedGroup
 from kohort.simulation.network import NetworkQuality
 
 #: So many worlds are played at most.
@@ -38,7 +38,7 @@ SEEDS = 200
 #: Three brokers, records for a few of many partitions, a small buffer.
 CALM = Plan(
     topics={"t": 6, "u": 3},
-    parties=(Party(group_id="blue", protocol="consumer", readers=1, auto_commit=True),),
+    groups=(PlannedGroup(group_id="blue", protocol="consumer", readers=1, auto_commit=True),),
     weights={},
     fetch_buffer_bytes=20_000,
     value_bytes=900,
@@ -57,14 +57,14 @@ ROUGH = replace(
 #: Members come and go.
 SHARED = replace(
     CALM,
-    parties=(Party(group_id="blue", protocol="consumer", readers=3, auto_commit=True),),
+    groups=(PlannedGroup(group_id="blue", protocol="consumer", readers=3, auto_commit=True),),
     weights={"crash_reader": 1, "add_reader": 1},
     perturbed_s=8.0,
 )
 #: Brokers hold heartbeats for most of their interval, and applications change their minds.
 HELD = replace(
     CALM,
-    parties=(Party(group_id="blue", protocol="consumer", readers=3, auto_commit=True),),
+    groups=(PlannedGroup(group_id="blue", protocol="consumer", readers=3, auto_commit=True),),
     habits={"poll": 10, "change_subscription": 3, "be_slow": 2},
     hold_share=0.9,
 )
@@ -84,8 +84,9 @@ TOLD = replace(HASTY, brokers=1, hold_share=0.0)
 REMADE = replace(
     CALM,
     topics={"t": 2, FLEETING: 2},
-    parties=tuple(
-        Party(group_id=protocol, protocol=protocol, readers=2, auto_commit=True) for protocol in ("consumer", "classic")
+    groups=tuple(
+        PlannedGroup(group_id=protocol, protocol=protocol, readers=2, auto_commit=True)
+        for protocol in ("consumer", "classic")
     ),
     weights={"remake_topic": 1},
     habits={"poll": 10, "commit": 2, "be_slow": 1},
@@ -99,7 +100,7 @@ TORN = replace(
     CALM,
     brokers=1,
     topics={"t": 2, "u": 1},
-    parties=(Party(group_id="blue", protocol="consumer", readers=2, auto_commit=True),),
+    groups=(PlannedGroup(group_id="blue", protocol="consumer", readers=2, auto_commit=True),),
     weights={"lose_coordinator": 1},
     habits={"poll": 1},
     value_bytes=20,
@@ -109,11 +110,11 @@ TORN = replace(
     fetches_tell=False,
 )
 #: The same in the other protocol.
-TORN_CLASSIC = replace(TORN, parties=(replace(TORN.parties[0], protocol="classic"),))
+TORN_CLASSIC = replace(TORN, groups=(replace(TORN.groups[0], protocol="classic"),))
 #: The same with members that keep what they have while they join, as they and others come and go.
 TORN_JOINS = replace(
     TORN,
-    parties=(Party(group_id="blue", protocol="classic", readers=3, auto_commit=True, is_cooperative=True),),
+    groups=(PlannedGroup(group_id="blue", protocol="classic", readers=3, auto_commit=True, is_cooperative=True),),
     weights={"lose_coordinator": 2, "add_reader": 1},
     habits={"poll": 20, "leave": 1},
     every_s=1.5,

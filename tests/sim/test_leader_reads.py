@@ -17,14 +17,14 @@ from kohort.broker.groups.ownership_messages import OwnershipMessages
 from kohort.client.consumer.membership.member import Member
 from kohort.errors import InvariantViolation
 from kohort.simulation.clients.client_world import ClientWorld
-from kohort.simulation.clients.plan import Party, Plan
+from kohort.simulation.clients.plan import Plan, PlannedGroup
 
 SEEDS = 40
 #: Words of membership are lost for longer than a session; nothing else is.
 TORN = Plan(
     brokers=3,
     topics={"t": 3, "u": 2},
-    parties=(Party(group_id="blue", protocol="consumer", readers=2, auto_commit=True),),
+    groups=(PlannedGroup(group_id="blue", protocol="consumer", readers=2, auto_commit=True),),
     weights={"lose_coordinator": 2, "add_reader": 1},
     habits={"poll": 1},
     value_bytes=20,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kohort
+from support.peers.java_options import FEW_ROWS
 from support.peers.spark_kafka import SparkKafkaUnavailableError, fetch_jars
 from support.peers.spark_session import require_spark
 
@@ -38,15 +39,8 @@ def spark() -> Iterator[SparkSession]:
     use_file_sockets()
     from pyspark.sql import SparkSession
 
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.log.level", "ERROR")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.jars", _spark_kafka_jars())
-        .getOrCreate()
-    )
+    settings = {**FEW_ROWS, "spark.ui.showConsoleProgress": "false", "spark.jars": _spark_kafka_jars()}
+    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     yield session
     session.stop()
 

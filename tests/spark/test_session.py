@@ -23,7 +23,7 @@ def test_running_session_is_returned_with_what_was_asked_for(spark: SparkSession
     same = kohort.spark.session({"spark.sql.session.timeZone": "UTC"})
     assert same is spark
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
 
 
 def test_registered_source_runs_on_this_python(

@@ -22,16 +22,16 @@ from typing import Final, cast
 from kohort.broker.access.logins import Login
 from kohort.broker.access.rights import EVERYTHING, Rights
 from kohort.broker.connections.buffers import WRITE_AT_BYTES, Output, ReceiveBuffer
-from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, CachedHeartbeat, HeldHeartbeats
+from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, HeldHeartbeats
 from kohort.broker.connections.measured_request import MeasuredRequest
 from kohort.broker.connections.memberconnections import MemberKey
-from kohort.broker.connections.request import ReplyQueue, ReplySlot, Request
+from kohort.broker.connections.request import CachedRequest, ReplyQueue, ReplySlot, Request
 from kohort.broker.connections.sockets import plain_host
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.limits.client_quotas import Quota, user_of
 from kohort.broker.limits.requests import MOST_ORDINARY_BYTES, check_length
-from kohort.broker.log_levels import has_details, tell_request
+from kohort.broker.log_levels import asked_loggers, tell_request
 from kohort.broker.options.listeners import ListenerSettings
 from kohort.broker.scheduling import SHORT_BYTES
 from kohort.errors import ForeignProtocolError, RemoteProtocolError, StorageError
@@ -120,9 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self.software, self.told_intervals, self.cuts = "", dict[MemberKey, int](), dict[MemberKey, int]()
         self._holds: Final = HeldHeartbeats(self._replies)
         #: The last request that may come again.
-        self._cached: CachedHeartbeat | None = None
-
-    # ---- asyncio's side
+        self._cached: CachedRequest | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register the connection (asyncio); abort it at once if there are too many."""
@@ -185,8 +183,6 @@ class Connection(asyncio.BufferedProtocol):
         self._is_write_paused = False
         self.progress += 1
         self._schedule_turn()
-
-    # ---- the broker's side
 
     @property
     def peer(self) -> str:
@@ -287,8 +283,6 @@ class Connection(asyncio.BufferedProtocol):
         log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
         self.abort()
 
-    # ---- its login's side
-
     def guard(self, gate: Callable[[memoryview], bool] | None, *, least: int | None, most: int | None) -> None:
         """Have frames of `least` to `most` bytes pass `gate` first; `None`: as for every connection."""
         longest = self._context.settings.values["socket.request.max.bytes"]
@@ -321,8 +315,6 @@ class Connection(asyncio.BufferedProtocol):
             self.on_reply()
 
         return fill
-
-    # ---- handling
 
     def _schedule_turn(self) -> None:
         if not self._has_turn and self._transport is not None:
@@ -429,12 +421,13 @@ class Connection(asyncio.BufferedProtocol):
             return is_blocked
         return not self._make_room(needed)
 
-    def _take_cached(self, cached: CachedHeartbeat) -> bool:
+    def _take_cached(self, cached: CachedRequest) -> bool:
         """Carry out the received bytes if they are exactly `cached`; `False` if they have to be parsed."""
         received = self.input
         if received.have != cached.size or self._is_write_paused or self._is_finishing:
             return False
-        if self._context.client_quotas.is_timed or self.rights.is_metered or has_details(self.rights):
+        rights = self.rights
+        if self._context.client_quotas.is_timed or rights.is_metered or asked_loggers or rights.tells_requests:
             # It has to be measured, or told.
             return False
         done = cached.carry_out(self, received.view, self._replies)
@@ -444,7 +437,8 @@ class Connection(asyncio.BufferedProtocol):
         received.settle()
         if isinstance(done, Request):
             self._replies.add(done)
-            self._holds.add(done)
+            if done.heartbeat is not None:
+                self._holds.add(done)
         else:
             self._output.small += done
             self._write_ready()
@@ -510,13 +504,13 @@ class Connection(asyncio.BufferedProtocol):
             request = Request(self, route, correlation_id, client_id)
         message = route.decode(frame, body)[0]
         context.watch.during = route.name
-        if has_details(self.rights):
+        if asked_loggers or self.rights.tells_requests:
             tell_request(request, route.name, message)
         answer = route.handle(context, request, message)
         if isinstance(request, MeasuredRequest):
             answer = request.handled(answer)
         if request.repeatable is not None and len(frame) <= LONGEST_REPEAT_BYTES and self.gate is None:
-            self._cached = CachedHeartbeat(frame, request, request.repeatable)
+            self._cached = request.repeatable.cache(frame, request)
         if answer is None:
             if route.keeps_request:
                 request.kept_bytes = len(frame)

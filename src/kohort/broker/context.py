@@ -126,6 +126,7 @@ class BrokerContext:
 
     def tokens_revoked(self) -> None:
         """End the connections of revoked tokens, and the waiting fetches by grants that were."""
+        self.capabilities.edition += 1
         self.logins.end_tokens()
         for claim in self.claims.end(self.revocations.is_revoked):
             # Fetches under way ask again, and those that wait are answered.

@@ -43,8 +43,8 @@ _OF_FETCHES: Final = "kohort.fetch."
 MOST_MADE: Final = 1_000
 LONGEST_MADE: Final = 600
 _made: Final[set[str]] = set()
-#: Those of them whose levels are set.
-_set: Final[set[str]] = set()
+#: Those of them whose levels are set; each request looks whether there are any.
+asked_loggers: Final[set[str]] = set()
 #: Lines of one second that tokens ask for; the others are counted.
 MOST_LINES: Final = 200
 #: Characters of a name or level that is repeated.
@@ -107,7 +107,7 @@ def set_levels(changes: Mapping[str, str | None]) -> None:
         logger.setLevel(number)
         if name.startswith((_OF_GROUPS, _OF_FETCHES)):
             _made.add(name)
-            (_set.discard if level is None else _set.add)(name)
+            (asked_loggers.discard if level is None else asked_loggers.add)(name)
         if not was_told:
             log.warning(words, name, level or "inherited")
 
@@ -132,6 +132,10 @@ class Rights(Protocol):
     def capability(self) -> Capability | None:
         """What its token allows."""
 
+    @property
+    def tells_requests(self) -> bool:
+        """Whether its token asks for a line about each request."""
+
 
 class Client(Protocol):
     """A client's connection."""
@@ -153,11 +157,6 @@ class Request(Protocol):
     @property
     def rights(self) -> Rights:
         """What its client may do."""
-
-
-def has_details(rights: Rights) -> bool:
-    """Whether requests of a client may have to be told: by a logger that is set, or by its token."""
-    return bool(_set) or _is_asked_for(rights)
 
 
 def tell_request(request: Request, api: str, message: Message) -> None:
@@ -198,22 +197,16 @@ class _Sender:
         return f"principal={connection.principal!r} label={label!r} client_id={request.client_id!r}"
 
 
-def _is_asked_for(rights: Rights) -> bool:
-    capability = rights.capability
-    # Every line about a request is one for debugging.
-    return capability is not None and capability.log_level in ("TRACE", "DEBUG")
-
-
 def _tell(rights: Rights, names: Sequence[str], words: str, *args: object) -> None:
     """Log a line by the first of these loggers that is set, else if the client's token asks for it."""
     for name in names:
-        if name in _set:
+        if name in asked_loggers:
             logger = logging.getLogger(name)
             if logger.isEnabledFor(logging.DEBUG):
                 logger.debug(words, *args)
                 return
             break
-    if not _is_asked_for(rights):
+    if not rights.tells_requests:
         return
     top = logging.getLogger(_TOP)
     record = top.makeRecord(names[0][:LONGEST_MADE], logging.DEBUG, "", 0, words, args, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import errno
 import io
+import json
 import logging
 import os
 import sys
@@ -48,7 +49,12 @@ def build_parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
         prog="kohort",
         description="Kafka consumer groups for Python and PySpark: a broker, a client and a Spark source.",
     )
-    parser.add_argument("--version", action="version", version=f"kohort {__version__}, kernels: {tell_kernels()}")
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"kohort {__version__}, kernels: {tell_kernels()}",
+        help="show the version and the form of the kernels, with --json as JSON, and exit",
+    )
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
     for verb in verbs:
         room = "kohort.cli" if verb in {"demo", "report"} else "kohort.cli.verbs"
@@ -105,6 +111,9 @@ def exit_code(why: BaseException) -> int:
 def _run(words: Sequence[str]) -> int:
     if not words:
         sys.stdout.write(WELCOME)
+        return 0
+    if sorted(words) == ["--json", "--version"]:
+        sys.stdout.write(json.dumps({"version": __version__, "kernels": tell_kernels()}) + "\n")
         return 0
     instead = instead_of_words(words)
     if instead is not None:

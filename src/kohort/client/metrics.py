@@ -1,18 +1,19 @@
-"""The counters of clients: a flat dictionary of numbers, and the same as text for Prometheus.
+"""The counters of clients: a flat dictionary of numbers; `kohort.metrics` makes pages of them.
 
 Laws: names are those of Kafka's clients where the meaning is Kafka's. Times are milliseconds unless a name says
-otherwise, sizes bytes. Totals and averages are of the client's whole life. Reading them costs no request and no
-waiting.
-Source: Kafka's client metrics; the text format of Prometheus.
+otherwise, sizes bytes. Totals are of the client's whole life, averages and maxima of the latest 30 to 60 s. Reading
+them costs no request and no waiting.
+Source: Kafka's client metrics (`metrics.sample.window.ms`, `metrics.num.samples`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kohort.base.clock import Clock
+from kohort.metrics.exposition import Histogram
 
 if TYPE_CHECKING:
     from kohort.client.producer.buffer_pool import AnyBufferPool
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def producer_metrics(traffic: Traffic, counters: ProducerCounters, pool: AnyBufferPool) -> dict[str, float]:
     """Return the counters of a producer."""
-    batches = max(1, counters.sent_batches)
+    batches, size_bytes, records = traffic.of_window(counters.sent_batches, counters.sent_bytes, counters.sent_records)
     return {
         **traffic.metrics(),
         **traffic.of("produce", ["PRODUCE"]),
@@ -29,48 +30,21 @@ def producer_metrics(traffic: Traffic, counters: ProducerCounters, pool: AnyBuff
         "record-send-total": counters.sent_records,
         "record-error-total": counters.failed_records,
         "record-retry-total": counters.retried_records,
-        "batch-size-avg": counters.sent_bytes / batches,
-        "records-per-batch-avg": counters.sent_records / batches,
+        "batch-total": counters.sent_batches,
+        "batch-size-avg": size_bytes / max(1, batches),
+        "records-per-batch-avg": records / max(1, batches),
         "buffer-total-bytes": pool.limit_bytes,
         "buffer-available-bytes": max(0, pool.limit_bytes - pool.held_bytes),
     }
 
 
-def to_prometheus(metrics: Mapping[str, float], prefix: str, **labels: str) -> str:
-    """Write metrics in the text format of Prometheus.
-
-    Args:
-        metrics: what `metrics()` of a client returns.
-        prefix: before each name, e.g. "kohort_consumer".
-        labels: added to each, e.g. client_id="billing-1".
-
-    >>> print(to_prometheus({"request-total": 3, 'records-lag{topic="t",partition="0"}': 5}, "kohort", app="a"), end="")
-    # TYPE kohort_records_lag gauge
-    kohort_records_lag{topic="t",partition="0",app="a"} 5
-    # TYPE kohort_request_total counter
-    kohort_request_total{app="a"} 3
-    """
-    families: dict[str, list[str]] = {}
-    added = [f'{name}="{_escaped(value)}"' for name, value in labels.items()]
-    for key in sorted(metrics):
-        name, _, own = key.partition("{")
-        pairs = ",".join([*([own.removesuffix("}")] if own else []), *added])
-        family = f"{prefix}_{name}".replace("-", "_")
-        labelled = f"{family}{{{pairs}}}" if pairs else family
-        families.setdefault(family, []).append(f"{labelled} {metrics[key]:.15g}")
-    lines: list[str] = []
-    for family, rows in families.items():
-        lines += [f"# TYPE {family} {'counter' if family.endswith('_total') else 'gauge'}", *rows]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+#: Averages and maxima are of the present window of this length and the one before it, as Kafka's (two samples of 30 s).
+WINDOW_MS: Final = 30_000
 
 
 @dataclass(slots=True, eq=False)
 class ApiCounters:
-    """The counters of the answered requests of one API; milliseconds."""
+    """The counters of the answered requests of one API, in all or in one window; milliseconds."""
 
     count: int = 0
     latency_ms: int = 0
@@ -80,8 +54,17 @@ class ApiCounters:
     #: Time of the latest answer; `None` before the first.
     answered_ms: int | None = None
 
+    def note(self, took_ms: int, throttle_ms: int, now_ms: int) -> None:
+        """Count an answer."""
+        self.count += 1
+        self.latency_ms += took_ms
+        self.latency_max_ms = max(self.latency_max_ms, took_ms)
+        self.throttle_ms += throttle_ms
+        self.throttle_max_ms = max(self.throttle_max_ms, throttle_ms)
+        self.answered_ms = now_ms
+
     def add(self, other: ApiCounters) -> None:
-        """Add the counts of another API."""
+        """Add the counts of another API, or of another window."""
         self.count += other.count
         self.latency_ms += other.latency_ms
         self.latency_max_ms = max(self.latency_max_ms, other.latency_max_ms)
@@ -89,6 +72,37 @@ class ApiCounters:
         self.throttle_max_ms = max(self.throttle_max_ms, other.throttle_max_ms)
         if other.answered_ms is not None:
             self.answered_ms = max(self.answered_ms or 0, other.answered_ms)
+
+
+class Calls:
+    """The answered requests of one API: in all, and in the latest two windows."""
+
+    __slots__ = ("_windows", "histogram", "total")
+
+    def __init__(self) -> None:
+        self.total: Final = ApiCounters()
+        self.histogram: Final = Histogram()
+        #: Number of a window -> its counts; two at most, replaced as a whole.
+        self._windows: dict[int, ApiCounters] = {}
+
+    def note(self, took_ms: int, throttle_ms: int, now_ms: int) -> None:
+        """Count an answer."""
+        number = now_ms // WINDOW_MS
+        window = self._windows.get(number)
+        if window is None:
+            window = ApiCounters()
+            self._windows = {**{key: self._windows[key] for key in self._windows if key == number - 1}, number: window}
+        window.note(took_ms, throttle_ms, now_ms)
+        self.total.note(took_ms, throttle_ms, now_ms)
+        self.histogram.observe(took_ms / 1000)
+
+    def latest(self, now_ms: int) -> ApiCounters:
+        """Return the counts of the present window and the one before it."""
+        found = ApiCounters()
+        for number, window in self._windows.items():
+            if number >= now_ms // WINDOW_MS - 1:
+                found.add(window)
+        return found
 
 
 class Traffic:
@@ -108,7 +122,9 @@ class Traffic:
         self._sent = 0
         self._in_flight = 0
         #: API -> its answered requests.
-        self._calls: dict[str, ApiCounters] = {}
+        self._calls: dict[str, Calls] = {}
+        #: Earlier totals of `of_window`, and when they were read; the first is a window old, or of the beginning.
+        self._marks: list[tuple[int, tuple[int, ...]]] = []
 
     def on_opened(self) -> None:
         """Count an opened connection."""
@@ -132,19 +148,30 @@ class Traffic:
         self._bytes_in += size
         calls = self._calls.get(api)
         if calls is None:
-            calls = self._calls[api] = ApiCounters()
+            calls = self._calls[api] = Calls()
         now_ms = self.now_ms()
-        took_ms = now_ms - sent_ms
-        calls.count += 1
-        calls.latency_ms += took_ms
-        calls.latency_max_ms = max(calls.latency_max_ms, took_ms)
-        calls.throttle_ms += throttle_ms
-        calls.throttle_max_ms = max(calls.throttle_max_ms, throttle_ms)
-        calls.answered_ms = now_ms
+        calls.note(now_ms - sent_ms, throttle_ms, now_ms)
+
+    @property
+    def histograms(self) -> dict[str, Histogram]:
+        """The latencies of answered requests by API, seconds."""
+        return {api: calls.histogram for api, calls in list(self._calls.items())}
+
+    def of_window(self, *totals: int) -> tuple[int, ...]:
+        """Return how much totals have grown since a reading that is a window old, or since the beginning."""
+        now_ms = self.now_ms()
+        marks = self._marks or [(now_ms, (0,) * len(totals))]
+        if now_ms - marks[-1][0] >= WINDOW_MS:
+            marks = [*marks, (now_ms, totals)]
+        late = [mark for mark in marks if now_ms - mark[0] >= WINDOW_MS]
+        # Of the marks that are old enough the latest counts.
+        self._marks = marks = marks[len(late) - 1 :] if late else marks
+        return tuple(total - before for total, before in zip(totals, marks[0][1], strict=True))
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics that every client has."""
         total = self._sum(list(self._calls))
+        latest = self._latest(list(self._calls))
         return {
             "connection-count": self._open,
             "connection-creation-total": self._opened,
@@ -153,17 +180,16 @@ class Traffic:
             "request-total": self._sent,
             "response-total": total.count,
             "requests-in-flight": self._in_flight,
-            **latencies("request", total),
+            **latencies("request", latest),
         }
 
     def of(self, name: str, apis: Iterable[str]) -> dict[str, float]:
         """Return number and latencies of the requests of some APIs."""
-        calls = self._sum(apis)
-        return {f"{name}-total": calls.count, **latencies(name, calls)}
+        return {f"{name}-total": self._sum(apis).count, **latencies(name, self._latest(apis))}
 
     def throttling(self, name: str, apis: Iterable[str]) -> dict[str, float]:
         """Return for how long brokers have throttled this client after those APIs."""
-        calls = self._sum(apis)
+        calls = self._latest(apis)
         average = calls.throttle_ms / calls.count if calls.count else 0.0
         return {f"{name}-throttle-time-avg": average, f"{name}-throttle-time-max": calls.throttle_max_ms}
 
@@ -175,9 +201,15 @@ class Traffic:
     def _sum(self, apis: Iterable[str]) -> ApiCounters:
         total = ApiCounters()
         for api in apis:
-            found = self._calls.get(api)
-            if found is not None:
-                total.add(found)
+            if (found := self._calls.get(api)) is not None:
+                total.add(found.total)
+        return total
+
+    def _latest(self, apis: Iterable[str]) -> ApiCounters:
+        total, now_ms = ApiCounters(), self.now_ms()
+        for api in apis:
+            if (found := self._calls.get(api)) is not None:
+                total.add(found.latest(now_ms))
         return total
 
 

@@ -62,7 +62,9 @@ def _heartbeat(
     # Most heartbeats have neither metadata nor a watch.
     if command.metadata is not None or command.watched_version >= 0:
         decision = add_metadata(known.groups, command, decision, now_ms=now_ms)
-    decision = tell(known.groups, command, decision, now_ms=now_ms)
+    group = known.groups.consumer.get(command.group_id)
+    if command.client_assignors is not None or (group is not None and group.client_assignors is not None):
+        decision = tell(known.groups, command, decision, now_ms=now_ms)
     if command.hold_ms < 0:
         return decision
     return hold_heartbeat(known.groups, command, decision, now_ms=now_ms)

@@ -249,7 +249,7 @@ class GroupsState:
     clocks: dict[str, StaticClock] = field(default_factory=dict)
     #: (group id, member id) of processes that lost their instance id to newer ones in static groups, the latest
     #: last. A restart forgets them.
-    ousted: dict[tuple[str, str], None] = field(default_factory=dict)
+    fenced_instances: dict[tuple[str, str], None] = field(default_factory=dict)
     #: group id -> lease of grants that are older than its present, shorter lease, and when the last of them ends, ms.
     #: A restart forgets them.
     longer_leases: dict[str, tuple[int, int]] = field(default_factory=dict)

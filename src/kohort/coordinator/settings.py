@@ -6,7 +6,7 @@ KIP-848 groups) would forbid a group to react faster than that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from kohort.assign.assignors import BUILT_IN
@@ -129,8 +129,20 @@ class GroupSettings:
     incremental_from_partitions: int = 500
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
+    # Made of the others: each fetch and each commit of a member asks for these.
+    #: Whether a fetch that says whose it is counts as a heartbeat.
+    counts_fetches: bool = field(init=False, repr=False, compare=False)
+    #: Whether leaders refuse reads of partitions of other members.
+    is_enforcing: bool = field(init=False, repr=False, compare=False)
+    #: How long a member may read by a grant that is not renewed, ms.
+    lease_ms: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "counts_fetches", self.group_liveness == BY_FETCH)
+        object.__setattr__(self, "is_enforcing", self.group_ownership_enforce != "off")
+        # A member that is cut off lets go before the coordinator gives its partitions to another one.
+        lease_ms, session_ms = self.group_ownership_lease_ms, self.group_consumer_session_timeout_ms
+        object.__setattr__(self, "lease_ms", session_ms // 2 if lease_ms < 0 else min(lease_ms, session_ms))
         for name, lowest in _BOUNDED.items():
             self._check_bounded(name, lowest)
         for name, lowest in _LEAST.items():
@@ -184,24 +196,6 @@ class GroupSettings:
     def is_static(self) -> bool:
         """Whether the group is static: its members have instance ids."""
         return self.group_membership == STATIC
-
-    @property
-    def counts_fetches(self) -> bool:
-        """Whether a fetch that says whose it is counts as a heartbeat."""
-        return self.group_liveness == BY_FETCH
-
-    @property
-    def is_enforcing(self) -> bool:
-        """Whether leaders refuse reads of partitions of other members."""
-        return self.group_ownership_enforce != "off"
-
-    @property
-    def lease_ms(self) -> int:
-        """Return how long a member may read by a grant that is not renewed, ms."""
-        lease_ms = self.group_ownership_lease_ms
-        # A member that is cut off lets go before the coordinator gives its partitions to another one.
-        session_ms = self.group_consumer_session_timeout_ms
-        return session_ms // 2 if lease_ms < 0 else min(lease_ms, session_ms)
 
     @property
     def has_paced_moves(self) -> bool:

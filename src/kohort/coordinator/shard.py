@@ -48,7 +48,7 @@ from kohort.coordinator.ownership import fences
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership import clock_updates
-from kohort.coordinator.static_membership.clock_updates import check_not_ousted, follow_clocks
+from kohort.coordinator.static_membership.clock_updates import check_not_fenced, follow_clocks
 from kohort.errors import Refused
 
 #: A message quotes the request: a group's id alone may be as long as a string on the wire can be.
@@ -96,7 +96,7 @@ class Shard:
 
     def settings_for(self, group_id: str) -> GroupSettings:
         """Return the settings of one group: the broker's, overridden by the group's own configs."""
-        return self._known.settings_for(group_id)
+        return self._settings_of.get(group_id, self.settings)
 
     def handle(self, command: commands.Command, *, now_ms: int) -> Decision:
         """Decide one command; nothing changes before `commit`."""
@@ -107,9 +107,9 @@ class Shard:
             if isinstance(command, GroupCommand):
                 # Every other check of a command may rely on a valid group id.
                 check_group_id(command)
-                if self.groups.ousted:
+                if self.groups.fenced_instances:
                     # A replaced static process would otherwise join anew, and take the instance id back.
-                    check_not_ousted(self.groups, command)
+                    check_not_fenced(self.groups, command)
             decision = decide(self._known, command, settings, now_ms)
         except Refused as refused:
             assert isinstance(command, GroupCommand), "no request waits for an answer"
@@ -289,6 +289,11 @@ class Shard:
         self._errands.clear()
         return taken
 
+    @property
+    def has_ownership(self) -> bool:
+        """Whether there are fences or openings to be told."""
+        return bool(self._ownership)
+
     def take_ownership(self) -> list[FencePartitions | OpenPartitions]:
         """Take the fences and openings to be told to the leaders, in order."""
         if not self._ownership:
@@ -386,6 +391,9 @@ class Shard:
         # Only static groups have clocks.
         if self.groups.clocks:
             decision = follow_clocks(self.groups, decision, self.settings_for, is_by_hand=is_by_hand, now_ms=now_ms)
+        # Commits of offsets move nothing, and are most of what comes.
+        if fences.FOLLOWED.isdisjoint(map(type, decision.records)):
+            return decision
         return fences.follow_ownership(self.groups, decision, self.settings_for, base=self.settings, now_ms=now_ms)
 
     def _decide_expiry(self, key: TimerKey, *, now_ms: int) -> Decision | None:

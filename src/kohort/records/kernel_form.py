@@ -27,9 +27,8 @@ MODULES: Final = (
     "records/row_kernels",
     "records/span_kernels",
 )
-_COMPILE: Final = (
-    "install kohort where a C compiler is found, or run `python setup.py build_ext --inplace` in a checkout"
-)
+_SLOWER: Final = "plain Python, up to 6 times slower"
+_REMEDY: Final = "install a wheel or a compiler"
 
 
 def asked_kernels() -> str:
@@ -65,7 +64,7 @@ def plain_form(module: ModuleType) -> ModuleType:
 
 def not_compiled() -> ConfigError:
     """Build the error for KOHORT_KERNELS=c without compiled kernels."""
-    return ConfigError(f"{VARIABLE}=c, but the kernels are not compiled; {_COMPILE}")
+    return ConfigError(f"{VARIABLE}=c, but the kernels are not compiled: {_REMEDY}")
 
 
 def tell_kernels(package: str = path.dirname(path.dirname(__file__))) -> str:
@@ -74,13 +73,12 @@ def tell_kernels(package: str = path.dirname(path.dirname(__file__))) -> str:
     Args:
         package: folder in which the modules lie.
     """
-    slower = "plain Python, poll 6 times and send 2 times slower"
     if environ.get(VARIABLE) in ("numpy", "python"):
-        return f"{slower}: {VARIABLE}={environ[VARIABLE]} asks for it"
+        return f"{_SLOWER}: {VARIABLE}={environ[VARIABLE]} asks for it"
     is_compiled = all(
         any(path.exists(path.join(package, f"{name}{suffix}")) for suffix in EXTENSION_SUFFIXES) for name in MODULES
     )
-    return "compiled" if is_compiled else f"{slower}: {_COMPILE}"
+    return "compiled" if is_compiled else f"{_SLOWER}: {_REMEDY}"
 
 
 @lru_cache(maxsize=1)

@@ -213,8 +213,6 @@ class Authorizer:
         """Remove entries."""
         self.change(removed=acls)
 
-    # ---- decisions
-
     def grants(self, whos: tuple[Who, ...], resource: ResourceType, name: str) -> int:
         """Return the bit field of the operations that a principal may do to a resource.
 
@@ -281,8 +279,6 @@ class Authorizer:
             return True
         prefixed = self._prefixed[resource]
         return any(prefixed.bits(prefix, whos) & denies for prefix in prefixed.prefixes(name))
-
-    # ---- looking entries up
 
     def matching(self, wanted: AclFilter) -> Iterator[Acl]:
         """Yield the entries that a filter lets through, by resource pattern."""

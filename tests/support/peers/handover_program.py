@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import kohort.spark
+from support.peers.java_options import FEW_ROWS
 
 if TYPE_CHECKING:
     import pyarrow
@@ -20,16 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 ANSWER: Final = "> "
-SETTINGS: Final = {
-    "spark.ui.enabled": False,
-    "spark.log.level": "ERROR",
-    "spark.sql.shuffle.partitions": 2,
-    "spark.driver.memory": "512m",
-    # To compile a query takes longer than its forty rows.
-    "spark.sql.codegen.wholeStage": False,
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": False,
-}
+SETTINGS: Final = {**FEW_ROWS, "spark.driver.memory": "512m"}
 _DRAIN_S: Final = 90.0
 
 

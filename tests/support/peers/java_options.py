@@ -1,4 +1,4 @@
-"""How Java runs where a virtual machine lives for seconds."""
+"""How Java and Spark run where a virtual machine lives for seconds."""
 
 from __future__ import annotations
 
@@ -8,3 +8,12 @@ from typing import Final
 SHORT_LIVED: Final = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
+#: What a session is set to whose queries have a few rows: to compile a query takes longer than these.
+FEW_ROWS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}

@@ -6,12 +6,15 @@ import asyncio
 import gc
 import tracemalloc
 from random import Random
+from typing import cast
 
 import pytest
 
+from kohort.broker.connections.request import Peer, ReplyQueue, Request
+from kohort.broker.dispatch import Routes
 from kohort.broker.embedded import Broker
 from kohort.broker.fetch import fetchsessions
-from kohort.broker.fetch.fetchsessions import FetchSession
+from kohort.broker.fetch.fetchsessions import CachedFetch, FetchSession
 from kohort.errors import ErrorCode
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -25,7 +28,7 @@ from kohort.wire.messages.fetch import (
     PartitionData,
 )
 from kohort.wire.registry import ApiKey
-from support.dialogues.broker_wire import RawClient, batch_of
+from support.dialogues.broker_wire import RawClient, batch_of, encode_request
 from support.dialogues.wired_connection import WiredConnection, wired_broker
 
 BY_NAME, BY_ID = 11, 17
@@ -311,3 +314,96 @@ def test_session_is_what_a_plain_dictionary_says(seed: int) -> None:
             assert session.knows(("t", bytes(16)), number, (start, end))
             if is_read:
                 asked[number] = asked.pop(number)
+
+
+class Twins:
+    """Two sessions that are asked alike; the bytes of one never come again, so that each of its fetches is read."""
+
+    def __init__(self, repeating: RawClient, changing: RawClient, topic_id: bytes) -> None:
+        self.clients = (repeating, changing)
+        self.topic_id = topic_id
+        self.sessions = [0, 0]
+        self.epoch = 0
+        self.asked = 0
+
+    def ask(self, offsets: dict[int, int], *, epoch: int | None = None, max_wait_ms: int = 1) -> FetchResponse:
+        """The answer that both give; `epoch`: of one that is not the next."""
+        self.asked += 1
+        answers = [
+            ask(
+                client,
+                offsets,
+                session=(self.sessions[at], self.epoch if epoch is None else epoch),
+                version=BY_ID,
+                topic_id=self.topic_id,
+                max_bytes=(1 << 20) + at * (1 + self.asked % 2),
+                max_wait_ms=max_wait_ms,
+            )
+            for at, client in enumerate(self.clients)
+        ]
+        if not self.epoch:
+            self.sessions = [answer.session_id for answer in answers]
+        self.epoch += epoch is None
+        for answer in answers:
+            answer.session_id = 0
+        assert answers[0] == answers[1]
+        return answers[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fetch_that_comes_again_is_answered_as_if_it_were_read(client: RawClient, broker: Broker, seed: int) -> None:
+    """Data, a new beginning, another offset, an epoch that is wrong, and in between nothing."""
+    draw = Random(seed)
+    topic_id = client.create_topic("t", partitions=2)
+    with RawClient(broker.port) as changing, RawClient(broker.port) as steward:
+        twins = Twins(client, changing, topic_id)
+        ends, starts, offsets = [0, 0], [0, 0], [0, 0]
+        twins.ask({0: 0, 1: 0})
+        for _ in range(120):
+            step, at = draw.choice([*["nothing"] * 5, "data", "read", "back", "cut", "epoch"]), draw.randrange(2)
+            named: dict[int, int] = {}
+            if step == "data":
+                steward.produce("t", b"a", partition=at)
+                ends[at] += 1
+            elif step == "cut" and starts[at] < offsets[at]:
+                starts[at] += 1
+                row = DeleteRecordsPartition(partition_index=at, offset=starts[at])
+                topic = DeleteRecordsTopic(name="t", partitions=[row])
+                steward.ask(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=[topic], timeout_ms=10_000))
+            elif step == "read":
+                named = {number: end for number, end in enumerate(ends) if end != offsets[number]}
+            elif step == "back":
+                named = {at: starts[at]}
+            elif step == "epoch":
+                assert twins.ask({}, epoch=twins.epoch + 5).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            for number, offset in named.items():
+                offsets[number] = offset
+            found = rows_of(twins.ask(named))
+            waiting = {number for number in range(2) if offsets[number] < ends[number]}
+            assert {number for number, (_, has_records) in found.items() if has_records} == waiting
+
+
+class Waited:
+    """A fetch that waits whenever it is asked to."""
+
+    def __init__(self) -> None:
+        self.epochs: list[int] = []
+
+    def wait_again(self, request: Request, epoch: int) -> bool:
+        self.epochs.append(epoch)
+        return True
+
+
+@pytest.mark.parametrize("version", [14, BY_ID])
+def test_fetch_comes_again_if_all_but_its_correlation_id_and_its_epoch_is_equal(version: int) -> None:
+    def bytes_of(epoch: int, *, correlation_id: int = 1, max_wait_ms: int = 5) -> memoryview:
+        request = build({}, (77, epoch), max_wait_ms=max_wait_ms)
+        return memoryview(encode_request(ApiKey.FETCH, version, request, correlation_id=correlation_id))
+
+    request = Request(cast(Peer, None), Routes().resolve(ApiKey.FETCH, version), 1, "raw")
+    fetch = Waited()
+    cached = CachedFetch.of(bytes_of(3)[4:], request, fetch)
+    assert cached is not None
+    again = cached.carry_out(request.connection, bytes_of(4, correlation_id=9), ReplyQueue(1))
+    other = cached.carry_out(request.connection, bytes_of(4, max_wait_ms=6), ReplyQueue(1))
+    assert again is not None and (again.correlation_id, fetch.epochs, other) == (9, [4], None)

@@ -30,7 +30,7 @@ from support.dialogues.wired_connection import wired_broker
 @pytest.fixture(autouse=True)
 def _levels_are_taken_back() -> Iterator[None]:
     yield
-    set_levels(dict.fromkeys([*log_levels._set]))
+    set_levels(dict.fromkeys([*log_levels.asked_loggers]))
     log_levels._made.clear()
     log_levels._lines.__init__()  # type: ignore[misc]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shlex
 from pathlib import Path
@@ -276,6 +277,9 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_.value.code == 0
     told = capsys.readouterr().out
     assert " ".join(told.split()) == f"kohort {__version__}, kernels: {tell_kernels()}"
+    for words in (["--version", "--json"], ["--json", "--version"]):
+        assert main(words) == 0
+        assert json.loads(capsys.readouterr().out) == {"version": __version__, "kernels": tell_kernels()}
 
 
 @pytest.mark.parametrize(

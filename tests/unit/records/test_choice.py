@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -89,7 +88,7 @@ def test_without_arrow_and_compiler_plain_python_runs() -> None:
 
 def test_asking_for_c_where_nothing_is_compiled_says_what_to_do() -> None:
     done = run(DECODE.format(first=UNCOMPILED.format(more="")), KOHORT_KERNELS="c")
-    assert "KOHORT_KERNELS=c, but the kernels are not compiled; install kohort where a C compiler" in done.stderr
+    assert "KOHORT_KERNELS=c, but the kernels are not compiled: install a wheel or a compiler" in done.stderr
 
 
 def test_plain_kernels_are_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,9 +102,7 @@ def test_plain_kernels_are_told_with_what_to_do(tmp_path: Path, monkeypatch: pyt
     assert tell_kernels(str(tmp_path)).endswith("slower: KOHORT_KERNELS=python asks for it")
     monkeypatch.delenv("KOHORT_KERNELS")
     (tmp_path / f"{MODULES[0]}{EXTENSION_SUFFIXES[0]}").unlink()
-    assert re.fullmatch(
-        r"plain Python, .* slower: install kohort where a C compiler is found, .*", tell_kernels(str(tmp_path))
-    )
+    assert tell_kernels(str(tmp_path)) == "plain Python, up to 6 times slower: install a wheel or a compiler"
 
 
 @pytest.mark.parametrize(("kernels", "level"), [("python", "WARNING"), ("", "INFO" if is_compiled() else "WARNING")])

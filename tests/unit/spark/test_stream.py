@@ -27,7 +27,7 @@ def committed(admin: kohort.Admin, group: str) -> dict[int, int | None]:
     return {row.partition: row.committed for row in admin.group_offsets(group)}
 
 
-def eventually(condition: Callable[[], bool], what: str, *, step: Callable[[], object] = lambda: None) -> None:
+def eventually(condition: Callable[[], bool], what: str, *, step: Callable[[], object] | None = None) -> None:
     until(condition, what=what, step=step)
 
 

@@ -28,6 +28,8 @@ assert gc.get_freeze_count() == frozen, "once a process: what comes later is col
 
 def test_a_worker_keeps_its_imports_out_of_collections() -> None:
     """In a process of its own: it cannot be taken back."""
+    # The tests themselves keep what was collected; some of that may end meanwhile.
+    frozen = gc.get_freeze_count()
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert gc.get_freeze_count() == 0
+    assert gc.get_freeze_count() <= frozen

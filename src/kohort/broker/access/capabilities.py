@@ -57,6 +57,8 @@ class Capabilities:
         self._kept: Final[OrderedDict[bytes, Capability]] = OrderedDict()
         #: Whether a token was revoked, by the ids of its chain and its label.
         self.is_revoked: Callable[[Capability], bool] = lambda _: False
+        #: Rises when a token that was good may be none any more.
+        self.edition = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -170,45 +172,37 @@ class Capabilities:
         self._keys = keys
         # A kept token may be of a key that has ended.
         self._kept.clear()
+        self.edition += 1
         log.info("event=root_keys_read file=%s", path)
 
 
 class CapabilityRights(Rights):
     """The rights of a client with a token: those that its caveats leave and no access list denies."""
 
-    __slots__ = ("_authorizer", "_capability", "_now_ms", "_whos", "host")
+    __slots__ = (
+        "_authorizer", "_now_ms", "_whos", "capability", "host", "is_metered", "is_partial", "tells_requests",
+    )  # fmt: skip
 
     is_restricted = True
 
     def __init__(
         self, capability: Capability, host: str, authorizer: Authorizer | None, now_ms: Callable[[], int]
     ) -> None:
-        self._capability: Final = capability
+        self.capability: Capability = capability
+        self.is_metered = bool(capability.byte_rates or capability.request_rates)
+        self.is_partial = capability.partitions is not None or capability.partitions_by_id is not None
+        # Every line about a request is one for debugging.
+        self.tells_requests = capability.log_level in ("TRACE", "DEBUG")
         self._authorizer: Final = authorizer
         self._now_ms: Final = now_ms
         self._whos: Final = whos_of(f"{PRINCIPAL}{capability.id}", host)
         self.host: Final = host
 
     @property
-    def capability(self) -> Capability:
-        """What the token allows."""
-        return self._capability
-
-    @property
     def edition(self) -> int:
         """A number that changes whenever an answer of `allows` may change."""
         # A revoked token, and one whose lease is over, ends its connections.
         return 0 if self._authorizer is None else self._authorizer.edition
-
-    @property
-    def is_metered(self) -> bool:
-        """Whether the token has rates."""
-        return bool(self._capability.byte_rates or self._capability.request_rates)
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether single partitions of a topic may be refused."""
-        return self._capability.partitions is not None or self._capability.partitions_by_id is not None
 
     def allows(self, operation: AclOperation, resource: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Whether the token's holder may do this to the resource of that name."""
@@ -236,7 +230,7 @@ class CapabilityRights(Rights):
 
     def allows_partition(self, topic: str, topic_id: bytes, partition: int) -> bool:
         """Whether the caveats about partitions leave this one."""
-        return self._capability.covers(topic_id, topic, partition)
+        return self.capability.covers(topic_id, topic, partition)
 
     def _leaves(self, operation: AclOperation, resource: ResourceType, name: str | None) -> bool:
         if self._refusal(operation, resource, name) is None:
@@ -246,7 +240,7 @@ class CapabilityRights(Rights):
         return is_of_member and self._refusal(COMMIT, resource, name) is None
 
     def _refusal(self, operation: int, resource: ResourceType, name: str | None) -> str | None:
-        return self._capability.refusal(
+        return self.capability.refusal(
             operation=operation, resource_type=resource, name=name, now_ms=self._now_ms(), peer=self.host
         )
 

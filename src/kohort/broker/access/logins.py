@@ -237,8 +237,6 @@ class Login:
         """The mechanisms that the client may choose from."""
         return self._door.mechanisms.names
 
-    # ---- what comes
-
     def choose(self, mechanism: str, *, has_headers: bool, answer: AnswerChoice) -> None:
         """Take the client's choice of a mechanism (SaslHandshake).
 
@@ -349,8 +347,6 @@ class Login:
                 reply(data)
 
         self.speak(token, answer)
-
-    # ---- what is made of it
 
     def start_attempt(self) -> None:
         """Look at the client's message; called when its address may fail."""

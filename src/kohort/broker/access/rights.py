@@ -17,23 +17,17 @@ class Rights:
 
     __slots__ = ()
 
+    # Each request looks at these; they stay as they are.
     #: Whether anything may be refused.
     is_restricted: bool = False
-
-    @property
-    def capability(self) -> Capability | None:
-        """What the token allows by which the client has logged in; `None`: it came without one."""
-        return None
-
-    @property
-    def is_metered(self) -> bool:
-        """Whether the client's requests or bytes are counted whatever quotas there are."""
-        return False
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether single partitions of a topic may be refused."""
-        return False
+    #: What the token allows by which the client has logged in; `None`: it came without one.
+    capability: Capability | None = None
+    #: Whether the client's requests or bytes are counted whatever quotas there are.
+    is_metered: bool = False
+    #: Whether single partitions of a topic may be refused.
+    is_partial: bool = False
+    #: Whether the client's token asks for a line about each request.
+    tells_requests: bool = False
 
     @property
     def edition(self) -> int:

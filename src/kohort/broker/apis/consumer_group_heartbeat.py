@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from kohort.broker.access.rights import Rights
+from kohort.broker.connections.heartbeats import CachedHeartbeat
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.groups.coordination import new_member_id
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat, Terms
@@ -171,6 +172,10 @@ class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
         self._body = b""
         #: Whether its answer had news; then the member's next heartbeat is a new request, even if its bytes are equal.
         self._is_over = False
+
+    def cache(self, frame: memoryview, request: Request) -> CachedHeartbeat:
+        """Implement `Repeatable.cache`."""
+        return CachedHeartbeat(frame, request, self)
 
     def hold_ms(self) -> int:
         """Implement `RepeatableHeartbeat.hold_ms`."""

@@ -21,12 +21,12 @@ from typing import Final
 
 from kohort.broker.connections.measured_request import ROW_BYTES, MeasuredRequest
 from kohort.broker.context import BrokerContext, Request
-from kohort.broker.fetch.claims import NOTHING_WITHHELD, find_withheld, is_over, void, withhold_all
-from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession, all_asked
+from kohort.broker.fetch.claims import NOTHING_WITHHELD, find_withheld, is_for_members, is_over, void, withhold_all
+from kohort.broker.fetch.fetchsessions import MOST_REPEATED, CachedFetch, FetchPlan, FetchSession, all_asked
 from kohort.broker.fetch.ownership import OURS, Claim
 from kohort.broker.fetch.purgatory import DelayedFetch
 from kohort.broker.limits.requests import MOST_EMPTY, MOST_PARTITIONS, check_rows
-from kohort.broker.log_levels import has_details, tell_read
+from kohort.broker.log_levels import asked_loggers, tell_read
 from kohort.broker.scheduling import warm
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import TopicId
@@ -102,9 +102,12 @@ class Fetching:
         "_cold",
         "_context",
         "_edition",
+        "_epoch",
         "_found",
         "_has_lapsed",
+        "_is_idle",
         "_is_over",
+        "_is_quiet",
         "_left",
         "_max_bytes",
         "_max_wait_ms",
@@ -116,6 +119,7 @@ class Fetching:
         "_seen",
         "_session",
         "_size",
+        "_starts",
         "_tries",
         "_wants_answer",
         "_was_served",
@@ -133,7 +137,7 @@ class Fetching:
         claim: Claim | None,
     ) -> None:
         self._context: Final = context
-        self._request: Final = request
+        self._request = request
         self._session: Final = session
         self._plan: Final = plan
         #: The member that it says it is of.
@@ -165,6 +169,15 @@ class Fetching:
         #: Whether to answer now: there is an error, a truncated log, or its time is over.
         self._wants_answer = message.max_wait_ms <= 0
         self._is_over = False
+        #: Whether it waits, and had nothing to tell when it began to; and whether it was answered so.
+        self._is_quiet = self._is_idle = False
+        #: The epoch with which it may come again; -1: it names something that a repeated one would not.
+        is_plain = session is not None and not (
+            message.topics or message.forgotten_topics_data or message.member is not None or message.grant is not None
+        )
+        self._epoch = session.epoch if session is not None and is_plain else -1
+        #: Sum of the beginnings of the logs when it began to wait.
+        self._starts = 0
         if request.is_measured:
             self._limit_by_quota()
 
@@ -206,10 +219,14 @@ class Fetching:
     def answer(self) -> None:
         """Answer with the available data."""
         self._parked = None
-        if not self._is_over:
-            self._wants_answer = True
-            self._plan.resolve()
-            self._read()
+        if self._is_over:
+            return
+        if self._is_quiet and self._has_nothing_new():
+            self._answer_nothing()
+            return
+        self._wants_answer = True
+        self._plan.resolve()
+        self._read()
 
     def _abandon(self) -> None:
         self._is_over = True
@@ -240,8 +257,6 @@ class Fetching:
                     self._rows[at] = self._refuse(at, rows.missing)
         self._cold = [(at, cold) for at, cold in self._cold if self.logs[at] is not None]
 
-    # ---- reading
-
     def _read(self) -> None:
         """Read all rows, beginning as soon as a pass of the loop has a share left."""
         count = len(self._plan)
@@ -250,19 +265,23 @@ class Fetching:
         self._found.clear()
         self._size = self._tries = 0
         self._left = self._max_bytes
-        # Topics, and the time, may be others than before.
-        self._edition = -1
         self._context.fair_queue.read(self._begin)
 
     def _begin(self) -> None:
         if self._is_over:
             return
         context, count = self._context, len(self._rows)
+        # Topics, and the time, may be others than before.
+        self._find_withheld()
         done = self._read_slice(range(min(count, ROWS_AT_ONCE)))
         # All fetches of one pass of the loop share a budget of bytes.
         context.fair_queue.note_read(self._size)
         if done == count and self._size < BYTES_AT_ONCE:
-            self._after_reading()
+            if self._cold:
+                self._fetch_cold()
+            else:
+                # Within one turn fences and logs stay as they are.
+                self._answer_or_park(is_at_once=True)
         else:
             context.cooperative_work.add(self._steps(range(done, count)))
 
@@ -271,6 +290,8 @@ class Fetching:
         while done < len(rows):
             if self._is_over:
                 return
+            if not self._is_current():
+                self._find_withheld()
             done += self._read_slice(rows[done : done + ROWS_AT_ONCE])
             if done < len(rows) or self._size - size >= BYTES_AT_ONCE:
                 size = self._size
@@ -283,8 +304,6 @@ class Fetching:
         before = self._size
         # Others read between two slices.
         self._left = min(self._left, self._context.answer_memory.share())
-        if not self._is_current():
-            self._find_withheld()
         for count, at in enumerate(rows, 1):
             self._rows[at] = self._read_row(at)
             if self._size - before >= BYTES_AT_ONCE:
@@ -299,6 +318,9 @@ class Fetching:
             self._find_withheld()
         if self._withheld:
             self._take_back()
+        self._answer_or_park()
+
+    def _answer_or_park(self, *, is_at_once: bool = False) -> None:
         listening, connection = self._context.membership_updates, self._request.connection
         member = listening.member_of(connection)
         if self._wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
@@ -307,18 +329,98 @@ class Fetching:
             response = self._withheld_by_quota() if self._request.is_measured else None
             response = response or self._response()
             if member is not None:
-                listening.waited(connection, self._context.clock.now_ms())
-                response.membership_update = listening.tell(member)
-            if has_details(self._request.rights):
+                now_ms = self._context.clock.now_ms()
+                listening.waited(connection, now_ms)
+                response.membership_update = listening.tell(member, now_ms)
+            if asked_loggers or self._request.connection.rights.tells_requests:
                 self._tell_reads(response)
             self._request.answer(response)
             return
+        rows, self._rows, seen, self._seen = self._rows, [], self._seen, array("q")
         # Data that came while rows were read, slice by slice, has woken no fetch.
-        seen, self._rows, self._seen = self._seen, [], array("q")
-        if self.look([at for at, log in enumerate(self.logs) if log is not None and log.high_watermark != seen[at]]):
+        if not is_at_once and self.look(
+            [at for at, log in enumerate(self.logs) if log is not None and log.high_watermark != seen[at]]
+        ):
             self.answer()
+            return
+        if self._may_come_again() and not any(rows):
+            self._is_quiet = self._is_at_end(is_first=True)
+            self._request.repeatable = self if self._is_quiet else None
+        self._parked = self._context.purgatory.park(self, max_wait_ms=self._max_wait_ms, member=member)
+
+    # ---- nothing new
+
+    def cache(self, frame: memoryview, request: Request) -> CachedFetch | None:
+        """Implement `Repeatable.cache`."""
+        return CachedFetch.of(frame, request, self) if self._is_quiet else None
+
+    def wait_again(self, request: Request, epoch: int) -> bool:
+        """Implement `RepeatableFetch.wait_again`."""
+        context, session, connection = self._context, self._session, request.connection
+        # Whatever else has continued the session has changed its epoch.
+        if session is None or not self._is_idle or not epoch == session.epoch == self._epoch:
+            return False
+        if not self._may_come_again():
+            return False
+        listening = context.membership_updates
+        if context.claims.of(connection) is not self._claim or not self._has_nothing_new():
+            return False
+        now_ms, member = context.clock.now_ms(), listening.member_of(connection)
+        if not listening.fetched_again(connection, now_ms) or (member is not None and listening.has_news(member)):
+            return False
+        session.step()
+        self._epoch = session.epoch
+        session.used_ms = int(context.loop.time() * 1000)
+        self._found.clear()
+        self._request, self._is_over, self._is_idle = request, False, False
+        request.on_abandon = self._abandon
+        self._parked = context.purgatory.park(self, max_wait_ms=self._max_wait_ms, member=member)
+        return True
+
+    def _may_come_again(self) -> bool:
+        """Whether it is of a session, and of a client without limits, to whom nothing is refused."""
+        session, connection = self._session, self._request.connection
+        if session is None or self._epoch < 0 or session.is_over or not session.is_by_id:
+            return False
+        is_free = not (connection.rights.is_restricted or self._context.client_quotas.is_on or self._withheld)
+        return is_free and len(self._plan) <= MOST_REPEATED
+
+    def _has_nothing_new(self) -> bool:
+        """Whether all is as it was when it began to wait."""
+        if not self._plan.resolve() or not self._is_current() or self._has_lapsed or self._withheld:
+            return False
+        # Fences say nothing of a topic that only members may read.
+        is_open = self._claim is not None or not any(map(is_for_members, self._plan.found_topics()))
+        return is_open and self._session is not None and self._session.changes == self._changes and self._is_at_end()
+
+    def _is_at_end(self, *, is_first: bool = False) -> bool:
+        """Whether every row is at the end of its log, whose beginning is where it was."""
+        plan, refusal, starts = self._plan, self._context.leadership.refusal, 0
+        for log, offset, epoch in zip(plan.logs, plan.offsets, plan.leader_epochs, strict=True):
+            if log is None or offset != log.high_watermark or refusal(log, epoch) is not ErrorCode.NONE:
+                return False
+            starts += log.log_start_offset
+        if is_first:
+            self._starts = starts
+        # Beginnings only rise.
+        return starts == self._starts
+
+    def _answer_nothing(self) -> None:
+        """Answer with no rows: the client knows them all."""
+        request, session, update = self._request, self._session, None
+        assert session is not None, "there is something to be known in"
+        self._is_over = self._is_idle = True
+        request.on_abandon = None
+        listening, connection = self._context.membership_updates, request.connection
+        member = listening.member_of(connection)
+        if member is not None:
+            now_ms = self._context.clock.now_ms()
+            listening.waited(connection, now_ms)
+            update = listening.tell(member, now_ms)
+        if update is None:
+            request.answer(session.nothing_new(request.version))
         else:
-            self._parked = self._context.purgatory.park(self, max_wait_ms=self._max_wait_ms, member=member)
+            request.answer(FetchResponse(session_id=session.id, membership_update=update))
 
     def _tell_reads(self, response: FetchResponse) -> None:
         for topic in response.responses:
@@ -383,7 +485,11 @@ class Fetching:
         """Find the rows that the member may not read; a session that is served whole is asked about once."""
         context, claim, session = self._context, self._claim, self._session
         edition = self._edition = context.ownership.edition
-        if claim is not None and claim.capability is not None and context.capabilities.is_revoked(claim.capability):
+        served_to = None if session is None else session.served_to
+        is_served = served_to is not None and served_to[0] is claim and served_to[1:] == (edition, self._changes)
+        # The end of a token is another edition: most fetches ask nothing.
+        capability = None if is_served or claim is None else claim.capability
+        if claim is not None and capability is not None and context.capabilities.is_revoked(capability):
             # It was good when the fetch came.
             claim = self._claim = void(claim)
         self._has_lapsed = claim is not None and is_over(claim, context.clock)
@@ -393,8 +499,7 @@ class Fetching:
             self._withheld = withhold_all(self._plan, claim, note)
             return
         self._was_served = True
-        served_to = None if session is None else session.served_to
-        if served_to is not None and served_to[0] is claim and served_to[1:] == (edition, self._changes):
+        if is_served:
             self._withheld = NOTHING_WITHHELD
             return
         now_ms, note = context.monotonic_ms(), context.refused_reads.note
@@ -484,8 +589,6 @@ class Fetching:
             records=b"",
         )
 
-    # ---- the disk
-
     def _fetch_cold(self) -> None:
         """Have threads read the cold data that the answer has room for, then read those rows."""
         self._tries += 1
@@ -538,8 +641,6 @@ class Fetching:
         if not self._is_over:
             self._after_reading()
 
-    # ---- the quota
-
     def _limit_by_quota(self) -> None:
         """Ask for no more bytes than the client's quota allows at once: more would be withheld for certain."""
         request = self._request
@@ -559,8 +660,6 @@ class Fetching:
         self._rows = []
         # A session that would begin with this answer does not: its client names all partitions again, as in Kafka.
         return FetchResponse(session_id=0 if session is None or session.is_new else session.id)
-
-    # ---- the answer
 
     def _response(self) -> FetchResponse:
         topics = []

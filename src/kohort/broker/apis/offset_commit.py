@@ -63,11 +63,16 @@ def handle(
         errors = [body.code] * len(offsets) if isinstance(body, Refusal) else list(body.errors)
         answer = _answer(message, names, errors, denied)
         if look is not None:
-            news = look.news or listening.tell((message.group_id, message.member_id))
+            key, now_ms = (message.group_id, message.member_id), context.clock.now_ms()
+            if look.news is None:
+                update = listening.tell(key, now_ms)
+            else:
+                update = listening.with_grant(look.news, connection, key, now_ms)
             if not isinstance(body, Refusal) and body.news is not None:
                 # The commit released partitions: these news are newer.
                 news = build_update(runtime, message.group_id, body.news)
-            answer.membership_update = listening.with_grant(news, connection, (message.group_id, message.member_id))
+                update = listening.with_grant(news, connection, key, now_ms)
+            answer.membership_update = update
         return answer
 
     runtime.answer(request, command, translate)
@@ -97,8 +102,11 @@ def _check_grant(
 
 
 def _check_size(message: wire.OffsetCommitRequest) -> None:
-    check_rows(sum(len(topic.partitions) for topic in message.topics), MOST_PARTITIONS, "partitions")
     known = () if message.member is None else message.member.topic_partitions
+    sizes = [len(row.partitions) for rows in (message.topics, known, message.released or ()) for row in rows]
+    if sum(sizes) <= MOST_PARTITIONS:
+        return
+    check_rows(sum(len(topic.partitions) for topic in message.topics), MOST_PARTITIONS, "partitions")
     check_rows(sum(len(topic.partitions) for topic in known), MOST_PARTITIONS, "partitions that are known")
     check_rows(sum(len(row.partitions) for row in message.released or ()), MOST_PARTITIONS, "released partitions")
 

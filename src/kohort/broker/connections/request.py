@@ -270,6 +270,28 @@ class HeldHeartbeat(Protocol):
         """Drop the heartbeat; its connection is closed."""
 
 
+class CachedRequest(Protocol):
+    """A request of a connection that may come again, and then need not be read."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the request with its length."""
+
+    def carry_out(self, connection: Peer, received: memoryview, open_before: ReplyQueue) -> bytes | Request | None:
+        """Carry out the first `size` received bytes without parsing if they are this request.
+
+        Returns:
+            The whole answer, or the request, whose answer waits; `None`: nothing was done.
+        """
+
+
+class Repeatable(Protocol):
+    """What a request was for, if its client may send it again."""
+
+    def cache(self, frame: memoryview, request: Request) -> CachedRequest | None:
+        """Return what is kept of `request`, whose bytes without their length are `frame`; `None`: nothing."""
+
+
 class RepeatableHeartbeat(Protocol):
     """A heartbeat that its client may repeat byte for byte; see `connections.heartbeats`."""
 
@@ -361,8 +383,8 @@ class Request(ReplySlot):
         self.on_rights: Callable[[Request], None] | None = None
         #: Set for a heartbeat, before it is carried out.
         self.heartbeat: HeldHeartbeat | None = None
-        #: Set for a request that its client may repeat byte for byte.
-        self.repeatable: RepeatableHeartbeat | None = None
+        #: Set for a request that its client may repeat.
+        self.repeatable: Repeatable | None = None
 
     @property
     def version(self) -> int:

@@ -157,6 +157,10 @@ class Claims:
         self._claims[number] = claim
         return claim
 
+    def of(self, connection: Peer) -> Claim | None:
+        """Return the claim of a connection."""
+        return self._claims.get(connection.number)
+
     def forget(self, connection: Peer) -> None:
         """Forget the claim of a connection that is closed, or that may not speak for its member any more."""
         if self._claims:

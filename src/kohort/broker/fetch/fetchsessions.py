@@ -16,16 +16,18 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from operator import attrgetter, itemgetter
-from typing import Final
+from struct import Struct
+from typing import Final, Protocol
 
 from kohort.broker.access.rights import Rights
-from kohort.broker.connections.request import Peer
+from kohort.broker.connections.request import Peer, ReplyQueue, Request
 from kohort.broker.fetch.ownership import Claim
 from kohort.broker.topics.metadata import Cluster
 from kohort.errors import ErrorCode, Refused
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topics import Topic
+from kohort.wire.codec import encode
 from kohort.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 #: From this version on topics go by id.
@@ -153,7 +155,19 @@ class SessionTopic:
 class FetchSession:
     """The fetch session of one connection."""
 
-    __slots__ = ("_by_id", "_topics", "allowed_by", "changes", "epoch", "id", "served_to", "size", "used_ms")
+    __slots__ = (
+        "_by_id",
+        "_nothing_new",
+        "_topics",
+        "allowed_by",
+        "changes",
+        "epoch",
+        "id",
+        "is_over",
+        "served_to",
+        "size",
+        "used_ms",
+    )
 
     def __init__(self, session_id: int, *, by_id: bool, now_ms: int) -> None:
         self.id: Final = session_id
@@ -172,6 +186,10 @@ class FetchSession:
         self.changes = 0
         #: The claim, the edition of the fences and `changes` by which all is served; `None`: the fences are asked.
         self.served_to: tuple[Claim, int, int] | None = None
+        #: Whether it has made room for another one, or was ended.
+        self.is_over = False
+        #: Version and body of the latest answer without news.
+        self._nothing_new = (-1, b"")
 
     @property
     def is_by_id(self) -> bool:
@@ -214,9 +232,19 @@ class FetchSession:
         if by_id != self._by_id:
             # KIP-516: a session names its topics either by name or by id.
             raise Refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self.step()
+        self.update(message)
+
+    def step(self) -> None:
+        """Take in a request that names no partitions."""
         # KIP-227: epochs wrap around to 1, since 0 begins a session.
         self.epoch = 1 if self.epoch == _LAST else self.epoch + 1
-        self.update(message)
+
+    def nothing_new(self, version: int) -> bytes:
+        """Return the body of an answer in which nothing is new."""
+        if self._nothing_new[0] != version:
+            self._nothing_new = version, bytes(encode(FetchResponse(session_id=self.id), version))
+        return self._nothing_new[1]
 
     def knows(self, key: TopicKey, partition: int, ends: Ends) -> bool:
         """Whether a partition without records is no news, because the client was told these ends."""
@@ -323,10 +351,75 @@ class FetchSessions:
     def _drop(self, connection: Peer) -> None:
         dropped = self._sessions.pop(connection, None)
         if dropped is not None:
+            dropped.is_over = True
             self._gone += dropped.size
 
     def _partitions(self) -> int:
         return sum(session.size for session in self._sessions.values())
+
+
+# The latest fetch of a session that had nothing new in its time, which its client sends again with the next epoch.
+#
+# An idle consumer sends nothing else. What it asks for, and where its rows are, was found before: it waits once more,
+# without being read. Laws: it is carried out exactly as if it were read anew, or not at all, and then it is read anew.
+# One is kept of a connection, of `MOST_REPEATED` partitions at most.
+
+#: Partitions of a fetch that is kept, at most.
+MOST_REPEATED: Final = 200
+#: Where things stand in a request with its length in front: correlation id, length of the client id; and, behind an
+#: empty section of tags, the epoch of the session.
+_ID_AT: Final = 8
+_NAME_SIZE_AT: Final = 12
+_NAME_AT: Final = 14
+_EPOCH_BEHIND: Final = 17
+_ID: Final = Struct(">i")
+_NAME_SIZE: Final = Struct(">h")
+
+
+class RepeatableFetch(Protocol):
+    """A fetch that its client may send again."""
+
+    def wait_again(self, request: Request, epoch: int) -> bool:
+        """Wait once more, for a request with that epoch; `False`: nothing was done, and it has to be read."""
+
+
+class CachedFetch:
+    """One fetch without its correlation id and its epoch."""
+
+    __slots__ = ("_client_id", "_epoch_at", "_fetch", "_head", "_middle", "_route", "_tail", "size")
+
+    @classmethod
+    def of(cls, frame: memoryview, request: Request, fetch: RepeatableFetch) -> CachedFetch | None:
+        """Keep `frame`, which is the request without its length, in a version with topic ids; `None` with tags."""
+        whole = len(frame).to_bytes(4) + frame
+        (name_size,) = _NAME_SIZE.unpack_from(whole, _NAME_SIZE_AT)
+        tags_at = _NAME_AT + max(name_size, 0)
+        return None if whole[tags_at] else cls(whole, tags_at + 1, request, fetch)
+
+    def __init__(self, whole: bytes, body_at: int, request: Request, fetch: RepeatableFetch) -> None:
+        self.size: Final = len(whole)
+        # KIP-903: from version 15 on no replica id stands in front.
+        self._epoch_at: Final = body_at + _EPOCH_BEHIND + (4 if request.version < 15 else 0)
+        self._head: Final = whole[:_ID_AT]
+        self._middle: Final = whole[_ID_AT + _ID.size : self._epoch_at]
+        self._tail: Final = whole[self._epoch_at + _ID.size :]
+        self._route: Final = request.route
+        self._client_id: Final = request.client_id
+        self._fetch: Final = fetch
+
+    def carry_out(self, connection: Peer, received: memoryview, open_before: ReplyQueue) -> Request | None:
+        """See `CachedRequest.carry_out`."""
+        epoch_at = self._epoch_at
+        if (
+            received[epoch_at + _ID.size : self.size] != self._tail
+            or received[_ID_AT + _ID.size : epoch_at] != self._middle
+            or received[:_ID_AT] != self._head
+            or open_before.is_full
+        ):
+            return None
+        correlation_id, epoch = _ID.unpack_from(received, _ID_AT)[0], _ID.unpack_from(received, epoch_at)[0]
+        request = Request(connection, self._route, correlation_id, self._client_id)
+        return request if self._fetch.wait_again(request, epoch) else None
 
 
 def trim_heap() -> None:
@@ -491,6 +584,10 @@ class FetchPlan:
             self.topics.append(TopicRows(key, first, len(numbers)))
         self.numbers, self.offsets, self.limits = numbers, offsets, limits
         self.leader_epochs, self.last_epochs = leader_epochs, last_epochs
+
+    def found_topics(self) -> list[Topic]:
+        """Return the topics that were found."""
+        return [rows.topic for rows in self.topics if rows.topic is not None]
 
     def resolve(self) -> bool:
         """Look the topics up again; return whether they are the same as before."""

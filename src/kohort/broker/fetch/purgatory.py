@@ -2,6 +2,9 @@
 
 A fetch may name its member: news for that member end its wait, whatever data there is.
 
+Fetches whose time is over at about the same time are answered together: a wait of a tenth of a second or more ends up
+to `LONG_TICK_MS` later than it says.
+
 Laws: a parked fetch leaves the purgatory exactly once: it answers, or is abandoned with its connection. A log that
 grows many times in one turn of the loop has each fetch look at it once, and at no other of its logs; however many
 fetches are woken, or have waited for long enough, a turn of the loop ends after `LOGS_AT_ONCE`. What all wait for is
@@ -14,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from kohort.broker.connections.memberconnections import MemberKey
@@ -21,6 +25,9 @@ from kohort.storage.partitions.partition import PartitionLog
 
 #: The longest wait of any fetch, even above its max.wait; a client that vanished is noticed by then.
 LONGEST_WAIT_MS: Final = 60_000
+#: Waits of so long, ms, end at whole numbers of ticks, ms; shorter ones at whole milliseconds.
+LONG_WAIT_MS: Final = 100
+LONG_TICK_MS: Final = 10
 #: Rows of all parked fetches together, of a tenth of a KB each: a few tens of MB in all.
 MOST_ROWS: Final = 500_000
 #: Places of parked fetches that are given up in one turn of the loop, or little more.
@@ -50,7 +57,7 @@ class Waiting(Protocol):
 class DelayedFetch:
     """One parked fetch."""
 
-    __slots__ = ("_purgatory", "logs", "member", "timer", "waiting")
+    __slots__ = ("_purgatory", "due_ms", "logs", "member", "waiting")
 
     def __init__(self, purgatory: Purgatory, waiting: Waiting, member: MemberKey | None) -> None:
         self._purgatory = purgatory
@@ -59,8 +66,8 @@ class DelayedFetch:
         self.logs: Final = tuple(waiting.logs)
         #: The member that is told news by this fetch, if any.
         self.member: Final = member
-        #: Runs when its time is over.
-        self.timer: asyncio.TimerHandle | None = None
+        #: When its time is over, by the loop's clock; `None`: it is not parked.
+        self.due_ms: int | None = None
 
     def cancel(self) -> None:
         """Remove the fetch without an answer."""
@@ -84,6 +91,11 @@ class Purgatory:
         #: All parked fetches, oldest first, and the number of their rows.
         self._parked: Final[dict[DelayedFetch, None]] = {}
         self._rows = 0
+        #: Time, ms -> the fetches that are due then; times without fetches stay until they have come.
+        self._due_at: Final[dict[int, dict[DelayedFetch, None]]] = {}
+        #: These times, and the timer of the earliest: one of the loop for each fetch would be compared with all others.
+        self._times: Final[list[int]] = []
+        self._timer: asyncio.TimerHandle | None = None
         #: Fetches that were answered early for want of room since the start.
         self.gave_way = 0
         #: Fetches to be asked, and the rows that have more.
@@ -105,7 +117,7 @@ class Purgatory:
         for row, log in enumerate(fetch.logs):
             if log is not None:
                 self._by_log.setdefault(log, {})[fetch] = row
-        fetch.timer = self._loop.call_later(min(max_wait_ms, LONGEST_WAIT_MS) / 1000, self._expire, fetch)
+        self._schedule(fetch, min(max_wait_ms, LONGEST_WAIT_MS))
         self._parked[fetch] = None
         self._rows += len(fetch.logs)
         # The longest waiting fetch is answered early, so that the memory of all is bounded.
@@ -137,10 +149,10 @@ class Purgatory:
 
     def remove(self, fetch: DelayedFetch) -> None:
         """Remove a fetch; one that is not parked is ignored."""
-        if fetch.timer is None:
+        if fetch.due_ms is None:
             return
-        fetch.timer.cancel()
-        fetch.timer = None
+        del self._due_at[fetch.due_ms][fetch]
+        fetch.due_ms = None
         del self._parked[fetch]
         if fetch.member is not None:
             of_member = self._by_member[fetch.member]
@@ -165,11 +177,31 @@ class Purgatory:
         for fetch in list(self._parked):
             fetch.expire()
 
-    def _expire(self, fetch: DelayedFetch) -> None:
-        """Remove an expired fetch, and answer it in a later turn of the loop."""
-        self.remove(fetch)
-        self._arm()
-        self._due.append(fetch.waiting)
+    def _schedule(self, fetch: DelayedFetch, wait_ms: int) -> None:
+        tick_ms = LONG_TICK_MS if wait_ms >= LONG_WAIT_MS else 1
+        # Never earlier than the client has asked for.
+        fetch.due_ms = due_ms = -int(-(self._loop.time() * 1000 + wait_ms) // tick_ms) * tick_ms
+        fetches = self._due_at.get(due_ms)
+        if fetches is not None:
+            fetches[fetch] = None
+            return
+        self._due_at[due_ms] = {fetch: None}
+        heappush(self._times, due_ms)
+        if self._times[0] == due_ms:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(due_ms / 1000, self._expire, due_ms)
+
+    def _expire(self, now_ms: int) -> None:
+        """Remove the fetches whose time is over, and answer them in a later turn of the loop."""
+        times = self._times
+        while times and times[0] <= now_ms:
+            for fetch in list(self._due_at[times[0]]):
+                self.remove(fetch)
+                self._arm()
+                self._due.append(fetch.waiting)
+            del self._due_at[heappop(times)]
+        self._timer = self._loop.call_at(times[0] / 1000, self._expire, times[0]) if times else None
 
     def _arm(self) -> None:
         if not self._woken and not self._due:
@@ -183,7 +215,7 @@ class Purgatory:
             if done >= LOGS_AT_ONCE:
                 break
             del self._woken[fetch]
-            if fetch.timer is not None and fetch.waiting.look(rows):
+            if fetch.due_ms is not None and fetch.waiting.look(rows):
                 self.remove(fetch)
                 done += _answer(fetch.waiting)
         if self._woken or self._due:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from kohort.base.clock import WallClock
@@ -35,6 +35,9 @@ log = logging.getLogger("kohort.broker.groups")
 
 #: A grant is renewed when this part of its lease is over.
 RENEWALS_PER_LEASE: Final = 3
+#: So long after a look, ms, it is not looked again whether the answer to a fetch or commit has to renew a grant, and
+#: whether a group has begun to count fetches as heartbeats.
+LOOK_MS: Final = 100
 #: Connections that one grant was told by, beyond which it is told again.
 MOST_TOLD: Final = 4
 #: A time by which no lease is over: the coordinator itself knows whether the member is one.
@@ -44,7 +47,10 @@ _LONG_AGO: Final = -(1 << 63)
 class _Grant:
     """The latest grant of a member, and the connections that it was told by; a member without partitions has none."""
 
-    __slots__ = ("assigned", "epoch", "lease_ms", "minted_ms", "stepped_ms", "token", "token_id", "told")
+    __slots__ = (
+        "assigned", "epoch", "lease_ms", "looked", "minted_ms", "renew_ms", "stepped_ms", "token", "token_id", "told",
+        "verified",
+    )  # fmt: skip
 
     def __init__(self, token_id: bytes) -> None:
         #: Random, and the same in each renewal of one member's grant.
@@ -55,12 +61,20 @@ class _Grant:
         self.assigned: Grants | None = None
         #: When it was made, by a clock that never goes back; its lease, ms; and the steps of the clock of day by then.
         self.minted_ms = self.lease_ms = self.stepped_ms = 0
+        #: When it is renewed.
+        self.renew_ms = 0
         self.told: tuple[int, ...] = ()
+        #: Connection and time of day, ms, of the latest fetch or commit by whose answer it was not to be renewed.
+        self.looked = (-1, 0)
+        #: The edition of the broker's tokens by which it was verified last; -1: not yet.
+        self.verified = -1
 
-    @property
-    def renew_ms(self) -> int:
-        """When it is renewed."""
-        return self.minted_ms + self.lease_ms // RENEWALS_PER_LEASE
+    def covers(self, token: str, epoch: int, places: Iterable[tuple[str, TopicId, int]]) -> bool:
+        """Whether this is the token, and it allows to commit these partitions at this epoch for certain."""
+        if token != self.token or epoch != self.epoch or self.assigned is None:
+            return False
+        assigned = self.assigned
+        return all(partition in assigned.get(topic_id, ()) for _, topic_id, partition in places)
 
 
 class MemberGrants:
@@ -94,8 +108,8 @@ class MemberGrants:
 
     def is_due(self, connection: Peer, member: MemberKey) -> bool:
         """Whether a member that asks for numbers is to be told a grant, though nothing else is new."""
-        lease_ms = self.lease_ms(member[0])
-        if not lease_ms:
+        lease_ms = self._runtime.lease_ms(member[0])
+        if not lease_ms or not self._has_keys:
             return False
         grant = self._grants.get(member)
         if grant is None or not grant.token:
@@ -126,13 +140,20 @@ class MemberGrants:
         left_ms = grant.lease_ms - (self._monotonic_ms() - grant.minted_ms)
         return OwnershipGrant(token=grant.token, lease_ms=left_ms)
 
-    def renew(self, connection: Peer, member: MemberKey) -> OwnershipGrant | None:
+    def renew(self, connection: Peer, member: MemberKey, now_ms: int) -> OwnershipGrant | None:
         """Return the renewed grant of a member without other news, if it has had one by a heartbeat.
 
-        Nothing is renewed that has become another one: that is news, which has to come first.
+        Nothing is renewed that has become another one: that is news, which has to come first. `now_ms`: time of day.
         """
         grant = self._grants.get(member)
-        if grant is None or not grant.token or not self.is_due(connection, member):
+        if grant is None or not grant.token:
+            return None
+        number, looked_ms = grant.looked
+        # A consumer that is behind fetches hundreds of times in that time.
+        if number == connection.number and looked_ms <= now_ms < looked_ms + LOOK_MS:
+            return None
+        if not self.is_due(connection, member):
+            grant.looked = connection.number, now_ms
             return None
         if (grant.epoch, grant.assigned) != self._runtime.assignment_of(*member):
             return None
@@ -152,7 +173,7 @@ class MemberGrants:
         token: str,
         member: MemberKey,
         epoch: int,
-        places: Iterable[tuple[str, TopicId, int]],
+        places: Sequence[tuple[str, TopicId, int]],
         *,
         peer: str,
     ) -> ErrorCode:
@@ -162,6 +183,10 @@ class MemberGrants:
             NONE; FENCED_MEMBER_EPOCH for a token that is not valid, or another member's; STALE_MEMBER_EPOCH for one of
             another epoch or other partitions. Its lease is not looked at.
         """
+        # Nearly every commit shows the token that its member was told last.
+        latest, edition = self._grants.get(member), self._tokens.edition
+        if latest is not None and latest.verified == edition and latest.covers(token, epoch, places):
+            return ErrorCode.NONE
         try:
             capability = self._tokens.verify(token)
         except CapabilityError:
@@ -184,6 +209,8 @@ class MemberGrants:
             )
             if refusal is not None:
                 return ErrorCode.STALE_MEMBER_EPOCH
+        if latest is not None and latest.token == token:
+            latest.verified = edition
         return ErrorCode.NONE
 
     def _is_old(self, grant: _Grant, lease_ms: int) -> bool:
@@ -199,6 +226,7 @@ class MemberGrants:
         grant.epoch, grant.assigned, grant.lease_ms, grant.told = epoch, assigned, lease_ms, ()
         # The clock of day is read first: a step behind that shows.
         grant.minted_ms, grant.stepped_ms, now_ms = self._monotonic_ms(), self._clock.stepped_ms, self._clock.now_ms()
+        grant.renew_ms, grant.verified = grant.minted_ms + lease_ms // RENEWALS_PER_LEASE, -1
         grant.token = self._mint(member, grant, now_ms) if assigned else ""
         self._grants[member] = grant
         return grant

@@ -18,7 +18,7 @@ from kohort.broker.connections.memberconnections import TOKEN_PREFIX, MemberConn
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.fetch.fetchsessions import AskedOf
 from kohort.broker.groups.coordination import Coordination
-from kohort.broker.groups.grants import MemberGrants
+from kohort.broker.groups.grants import LOOK_MS, MemberGrants
 from kohort.coordinator.commands import ConsumerGroupHeartbeatReply, Partitions, Refusal, WatchMember
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
@@ -236,6 +236,17 @@ class MembershipUpdates:
         if rows:
             self._runtime.begin_to_read(keys, [(name or name_of(topic_id), number) for name, topic_id, number in rows])
 
+    def fetched_again(self, connection: Peer, now_ms: int) -> bool:
+        """Note that a fetch in a session has come again; return whether that is all that there is to note."""
+        reads = self._runtime.reads
+        key = self._keys.get(connection.number) if self._keys else None
+        if reads.awaited or (key is None and connection.principal.startswith(TOKEN_PREFIX)):
+            return False
+        if key is not None:
+            reads.note(key, now_ms)
+            self._count(self._watches[key], now_ms)
+        return True
+
     def fetched_until(self, connection: Peer, now_ms: int) -> None:
         """Note the end of a connection with a waiting fetch: its member has read until now."""
         key = self.member_of(connection)
@@ -258,7 +269,7 @@ class MembershipUpdates:
             return
         was_counted, left_ms = watch.is_counted, self._hear(watch.connection, watch.key, watch.command.member_epoch)
         watch.is_counted = left_ms is not None
-        watch.counted_ms, watch.due_ms = now_ms, now_ms + (left_ms or 0)
+        watch.counted_ms, watch.due_ms = now_ms, now_ms + (LOOK_MS if left_ms is None else left_ms)
         if was_counted and not watch.is_counted:
             watch.ask_for_heartbeat(self._runtime.next_token())
 
@@ -292,29 +303,33 @@ class MembershipUpdates:
         watch = self._watches.get(key)
         return watch is not None and watch.news is not None and not watch.is_told
 
-    def tell(self, key: MemberKey) -> MembershipUpdate | None:
-        """Return a member's news for an answer that leaves now, and note that they are told."""
+    def tell(self, key: MemberKey, now_ms: int) -> MembershipUpdate | None:
+        """Return a member's news for an answer that leaves now, time of day in ms, and note that they are told."""
         watch = self._watches.get(key)
         if watch is None:
             return None
         news, watch.is_told = watch.news, watch.news is not None
         if news is not None and news.error_code == _ASKS:
             watch.news = None
-        return self.with_grant(news, watch.connection, key)
+        return self.with_grant(news, watch.connection, key, now_ms)
 
-    def with_grant(self, news: MembershipUpdate | None, connection: Peer, key: MemberKey) -> MembershipUpdate | None:
+    def with_grant(
+        self, news: MembershipUpdate | None, connection: Peer, key: MemberKey, now_ms: int
+    ) -> MembershipUpdate | None:
         """Add the grant that belongs to news, or that is to be renewed, to the news of an answer."""
         grants = self.grants
-        if grants is None or (epoch := grants.epoch_of(key)) is None:
-            # The member gets grants once a heartbeat of it has asked for numbers.
+        if grants is None:
             return news
         if news is None:
-            grant = grants.renew(connection, key)
-            if grant is None:
+            grant = grants.renew(connection, key, now_ms)
+            epoch = None if grant is None else grants.epoch_of(key)
+            if epoch is None:
                 return None
             number = self._runtime.next_token()
             return MembershipUpdate(number=number, member_id=key[1], member_epoch=epoch, grant=grant)
-        if news.error_code == ErrorCode.NONE and news.assignment is not None:
+        # The member gets grants once a heartbeat of it has asked for numbers.
+        is_known = grants.epoch_of(key) is not None
+        if is_known and news.error_code == ErrorCode.NONE and news.assignment is not None:
             news.grant = grants.tell(connection, key, is_new=True)
         return news
 

@@ -20,7 +20,6 @@ from typing import Final, Protocol
 from kohort.broker.fetch.ownership import OwnershipChange, OwnershipTable, Sender
 from kohort.coordinator import commands
 from kohort.coordinator.decision import Decision, FencePartitions, OpenPartitions, ReplyBody
-from kohort.coordinator.journal_events.triggers import Stimulus
 from kohort.coordinator.ownership.fences import loaded_ownership
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
@@ -80,18 +79,13 @@ class OwnershipMessages:
         self.principal_of: Callable[[str, str], str] = _no_principal
         self._tickets = 0
         #: Member -> the latest message about it that not every leader knows, and the shard of it.
-        self._unknown: Final[dict[MemberKey, tuple[int, int]]] = {}
+        self.unknown: Final[dict[MemberKey, tuple[int, int]]] = {}
         #: Member -> replies that wait for that, in order.
         self._held_back: Final[dict[MemberKey, list[Callable[[], None]]]] = {}
         #: Shard -> until when leaders keep every opening, ms.
         self._keep_until: Final[dict[int, int]] = {}
         #: Group -> the highest epoch that was told, and until when a leader may know it, ms.
         self._told: Final[dict[str, tuple[int, int]]] = {}
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a message is not known to every leader."""
-        return bool(self._unknown)
 
     def begin(self, leaders: Leaders, shards: Iterable[Shard]) -> None:
         """Tell leaders from now on, and first of the owners in the loaded shards."""
@@ -105,8 +99,8 @@ class OwnershipMessages:
         if self._leaders is None:
             return
         self._leaders.loaded(index)
-        for key in [key for key, (_, told_by) in self._unknown.items() if told_by == index]:
-            del self._unknown[key]
+        for key in [key for key, (_, told_by) in self.unknown.items() if told_by == index]:
+            del self.unknown[key]
         now_ms = self._now_ms()
         longest_ms, batch, size = 0, list[FencePartitions | OpenPartitions](), 0
         for effect in loaded_ownership(shard.groups, shard.settings_for):
@@ -120,14 +114,14 @@ class OwnershipMessages:
             self._tell(index, shard, batch)
         self._keep_until[index] = now_ms + max(longest_ms, shard.settings.lease_ms)
         # Replies that the former coordinator held back wait for this one's messages, if there are any.
-        for key in [key for key in self._held_back if key not in self._unknown]:
+        for key in [key for key in self._held_back if key not in self.unknown]:
             self._let_go(key)
 
-    def tell(self, index: Callable[[], int], shard: Shard) -> None:
+    def tell(self, index: int, shard: Shard) -> None:
         """Tell the leaders the fences and openings of a shard's latest decision."""
         effects = shard.take_ownership()
         if effects and self._leaders is not None:
-            self._tell(index(), shard, effects)
+            self._tell(index, shard, effects)
 
     def owner_of(self, group_id: str, body: ReplyBody, syncing_id: str) -> MemberKey | None:
         """Return the member of a reply that has to wait; `None` if it may leave.
@@ -138,7 +132,7 @@ class OwnershipMessages:
             key = (group_id, "" if body.assignment is None else body.member_id)
         else:
             key = (group_id, syncing_id if isinstance(body, commands.SyncGroupReply) else "")
-        return key if key in self._unknown else None
+        return key if key in self.unknown else None
 
     def hold_back(self, key: MemberKey, send: Callable[[], None]) -> None:
         """Send a reply once every leader knows of its member's fences and openings."""
@@ -146,7 +140,7 @@ class OwnershipMessages:
 
     def stop(self) -> None:
         """Send the replies that wait: the broker is about to stop."""
-        self._unknown.clear()
+        self.unknown.clear()
         for key in list(self._held_back):
             self._let_go(key)
 
@@ -159,13 +153,13 @@ class OwnershipMessages:
         ticket = self._tickets
         keys = [(change.group_id, change.member_id) for change in changes]
         if not self._leaders.tell(index, changes, lambda: self._known(keys, ticket)):
-            self._unknown.update(dict.fromkeys(keys, (ticket, index)))
+            self.unknown.update(dict.fromkeys(keys, (ticket, index)))
 
     def _known(self, keys: Iterable[MemberKey], ticket: int) -> None:
         for key in keys:
             # A later message about the member may be under way.
-            if self._unknown.get(key, (0, 0))[0] == ticket:
-                del self._unknown[key]
+            if self.unknown.get(key, (0, 0))[0] == ticket:
+                del self.unknown[key]
                 self._let_go(key)
 
     def _let_go(self, key: MemberKey) -> None:
@@ -244,13 +238,11 @@ def _no_principal(group_id: str, member_id: str) -> str:
     return ""
 
 
-def syncing_members(shard: Shard, stimulus: Stimulus, decision: Decision) -> Mapping[RequestToken, str]:
-    """Return the members whose SyncGroups a decision answers as it moves partitions, by their requests.
+def syncing_members(shard: Shard, stimulus: commands.SyncGroup, decision: Decision) -> Mapping[RequestToken, str]:
+    """Return the members whose SyncGroups the decision on one answers as it moves partitions, by their requests.
 
     The decision is not committed yet.
     """
-    if not isinstance(stimulus, commands.SyncGroup):
-        return {}
     group = shard.groups.classic.get(stimulus.group_id)
     is_moving = any(isinstance(effect, FencePartitions | OpenPartitions) for effect in decision.effects)
     waiting = group.awaiting_sync if group is not None and is_moving else {}

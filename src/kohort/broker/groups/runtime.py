@@ -16,6 +16,7 @@ import logging
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.base.clock import WallClock
@@ -55,6 +56,8 @@ RELEASES_PER_TURN: Final = 200
 
 #: Groups with aborted transactions that one log line names.
 _GROUPS_TOLD: Final = 10
+
+_NO_ONE: Final[Mapping[RequestToken, str]] = MappingProxyType({})
 
 #: Translates the coordinator's reply into the response message of the request's version, or into its bytes.
 Translate = Callable[[Any, Any], Message | bytes]
@@ -454,10 +457,12 @@ class Runtime:
             self.journal, shard.groups, stimulus, decision, timers=shard.timers, now_ms=now_ms, is_new=is_new,
             next_cause=self.next_token,
         )  # fmt: skip
-        syncing = syncing_members(shard, stimulus, decision)
+        # Most decisions have nothing to do with owners.
+        syncing = syncing_members(shard, stimulus, decision) if isinstance(stimulus, commands.SyncGroup) else _NO_ONE
         replies = shard.commit(decision, now_ms=now_ms)
         # The leaders know before the members do.
-        self.ownership.tell(partial(self._shard_logs.index, shard_log), shard)
+        if shard.has_ownership:
+            self.ownership.tell(self._shard_logs.index(shard_log), shard)
         for reply in replies:
             self._send(shard_log.log, stimulus, reply, syncing.get(reply.request, ""))
         for errand in shard.take_errands():
@@ -509,7 +514,7 @@ class Runtime:
     def _send(self, partition: PartitionLog, stimulus: Stimulus, reply: Reply, syncing_id: str) -> None:
         """Send a reply, once the leaders know of its assignment; `syncing_id`: the member that has sent SyncGroup."""
         owner = None
-        if self.ownership.is_waiting:
+        if self.ownership.unknown:
             owner = self.ownership.owner_of(getattr(stimulus, "group_id", ""), reply.body, syncing_id)
         if owner is None:
             self._reply(partition, reply.request, reply.body)

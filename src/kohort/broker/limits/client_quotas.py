@@ -29,6 +29,9 @@ from kohort.storage.client_quotas import CLIENT_ID, IP, USER, Quotas
 #: Clients that are remembered, each with a kilobyte, and for how long after their last request, ms.
 MOST_CLIENTS: Final = 10_000
 REMEMBERED_MS: Final = 3_600_000
+#: The time whose bytes the holders of a token with `byte_rate` may send or fetch at once, ms. With Kafka's quotas that
+#: is ten seconds; the rate of a token holds in each ten seconds.
+TOKEN_BURST_MS: Final = 250
 #: Characters of a user or client id above which a digest stands for it.
 LONGEST_TAG: Final = 256
 
@@ -176,7 +179,7 @@ class _Client:
         #: For people.
         self.name: Final = name
         self.rate: Final = rate
-        #: Of `Quota.CONTROLLER_MUTATION_RATE` alone.
+        #: Of `Quota.CONTROLLER_MUTATION_RATE` and `TokenRate.BYTE_RATE` alone.
         self.bucket: Final = bucket
         self.used_ms = 0
         self.throttled_times = self.throttled_ms = 0
@@ -234,24 +237,25 @@ class ClientQuotas:
             waits after it.
         """
         quota = self.limits.find(Quota.CONSUMER_BYTE_RATE, user, client_id)
-        counted = [] if quota is None else [self._client(Quota.CONSUMER_BYTE_RATE, quota, now_ms).rate]
-        counted += [self._client(TokenRate.BYTE_RATE, _applied(each), now_ms).rate for each in rates]
-        if any(each.total(now_ms) <= amount for each in counted):
+        counted = None if quota is None else self._client(Quota.CONSUMER_BYTE_RATE, quota, now_ms).rate
+        buckets = [(self._client(TokenRate.BYTE_RATE, _applied(each), now_ms).bucket, each) for each in rates]
+        if counted is not None and counted.total(now_ms) <= amount:
             return False
-        for each in counted:
-            each.record(-amount, now_ms)
+        if any(bucket.has_all_but(amount, rate.per_second, now_ms) for bucket, rate in buckets):
+            return False
+        if counted is not None:
+            counted.record(-amount, now_ms)
+        for bucket, rate in buckets:
+            bucket.take(-amount, rate.per_second, now_ms)
         return True
 
     def most_fetched(self, user: str, client_id: str, rates: Sequence[Rate]) -> int | None:
         """Return the bytes above which one fetch is throttled whatever came before; `None`: there are none."""
         quota = self.limits.find(Quota.CONSUMER_BYTE_RATE, user, client_id)
-        limits = [each.per_second for each in rates] + ([] if quota is None else [quota.limit])
-        if not limits:
-            return None
-        seconds = (self._windows["windows"] - 1) * self._windows["window_ms"] / 1000
-        return int(min(min(limits) * seconds, (1 << 31) - 1))
-
-    # ---- rates of capability tokens
+        most = [each.per_second * TOKEN_BURST_MS / 1000 for each in rates]
+        if quota is not None:
+            most.append(quota.limit * (self._windows["windows"] - 1) * self._windows["window_ms"] / 1000)
+        return int(min(*most, (1 << 31) - 1)) if most else None
 
     def take_of_token(self, quota: TokenRate, rates: Sequence[Rate], amount: float, now_ms: int) -> int:
         """Count `amount` against each rate of a token; return how long its holder has to wait, ms."""
@@ -264,13 +268,19 @@ class ClientQuotas:
         return max(waits, default=0)
 
     def _take(self, quota: AnyQuota, applied: Applied, amount: float, now_ms: int) -> int:
-        rate = self._client(quota, applied, now_ms).rate
-        rate.record(amount, now_ms)
-        return rate.throttle_ms(applied.limit, now_ms)
+        client = self._client(quota, applied, now_ms)
+        if quota is TokenRate.BYTE_RATE:
+            client.bucket.take(amount, applied.limit, now_ms)
+            return client.bucket.throttle_ms(applied.limit, now_ms)
+        client.rate.record(amount, now_ms)
+        return client.rate.throttle_ms(applied.limit, now_ms)
 
     def _owed_ms(self, quota: AnyQuota, applied: Applied, now_ms: int) -> int:
         client = self._clients.get(_key(quota, applied))
-        wait_ms = 0 if client is None else client.rate.throttle_ms(applied.limit, now_ms)
+        if client is None:
+            return 0
+        counted = client.bucket if quota is TokenRate.BYTE_RATE else client.rate
+        wait_ms = counted.throttle_ms(applied.limit, now_ms)
         return min(wait_ms, self._windows["windows"] * self._windows["window_ms"])
 
     def take_tokens(self, user: str, client_id: str, count: int, now_ms: int, *, is_strict: bool) -> int:
@@ -316,7 +326,12 @@ class ClientQuotas:
         client = clients.pop(key, None)
         if client is None:
             self._make_room(now_ms)
-            client = _Client(_name(*key), RateWindow(**self._windows), TokenBucket(**self._controller_windows))
+            burst = (
+                {"windows": 1, "window_ms": TOKEN_BURST_MS}
+                if isinstance(quota, TokenRate)
+                else self._controller_windows
+            )
+            client = _Client(_name(*key), RateWindow(**self._windows), TokenBucket(**burst))
         clients[key] = client
         client.used_ms = now_ms
         return client

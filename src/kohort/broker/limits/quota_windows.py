@@ -115,6 +115,10 @@ class TokenBucket:
         tokens = self._refill(limit, now_ms)
         self._tokens = min(self._burst_s * limit, tokens - count)
 
+    def has_all_but(self, count: float, limit: float, now_ms: int) -> bool:
+        """Whether nothing is missing but these tokens."""
+        return self._refill(limit, now_ms) + count >= self._burst_s * limit
+
     def throttle_ms(self, limit: float, now_ms: int) -> int:
         """Return the time until no token is owed.
 

@@ -66,7 +66,7 @@ class PendingDecision:
                 self._offline.add(record.member_id)
             case facts.OfflineMemberForgotten():
                 self._offline.discard(record.member_id)
-            case facts.StaticClockSet() | facts.StaticClockForgotten() | facts.StaticMemberOusted():
+            case facts.StaticClockSet() | facts.StaticClockForgotten() | facts.StaticMemberFenced():
                 pass
             case _:
                 apply.apply_classic(self._groups, record)

@@ -18,7 +18,7 @@ from kohort.coordinator.classic.pending_decision import PendingDecision, build_j
 from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.records.types import OfflineMemberForgotten, StaticMemberOusted
+from kohort.coordinator.records.types import OfflineMemberForgotten, StaticMemberFenced
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership import mode
 from kohort.errors import ErrorCode
@@ -38,7 +38,7 @@ def take_over(
     pending.record(state.StaticMemberReplaced(group_id=pending.group_id, replaced_id=holder, member=member))
     # Without this the former process would join again under its instance id.
     if settings.is_static:
-        pending.record(StaticMemberOusted(group_id=pending.group_id, member_id=holder))
+        pending.record(StaticMemberFenced(group_id=pending.group_id, member_id=holder))
     pending.arm("session", member.session_timeout_ms, member.member_id)
     group = pending.group
     reason = f"instance {member.instance_id} came back as {member.member_id}"

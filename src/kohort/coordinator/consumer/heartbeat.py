@@ -285,7 +285,7 @@ def _decide_subscription(
         pending.records.extend(records)
         if settings.is_static and not static.is_away(succeeded):
             # The replaced process may still run, and would join anew by its instance id.
-            pending.records.append(facts.StaticMemberOusted(group_id=group.group_id, member_id=succeeded.member_id))
+            pending.records.append(facts.StaticMemberFenced(group_id=group.group_id, member_id=succeeded.member_id))
         pending.effects.extend(effects)
     elif is_new or not _is_subscribed_as(member, subscribed):
         pending.records.append(subscribed)

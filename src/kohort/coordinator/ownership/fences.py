@@ -121,13 +121,11 @@ def follow_ownership(
 
     Args:
         groups: the state before the decision.
-        decision: with all its records.
+        decision: with all its records, some of them among those that are followed.
         settings_for: group id -> its settings before the decision.
         base: the broker's settings, for groups whose configs change.
         now_ms: coordinator time, milliseconds.
     """
-    if FOLLOWED.isdisjoint(map(type, decision.records)):
-        return decision
     concerned: dict[str, list[facts.Record]] = {}
     for record in decision.records:
         if type(record) in FOLLOWED:

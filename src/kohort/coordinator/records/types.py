@@ -323,7 +323,7 @@ class MemberConnectionSeen(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaticMemberOusted(VolatileRecord):
+class StaticMemberFenced(VolatileRecord):
     """A process of a static group, which had not left, has lost its instance id to a newer one."""
 
     member_id: str

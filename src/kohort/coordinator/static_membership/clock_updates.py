@@ -39,16 +39,16 @@ _SAID_BY_MEMBERS: Final = (
     commands.CommitOffsets,
 )
 #: Most remembered processes: a refused client does not come again.
-MOST_OUSTED: Final = 1_000
+MOST_FENCED: Final = 1_000
 
 
-def check_not_ousted(groups: model.GroupsState, command: commands.GroupCommand) -> None:
+def check_not_fenced(groups: model.GroupsState, command: commands.GroupCommand) -> None:
     """Refuse every request of a process that lost its instance id.
 
     Raises:
         Refused: FENCED_INSTANCE_ID, at which every client stops.
     """
-    if isinstance(command, _SAID_BY_MEMBERS) and (command.group_id, command.member_id) in groups.ousted:
+    if isinstance(command, _SAID_BY_MEMBERS) and (command.group_id, command.member_id) in groups.fenced_instances:
         raise Refused(
             ErrorCode.FENCED_INSTANCE_ID,
             f"a younger process has taken the group.instance.id of the member {command.member_id}: give each process "
@@ -56,11 +56,11 @@ def check_not_ousted(groups: model.GroupsState, command: commands.GroupCommand) 
         )
 
 
-def apply_ousted(groups: model.GroupsState, record: facts.StaticMemberOusted) -> None:
+def apply_fenced(groups: model.GroupsState, record: facts.StaticMemberFenced) -> None:
     """Remember a replaced process, within the limit."""
-    groups.ousted[record.group_id, record.member_id] = None
-    while len(groups.ousted) > MOST_OUSTED:
-        del groups.ousted[next(iter(groups.ousted))]
+    groups.fenced_instances[record.group_id, record.member_id] = None
+    while len(groups.fenced_instances) > MOST_FENCED:
+        del groups.fenced_instances[next(iter(groups.fenced_instances))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,5 +243,5 @@ CLOCK_RECORDS: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.StaticClockSet: apply_to_clock,
     ClockResumed: apply_to_clock,
     StaticClockForgotten: apply_clock_forgotten,
-    facts.StaticMemberOusted: apply_ousted,
+    facts.StaticMemberFenced: apply_fenced,
 }

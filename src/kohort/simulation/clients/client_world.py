@@ -54,7 +54,7 @@ class ClientWorld(ProgramWorld):
             plan = replace(drawn, fetches_tell=tell, fetches_count=count, members_compute=compute)
             plan = replace(plan, messages_fail=seed % 4 == 2)
         super().__init__(seed, random=random, plan=plan)
-        self.groups: Final = {each.group_id: GroupProgress(each.group_id) for each in self.plan.parties}
+        self.groups: Final = {each.group_id: GroupProgress(each.group_id) for each in self.plan.groups}
         self.readers: Final[list[Reader]] = []
         self.writers: Final[list[Writer]] = []
         self.times: Final = ReadingTimes()
@@ -99,7 +99,9 @@ class ClientWorld(ProgramWorld):
             assert reader.consumer is not None
             topic = self.brokers.shared.cluster.topic(each.topic)
             if topic is not None:
-                self.reads.check_told(reader.party.group_id, reader.consumer.member_id, topic.topic_id, each.partition)
+                self.reads.check_told(
+                    reader.planned.group_id, reader.consumer.member_id, topic.topic_id, each.partition
+                )
 
     def on_taken(self, reader: Reader, partitions: Sequence[TopicPartition]) -> None:
         """Check `OneOwner` after a reader was assigned partitions."""
@@ -141,9 +143,9 @@ class ClientWorld(ProgramWorld):
         loop.network.quality = self.plan.quality
         messages = MessageFaults(self)
         messages.begin()
-        for party in self.plan.parties:
-            for _ in range(party.readers):
-                self.add_reader(party.group_id)
+        for planned in self.plan.groups:
+            for _ in range(planned.readers):
+                self.add_reader(planned.group_id)
         for number in range(self.plan.writers):
             self.writers.append(Writer(self, f"writer-{number + 1}"))
         programs: list[Reader | Writer] = [*self.readers, *self.writers]
@@ -163,8 +165,8 @@ class ClientWorld(ProgramWorld):
 
     def add_reader(self, group_id: str) -> Reader:
         """Add a member to a group without starting it."""
-        party = next(each for each in self.plan.parties if each.group_id == group_id)
-        reader = Reader(self, f"{group_id}-{len(self.readers) + 1}", party, self.groups[group_id], self)
+        planned = next(each for each in self.plan.groups if each.group_id == group_id)
+        reader = Reader(self, f"{group_id}-{len(self.readers) + 1}", planned, self.groups[group_id], self)
         self.readers.append(reader)
         return reader
 
@@ -234,10 +236,10 @@ class ClientWorld(ProgramWorld):
             values = _values(log)
             for writer in self.writers:
                 writer.check_log(each.topic, each.partition, values)
-            for party in self.plan.parties:
-                committed = self.committed(party.group_id).get(each, 0)
+            for planned in self.plan.groups:
+                committed = self.committed(planned.group_id).get(each, 0)
                 if committed > log.log_end_offset:
-                    raise LawBroken("NoCommitBeyondDone", f"{party.group_id} has committed {committed} of {each}")
+                    raise LawBroken("NoCommitBeyondDone", f"{planned.group_id} has committed {committed} of {each}")
 
 
 def _values(log: PartitionLog, *, start: int = 0) -> list[bytes]:

@@ -89,8 +89,8 @@ class FinalChecks:
         return sum(reader.ownership.changes for reader in self._readers)
 
     def _unread(self) -> str | None:
-        for party in self._world.plan.parties:
-            readers = [each for each in self._readers if each.party is party]
+        for planned in self._world.plan.groups:
+            readers = [each for each in self._readers if each.planned is planned]
             wanted = {topic for each in readers for topic in each.topics}
             owned: dict[TopicPartition, Reader] = {}
             for reader in readers:
@@ -103,10 +103,10 @@ class FinalChecks:
                 if each.topic not in wanted or log is None:
                     continue
                 if each not in owned:
-                    return f"no member of {party.group_id} owns {each}"
-                handed = self._groups[party.group_id].handed.get(each, 0)
+                    return f"no member of {planned.group_id} owns {each}"
+                handed = self._groups[planned.group_id].handed.get(each, 0)
                 if each.topic != FLEETING and handed < log.high_watermark:
-                    return f"{party.group_id} has read {handed} of {log.high_watermark} of {each}"
+                    return f"{planned.group_id} has read {handed} of {log.high_watermark} of {each}"
                 at = owned[each].ownership.next[each]
                 if each.topic != FLEETING and log.high_watermark and at is not None and at < log.high_watermark:
                     return f"{owned[each].name} is at {at} of {log.high_watermark} in {each}"
@@ -262,7 +262,7 @@ class Members:
         """Find the reader that is still the member of an ended session; `None`: no reader is."""
         assert ended is not None
         for reader in self._readers:
-            if reader.consumer is not None and reader.party.group_id == ended.group_id:
+            if reader.consumer is not None and reader.planned.group_id == ended.group_id:
                 identity = reader.consumer._context.deliveries.identity
                 if identity.member_id == ended.member_id and identity.epoch >= 0:
                     return reader
@@ -304,16 +304,16 @@ class Members:
         """Check `OneOwner` for partitions that the reader is told are its own."""
         for other in self._readers:
             doubled = other.ownership.next.keys() & set(partitions)
-            if doubled and other is not reader and other.party is reader.party:
+            if doubled and other is not reader and other.planned is reader.planned:
                 raise LawBroken("OneOwner", f"{reader.name} takes {sorted(doubled)}, which {other.name} has")
 
     def _shard(self, reader: Reader) -> Any:
         runtime = self._world.brokers.runtime
-        return runtime._shard_logs[runtime.index_of(reader.party.group_id)].shard
+        return runtime._shard_logs[runtime.index_of(reader.planned.group_id)].shard
 
     def _find(self, reader: Reader) -> ConsumerGroup | None:
         """Return the reader's group, if the reader is the only member of that name in it."""
-        group: ConsumerGroup | None = self._shard(reader).groups.consumer.get(reader.party.group_id)
+        group: ConsumerGroup | None = self._shard(reader).groups.consumer.get(reader.planned.group_id)
         if group is None or [each.client_id for each in group.members.values()].count(reader.name) != 1:
             return None
         return group

@@ -59,7 +59,7 @@ QUALITIES: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Party:
+class PlannedGroup:
     """A group and its initial number of members.
 
     `is_cooperative`: classic members keep partitions that do not move.
@@ -85,7 +85,9 @@ class Plan:
 
     brokers: int = 3
     topics: Mapping[str, int] = field(default_factory=lambda: {"t": 4, "u": 2})
-    parties: tuple[Party, ...] = (Party(group_id="blue", protocol="consumer", readers=2, auto_commit=True),)
+    groups: tuple[PlannedGroup, ...] = (
+        PlannedGroup(group_id="blue", protocol="consumer", readers=2, auto_commit=True),
+    )
     writers: int = 1
     idempotent: bool = True
     value_bytes: int = 100
@@ -120,11 +122,11 @@ def draw_plan(random: Random) -> Plan:
     topics = {"t": random.randint(1, 5), "u": random.randint(1, 3)}
     if random.random() < 0.4:
         topics[FLEETING] = random.randint(1, 2)
-    parties = []
+    groups = []
     for group_id in ("blue", "red")[: random.choice((1, 1, 2))]:
         protocol: Protocol = random.choice(("consumer", "classic"))
-        parties.append(
-            Party(
+        groups.append(
+            PlannedGroup(
                 group_id=group_id,
                 protocol=protocol,
                 readers=random.randint(1, 3 if len(topics) < 3 else 2),
@@ -134,7 +136,7 @@ def draw_plan(random: Random) -> Plan:
     return Plan(
         brokers=random.choice((1, 2, 3, 3, 3)),
         topics=topics,
-        parties=tuple(parties),
+        groups=tuple(groups),
         writers=random.randint(1, 2),
         idempotent=random.random() < 0.8,
         value_bytes=random.choice((20, 100, 900)),

@@ -21,7 +21,7 @@ from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
 from kohort.simulation.assignors import FaultyAssignor
 from kohort.simulation.clients.network import PROGRAM
-from kohort.simulation.clients.plan import FLEETING, Party
+from kohort.simulation.clients.plan import FLEETING, PlannedGroup
 from kohort.simulation.clients.progress import Ownership
 from kohort.simulation.network import GOOD
 from kohort.simulation.trace import LawBroken
@@ -66,10 +66,12 @@ class ReaderWatch(Protocol):
 class Reader:
     """A reader of a group; after a crash or a leave it starts again with another consumer."""
 
-    def __init__(self, world: ProgramWorld, name: str, party: Party, group: GroupProgress, watch: ReaderWatch) -> None:
+    def __init__(
+        self, world: ProgramWorld, name: str, planned: PlannedGroup, group: GroupProgress, watch: ReaderWatch
+    ) -> None:
         self.world: Final = world
         self.name: Final = name
-        self.party: Final = party
+        self.planned: Final = planned
         self.random = Random(world.random.random())
         self.group = group
         #: Draws the subscription, and checks the laws about this reader.
@@ -145,17 +147,17 @@ class Reader:
         self.world.opened[self.name] += 1
         self.ownership = Ownership(self.name, self.group)
         only_classic: Any = {}
-        if self.party.protocol == "classic":
+        if self.planned.protocol == "classic":
             only_classic = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 500}
-        if self.party.is_cooperative:
+        if self.planned.is_cooperative:
             only_classic["partition_assignment_strategy"] = "cooperative-sticky"
         self.consumer = Consumer(
             bootstrap_servers=self.world.bootstrap,
-            group_id=self.party.group_id,
+            group_id=self.planned.group_id,
             client_id=self.name,
-            group_protocol=self.party.protocol,
+            group_protocol=self.planned.protocol,
             auto_offset_reset="earliest",
-            enable_auto_commit=self.party.auto_commit,
+            enable_auto_commit=self.planned.auto_commit,
             auto_commit_interval_ms=300,
             max_poll_records=self.random.choice((1, 5, 50, 500)),
             max_poll_interval_ms=int(MAX_POLL_INTERVAL_S * 1000),
@@ -175,7 +177,7 @@ class Reader:
 
     def _draw_assignors(self) -> list[FaultyAssignor]:
         """Draw the assignors of a member that runs some; one member in ten of a group has none."""
-        if self.party.protocol == "classic" or not self.world.plan.members_compute:
+        if self.planned.protocol == "classic" or not self.world.plan.members_compute:
             return []
         return [FaultyAssignor(self.random)] if self.random.random() < 0.9 else []
 
@@ -235,7 +237,7 @@ class Reader:
 
     def _come_back(self) -> None:
         """Count everything handed out as done, where the consumer commits by itself."""
-        if self.party.auto_commit:
+        if self.planned.auto_commit:
             # A poll says that the records of the former one are processed.
             self.ownership.finish()
 

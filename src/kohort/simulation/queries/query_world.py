@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from kohort.errors import FencedError
 from kohort.ids import TopicPartition
-from kohort.simulation.clients.plan import Party, Plan
+from kohort.simulation.clients.plan import Plan, PlannedGroup
 from kohort.simulation.clients.program_world import ProgramWorld, Report
 from kohort.simulation.clients.writer import Writer
 from kohort.simulation.queries.streaming_query import GROUP, QueryPlan, ReaderProcess, StreamingQuery, read_of
@@ -73,9 +73,12 @@ class QueryWorld(ProgramWorld):
     def __init__(self, seed: int, *, plan: QueryPlan | None = None) -> None:
         random = Random(f"queries {seed}")
         self.queries: Final = _draw_plan(random) if plan is None else plan
-        party = Party(group_id=GROUP, protocol=self.queries.protocol, readers=0, auto_commit=False)
+        planned = PlannedGroup(group_id=GROUP, protocol=self.queries.protocol, readers=0, auto_commit=False)
         world = Plan(
-            brokers=1, topics={"t": random.randint(1, 4)}, parties=(party,), perturbed_s=self.queries.perturbed_s
+            brokers=1,
+            topics={"t": random.randint(1, 4)},
+            groups=(planned,),
+            perturbed_s=self.queries.perturbed_s,
         )
         super().__init__(seed, random=Random(f"clients {seed}"), plan=world)
         self.running: list[StreamingQuery] = []

@@ -15,6 +15,7 @@ from uuid import UUID
 from pyspark.sql.streaming import listener
 
 from kohort.ids import TopicPartition
+from kohort.metrics.exposition import escape
 from kohort.spark.driver_channel import BatchDone, fingerprint, post
 from kohort.spark.offsets import SourceState, read_sources
 
@@ -82,7 +83,7 @@ class QueryListener(listener.StreamingQueryListener):
             for query in self._queries.values():
                 if query.last is None:
                     continue
-                label = f'query="{_escaped(query.name)}"'
+                label = f'query="{escape(query.name)}"'
                 of = f"{{{label}}}"
                 found[f"batches-total{of}"] = query.batches
                 found[f"records-consumed-total{of}"] = query.records
@@ -170,10 +171,6 @@ def _lost_its_reader(exception: str) -> bool:
     """Whether Spark has lost the connection to a Python source."""
     # An error that such a source raises itself has another class.
     return exception.startswith(("java.io.", "java.net.")) and "PythonStreamingSourceRunner" in exception
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _join(partitions: Iterable[TopicPartition]) -> str:

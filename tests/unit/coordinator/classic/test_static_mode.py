@@ -9,8 +9,8 @@ import pytest
 
 from kohort.coordinator.commands import JoinGroup, JoinGroupReply, LeavingMember
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.records.types import StaticMemberOusted
-from kohort.coordinator.static_membership.clock_updates import MOST_OUSTED, apply_ousted
+from kohort.coordinator.records.types import StaticMemberFenced
+from kohort.coordinator.static_membership.clock_updates import MOST_FENCED, apply_fenced
 from kohort.coordinator.static_membership.mode import NAMELESS_ERRORS
 from kohort.errors import ErrorCode
 from support.dialogues.classic_fleet import Fleet
@@ -226,9 +226,9 @@ def test_who_lost_its_name_is_fenced_though_it_does_not_say_it(fleet: Fleet) -> 
 
 def test_what_is_remembered_of_lost_names_is_bounded() -> None:
     groups = GroupsState()
-    for number in range(MOST_OUSTED + 1):
-        apply_ousted(groups, StaticMemberOusted(group_id="g", member_id=f"a-{number}"))
-    assert list(groups.ousted)[0::999] == [("g", "a-1"), ("g", "a-1000")]
+    for number in range(MOST_FENCED + 1):
+        apply_fenced(groups, StaticMemberFenced(group_id="g", member_id=f"a-{number}"))
+    assert list(groups.fenced_instances)[0::999] == [("g", "a-1"), ("g", "a-1000")]
 
 
 def test_other_timeouts_count_at_once(fleet: Fleet) -> None:

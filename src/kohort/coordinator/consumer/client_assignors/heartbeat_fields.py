@@ -37,11 +37,9 @@ def is_to_be_told(order: ComputeTarget | None, member_id: str) -> bool:
 
 
 def tell(groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decision, *, now_ms: int) -> Decision:
-    """Add client-side assignor news to the response in a heartbeat's decision."""
+    """Add client-side assignor news to the response in a heartbeat's decision, in a group that has such assignors."""
     group, member_id = groups.consumer.get(command.group_id), command.member_id
     side = None if group is None else group.client_assignors
-    if side is None and command.client_assignors is None:
-        return decision
     at, reply = _answer_in(decision.effects, command)
     if reply is None or reply.member_epoch < 0:
         return decision
