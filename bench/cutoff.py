@@ -240,6 +240,8 @@ class JavaReader:
 
 
 _SASL: Final = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+#: What the topic had before is of no interest.
+LATEST: Final = {"auto_offset_reset": "latest"}
 CLASSIC: Final = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": INTERVAL_MS}
 Make = Callable[[str, str, str, Mapping[str, Any]], Any]
 
@@ -286,27 +288,33 @@ KOHORT: Final = (
     Kind("kohort, consumer, commits", OurReader, {"group_protocol": "consumer", "enable_auto_commit": True}),
 )
 STOCK: Final = (
-    Kind("confluent-kafka, consumer", _python("ConfluentMember"), {"group_protocol": "consumer"}, login=_by_sasl_names),
+    Kind(
+        "confluent-kafka, consumer",
+        _python("ConfluentMember"),
+        {"group_protocol": "consumer", **LATEST},
+        login=_by_sasl_names,
+    ),
     Kind(
         "confluent-kafka, range",
         _python("ConfluentMember"),
-        {"partition_assignment_strategy": "range", **CLASSIC},
+        {"partition_assignment_strategy": "range", **LATEST, **CLASSIC},
         login=_by_sasl_names,
     ),
-    Kind("Java, consumer", JavaReader, {}, is_java=True, login=_by_jaas),
+    Kind("Java, consumer", JavaReader, LATEST, is_java=True, login=_by_jaas),
     Kind(
         "Java, range",
         JavaReader,
         {
             "group_protocol": "classic",
             "partition_assignment_strategy": "org.apache.kafka.clients.consumer.RangeAssignor",
+            **LATEST,
             **CLASSIC,
         },
         is_java=True,
         login=_by_jaas,
     ),
-    Kind("kafka-python", _python("KafkaPythonMember"), CLASSIC, login=_by_plain_names),
-    Kind("aiokafka", _python("AioMember"), CLASSIC, login=_by_plain_names),
+    Kind("kafka-python", _python("KafkaPythonMember"), {**LATEST, **CLASSIC}, login=_by_plain_names),
+    Kind("aiokafka", _python("AioMember"), {**LATEST, **CLASSIC}, login=_by_plain_names),
 )
 
 

@@ -18,7 +18,7 @@ import pytest
 from kohort.simulation.seed import Outcome, main, run_seeds
 
 #: World -> seeds that are played; `make soak` plays 10,000, 1,000 and 5,000.
-SEEDS = {"brokers": 300, "clients": 200, "queries": 200}
+SEEDS = {"brokers": 500, "clients": 200, "queries": 200}
 SEEDS_PER_TEST = 50
 TESTS = [(world, first) for world, count in SEEDS.items() for first in range(0, count, SEEDS_PER_TEST)]
 

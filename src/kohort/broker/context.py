@@ -122,6 +122,7 @@ class BrokerContext:
         )  # fmt: skip
         self.revocations = Revocations(store.changes, clock.now_ms) if revocations is None else revocations
         self.capabilities.is_revoked = self.revocations.is_revoked
+        self.capabilities.has_revoked = lambda: len(self.revocations) > 0
         self.revocations.followers.add(self)
 
     def tokens_revoked(self) -> None:

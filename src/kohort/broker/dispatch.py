@@ -117,10 +117,12 @@ class Route:
 class Routes:
     """The routes used so far, by `key << 16 | version`."""
 
-    __slots__ = ("_routes", "get")
+    __slots__ = ("_routes", "_through", "get")
 
     def __init__(self) -> None:
         self._routes: Final[dict[int, Route]] = {}
+        #: Makes the route that is taken instead of an ordinary one; `None`: none is made.
+        self._through: Callable[[Route], Route] | None = None
         #: The route of a packed key and version, `None` if it was not used yet.
         self.get: Final = self._routes.get
 
@@ -140,12 +142,19 @@ class Routes:
                 has_flexible_header=registry.request_header_version(key, version) >= 2,
                 response_version=version,
             )
+            if self._through is not None:
+                route = self._through(route)
             self._routes[api_key << 16 | version] = route
             return route
         # KIP-511: an unknown version of ApiVersions is answered in version 0 with the served range.
         if key is ApiKey.API_VERSIONS:
             return _step_down_route()
         raise RemoteProtocolError(f"version {version} of {key.name}; {lowest} to {highest} are served")
+
+    def pass_through(self, through: Callable[[Route], Route] | None) -> None:
+        """Replace each route by the one that `through` makes of it, from the next request on; `None`: no more."""
+        self._through = through
+        self._routes.clear()
 
     @staticmethod
     def skip_header_tags(frame: memoryview, position: int) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from functools import partial
@@ -25,6 +26,7 @@ from kohort.base.clock import Clock
 from kohort.base.durability_window import DurabilityWindow, durability_window, widest
 from kohort.errors import StorageError
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
+from kohort.metrics.exposition import Histogram
 from kohort.storage.files.fs import Buffer
 from kohort.storage.partitions.partition import Appended, PartitionLog
 from kohort.storage.partitions.validation import CheckedBatch
@@ -81,6 +83,8 @@ class Durability:
         self._threads: Final[list[threading.Thread]] = []
         self._is_idle: Final = asyncio.Event()
         self._is_idle.set()
+        #: How long syncs took, seconds.
+        self.sync_times: Final = Histogram()
 
     def append(
         self, log: PartitionLog, batches: Buffer | CheckedBatch, *, now_ms: int, validate: bool = True
@@ -174,6 +178,7 @@ class Durability:
 
     def _sync_forever(self) -> None:
         while (log := self._jobs.get()) is not None:
+            began = time.perf_counter()
             try:
                 durable_offset = log.sync()
             except StorageError as why:
@@ -182,7 +187,7 @@ class Durability:
             except Exception as error:  # whatever it is, the disk's content is unknown now
                 self._post(self._on_failure, error)
             else:
-                self._post(self._on_synced, log, durable_offset)
+                self._post(self._on_synced, log, durable_offset, time.perf_counter() - began)
 
     def _post(self, callback: Callable[..., None], *arguments: object) -> None:
         if not self._loop.is_closed():
@@ -198,7 +203,8 @@ class Durability:
         self._start_syncs()
         self._note_idle()
 
-    def _on_synced(self, log: PartitionLog, durable_offset: int) -> None:
+    def _on_synced(self, log: PartitionLog, durable_offset: int, seconds: float) -> None:
+        self.sync_times.observe(seconds)
         self._scheduler.finish(log, durable_offset)
         self._start_syncs()
         if self._postponed and self._stop_retry(log):

@@ -19,18 +19,19 @@ from dataclasses import dataclass, field, replace
 from os import PathLike, environ, pathsep, read
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final, Self, TypeVar
 
 from kohort.base.options import Password, as_text
 from kohort.broker.limits.connection_quotas import raise_limit
 from kohort.broker.options.first_users import FirstUser, check_first_users
 from kohort.broker.options.listeners import address
-from kohort.broker.options.settings import BrokerSettings
+from kohort.broker.options.settings import HTTP, BrokerSettings
 from kohort.errors import ConfigError, KohortError, StateError, StorageError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
+    from kohort.base.clock import WallClock
     from kohort.broker.server import Server
 
 #: The listener of a broker from Python that is not configured.
@@ -45,6 +46,7 @@ EXIT_DISK_FAILED: Final = 74
 EXIT_BUG: Final = 70
 
 
+R = TypeVar("R")
 #: Name of a listener -> the host and the port that it listens on.
 Addresses = dict[str, tuple[str, int]]
 
@@ -103,7 +105,8 @@ class Broker:
 
     Args:
         data_dir: where topics and groups are kept; `None` keeps them in memory.
-        port: 0 takes a free one; by default that of the config `listeners`, or else 0.
+        port: 0 takes a free one, and the same one when it is started again; by default that of the config
+            `listeners`, or else 0.
         host: the address to listen on; by default that of the config `listeners`, or else 127.0.0.1. One that other
             machines reach needs a login and TLS, or the config `allow.anonymous.beyond.loopback`: every host that
             reaches it may do everything then, and a warning says so (`event=open_to_network`).
@@ -124,16 +127,18 @@ class Broker:
             raise ConfigError(f"process cannot be {process!r}: True or False is expected")
         if isinstance(config, Mapping | None):
             config = {"listeners": ANY_PORT, **(config or {})}
-        self._settings: Final = BrokerSettings.of(config, host=host, port=port, data_dir=data_dir)
-        self._given: Final = Given(config=config, host=host, port=port, data_dir=self._settings.data_dir)
+        self._settings = BrokerSettings.of(config, host=host, port=port, data_dir=data_dir)
+        self._given = Given(config=config, host=host, port=port, data_dir=self._settings.data_dir)
         self._is_process: Final = process
         self._running: _InThread | _InProcess | None = None
+        #: The broker's clock, if it runs in this process; `None`: that of this machine.
+        self._clock: WallClock | None = None
         #: Listener -> its address, once the broker was started; the first listener is the first.
         self._addresses: Addresses = {}
         #: Held by the one thread that starts or stops the broker.
         self._changing: Final = threading.RLock()
 
-    def __enter__(self) -> Broker:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(
@@ -141,15 +146,29 @@ class Broker:
     ) -> None:
         self.stop()
 
-    def start(self) -> Broker:
+    def start(self) -> Self:
         """Start the broker; clients can connect when this returns."""
         with self._changing:
             if self._running is not None:
                 raise StateError("this broker is running already")
-            running = _InProcess(self._settings, self._given) if self._is_process else _InThread(self._settings)
+            running: _InProcess | _InThread
+            if self._is_process:
+                running = _InProcess(self._settings, self._given)
+            else:
+                running = _InThread(self._settings, self._clock)
             self._addresses = running.start()
             self._running = running
+            if not all(each.port for each in self._settings.listeners):
+                self._keep_ports()
         return self
+
+    def _keep_ports(self) -> None:
+        """Listen on the ports that were free now when the broker is started again, where its clients look for it."""
+        ports = {name: port for name, (_, port) in self._addresses.items()}
+        listeners = tuple(replace(each, port=ports[each.name]) for each in self._settings.listeners)
+        self._settings = replace(self._settings, listeners=listeners)
+        config = {**self._given.config, "listeners": ",".join(each.url for each in listeners)}
+        self._given = replace(self._given, config=config, host=None, port=None)
 
     def stop(self) -> None:
         """Stop the broker cleanly, and raise the error that made it fail while it ran.
@@ -168,6 +187,12 @@ class Broker:
         self._running.kill()
         self._running = None
 
+    def _carry_out(self, work: Callable[[Server], R]) -> R:
+        """Have the thread of a broker in this process do something; return what it returns."""
+        if not isinstance(self._running, _InThread):
+            raise StateError("this needs a broker that runs, and in this process: without process=True")
+        return self._running.carry_out(work)
+
     @property
     def host(self) -> str:
         """The address that the first listener listens on."""
@@ -182,6 +207,14 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """The first listener's HOST:PORT, as clients take it."""
         return address(*self._started())
+
+    @property
+    def http_address(self) -> str:
+        """The HOST:PORT of /metrics, /healthz and /readyz, where the config `http.listen` asks for them."""
+        self._started()
+        if HTTP not in self._addresses:
+            raise StateError("this broker speaks no HTTP: give the config http.listen, as 127.0.0.1:0")
+        return address(*self._addresses[HTTP])
 
     def bootstrap_of(self, listener: str) -> str:
         """Return a listener's HOST:PORT, as clients take it."""
@@ -207,8 +240,12 @@ class _InThread:
 
     process_id = None
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerSettings, clock: WallClock | None) -> None:
         self._settings = settings
+        self._clock = clock
+        #: Set while it runs.
+        self._server: Server | None = None
+        self._loop: AbstractEventLoop | None = None
         self._ready: Future[Addresses] = Future()
         self._request_stop: Callable[[], object] = lambda: None
         self._forget_exit: Callable[[], None] = lambda: None
@@ -228,11 +265,25 @@ class _InThread:
         if self._failure is not None:
             raise self._failure
 
+    def carry_out(self, work: Callable[[Server], R]) -> R:
+        """Have the broker's thread do something; return what it returns, and raise what it raises."""
+        server, loop, done = self._server, self._loop, Future[R]()
+        assert server is not None and loop is not None, "it was started"
+
+        def do() -> None:
+            try:
+                done.set_result(work(server))
+            except BaseException as error:  # handed to the thread that asked
+                done.set_exception(error)
+
+        loop.call_soon_threadsafe(do)
+        return done.result(STOP_TIMEOUT_SECONDS)
+
     def _run(self) -> None:
         try:
             from kohort.broker.server import serve
 
-            serve(self._settings, on_ready=self._announce)
+            serve(self._settings, on_ready=self._announce, clock=self._clock)
         except BaseException as failure:  # handed to the thread that asked
             if self._ready.done():
                 self._failure = failure
@@ -244,6 +295,7 @@ class _InThread:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(server.request_stop)
 
+        self._server, self._loop = server, loop
         self._request_stop = request_stop
         self._ready.set_result(dict(server.addresses))
 
@@ -277,7 +329,8 @@ class _InProcess:
         line = self._first_line()
         word, _, rest = line.partition(" ")
         if word == "ready":
-            return _parse_addresses(rest, [each.name for each in self._settings.listeners])
+            names = [each.name for each in self._settings.listeners]
+            return _parse_addresses(rest, [*names, HTTP] if self._settings.http_listener else names)
         self.kill()
         from kohort.broker.server import BrokerStartError
 

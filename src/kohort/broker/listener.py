@@ -16,7 +16,7 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
@@ -219,9 +219,12 @@ class Listeners:
         self._context: Final = context
         #: The sockets of all connections, as long as they are open.
         self._accepted: Final[WeakSet[socket.socket]] = WeakSet()
-        routes = Routes()
+        #: Returns the sockets of the same broker that are no listener's.
+        self.further_sockets: Callable[[], Iterable[socket.socket]] = tuple
+        #: Those of every connection.
+        self.routes: Final = Routes()
         self._listeners: Final = [
-            Listener(context, routes, each, self._accepted) for each in context.settings.listeners
+            Listener(context, self.routes, each, self._accepted) for each in context.settings.listeners
         ]
         # Forked children give up the sockets of all listeners.
         _ALL.add(self)
@@ -251,7 +254,7 @@ class Listeners:
         """Give up all sockets in a forked child, and keep their numbers in use."""
         # A number that stays in use cannot become another file, which a later close of the socket would close.
         nothing = os.open(os.devnull, os.O_RDWR)
-        for each in (*(listener.listening for listener in self._listeners), *self._accepted):
+        for each in (*(listener.listening for listener in self._listeners), *self._accepted, *self.further_sockets()):
             if each is not None and each.fileno() >= 0:
                 os.dup2(nothing, each.fileno(), inheritable=False)
         os.close(nothing)

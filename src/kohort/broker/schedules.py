@@ -62,6 +62,11 @@ class LogRetention:
         if self._timer is not None:
             self._timer.cancel()
 
+    def look_now(self) -> None:
+        """Begin a round at once; the next one is an interval later."""
+        self.stop()
+        self._begin()
+
     def _begin(self) -> None:
         # The coordinator's log is compacted, and the journal deletes its own old files.
         topics = [topic for topic in self._store.topics.values() if not topic.is_internal]
@@ -200,6 +205,12 @@ class OffsetRetention:
         self._left.clear()
         if self._timer is not None:
             self._timer.cancel()
+
+    def look_now(self) -> None:
+        """Begin a round at once, if none is under way; the next one is an interval later."""
+        if not self._left:
+            self.stop()
+            self._begin()
 
     def _begin(self) -> None:
         self._expired = self._removed = 0

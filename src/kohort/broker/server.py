@@ -11,14 +11,16 @@ import contextlib
 import gc
 import logging
 import signal
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kohort.base.clock import SystemClock, WallClock
 from kohort.broker.access.logins import prepare_users
 from kohort.broker.connections.sockets import BrokerStartError, is_loopback, lacks, listen_on_all
 from kohort.broker.context import BrokerContext
+from kohort.broker.dispatch import Route
 from kohort.broker.durability import DiskFull, Durability, tell_relaxed
 from kohort.broker.fetch.purgatory import Purgatory
 from kohort.broker.groups.journallog import JournalLog
@@ -44,6 +46,9 @@ from kohort.records.kernel_form import log_kernels
 from kohort.storage.files.fs import DiskFileSystem, FileSystem
 from kohort.storage.recovery import RecoveryReport
 from kohort.storage.store import Store
+
+if TYPE_CHECKING:
+    from kohort.broker.http import HttpServer
 
 __all__ = ["BrokerStartError", "Server", "new_event_loop", "run_broker", "serve"]
 
@@ -86,6 +91,7 @@ class Server:
         self._context: BrokerContext | None = None
         self._runtime: Runtime | None = None
         self._listeners: Listeners | None = None
+        self._http: HttpServer | None = None
         self._compactor: LogCleaner | None = None
         self._checkpointer: Checkpointer | None = None
         self._scrubber: Scrubber | None = None
@@ -121,7 +127,7 @@ class Server:
     async def start(self) -> None:
         """Open everything and listen; on an error, close everything and raise it."""
         # Bind first: a port in use is found out before the data directory is opened.
-        bound = listen_on_all(self._settings)
+        bound, http = listen_on_all(self._settings), self._settings.http_listener
         with contextlib.ExitStack() as closing:
             for each in bound:
                 closing.enter_context(each)
@@ -133,17 +139,32 @@ class Server:
                 await self.stop()
                 raise
             closing.pop_all()
+        spoken = bound.pop() if http is not None else None
         try:
             await self._listeners.start(bound)
+            if spoken is not None:
+                await self._start_http(context, spoken)
         except BaseException:
             await self.stop()
             raise
-        self.addresses = context.leadership.addresses
+        self.addresses = dict(context.leadership.addresses)
+        if http is not None and spoken is not None:
+            self.addresses[http.name] = http.host, spoken.getsockname()[1]
         for listener, listening in zip(self._settings.listeners, bound, strict=True):
             told = address(*self.addresses[listener.name])
             if lacks(listener) and not is_loopback(listening.getsockname()[0]):
                 log.warning(_OPEN, told, listener.name, lacks(listener))
             log.info("event=started address=%s listener=%s data_dir=%s", told, listener.name, self._settings.data_dir)
+
+    async def _start_http(self, context: BrokerContext, bound: socket.socket) -> None:
+        # A broker without HTTP does not pay for these imports.
+        from kohort.broker.http import HttpServer
+        from kohort.broker.metrics import paths_of
+
+        self._http = HttpServer(paths_of(context, self.runtime, lambda: self.failure))
+        assert self._listeners is not None
+        self._listeners.further_sockets = self._http.sockets
+        await self._http.start(bound)
 
     def open(self) -> BrokerContext:
         """Open everything except the listener; on an error, close everything and raise it."""
@@ -191,6 +212,20 @@ class Server:
         # again, as often as Python does by itself, took a fifth of its time.
         gc.set_threshold(*COLLECTED_AFTER)
 
+    def intercept(self, through: Callable[[Route], Route] | None) -> None:
+        """Replace the routes of requests by those that `through` makes of them, for tests; `None`: no more."""
+        assert self._listeners is not None and self._context is not None
+        self._listeners.routes.pass_through(through)
+        for connection in self._context.connections:
+            # A heartbeat that comes again byte for byte takes no route.
+            connection.examine_rights()
+
+    def time_passed(self, by_ms: int) -> None:
+        """Do all due work after a test has set the broker's clock forward by so much; call it on the loop."""
+        self.runtime.time_passed(by_ms)
+        for each in self._retention:
+            each.look_now()
+
     def request_stop(self) -> None:
         """Let `wait` return; call it on the loop."""
         self._finished.set()
@@ -209,6 +244,8 @@ class Server:
         self._context = None
         for each in self._retention:
             each.stop()
+        if self._http is not None:
+            self._http.stop()
         if self._listeners is not None:
             self._listeners.finish()
         if self.failure is None:
@@ -417,6 +454,7 @@ def serve(
     *,
     on_ready: Callable[[Server, asyncio.AbstractEventLoop], None],
     stop_on: Sequence[signal.Signals] = (),
+    clock: WallClock | None = None,
 ) -> None:
     """Run a broker on a new loop until it is asked to stop; raise the error that made it fail.
 
@@ -424,6 +462,7 @@ def serve(
         settings: the broker's options.
         on_ready: called on the loop once clients can connect.
         stop_on: signals that stop the broker; only in the main thread.
+        clock: the broker's; `None`: that of this machine.
     """
     watch = LoopWatch()
     loop = new_event_loop(watch)
@@ -435,7 +474,7 @@ def serve(
 
     try:
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(run_broker(settings, on_ready=announce, watch=watch))
+        loop.run_until_complete(run_broker(settings, on_ready=announce, clock=clock, watch=watch))
     finally:
         with contextlib.suppress(RuntimeError):
             loop.run_until_complete(loop.shutdown_asyncgens())

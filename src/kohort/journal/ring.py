@@ -187,6 +187,10 @@ class Journal:
         if not times and len(counts) > self._counted_groups:
             del counts[next(iter(counts))]
 
+    def counted(self, group_id: str, what: str) -> int:
+        """Return how often an event without a row was counted; -1: the journal is off."""
+        return self._counts.get(what, {}).get(group_id, 0) if self.is_on else -1
+
     def reason(self, group_id: str) -> str | None:
         """Return why the group's latest rebalance began; `None` if none has since the broker started."""
         return self._reasons.get(group_id)

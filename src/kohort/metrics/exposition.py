@@ -19,7 +19,7 @@ from typing import Final, Literal, NamedTuple
 Kind = Literal["counter", "gauge", "histogram"]
 
 #: Lines of a page that are written in one step.
-ROWS_PER_STEP: Final = 1_000
+ROWS_PER_STEP: Final = 500
 TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 #: Bounds of histograms of durations, seconds.
@@ -146,8 +146,8 @@ def _number(text: str) -> float:
         return 0.0
 
 
-def write_steps(families: Iterable[Family], *, as_open: bool = False) -> Iterator[str]:
-    """Write a page in parts of at most `ROWS_PER_STEP` lines."""
+def write_steps(families: Iterable[Family], *, as_open: bool = False, is_end: bool = True) -> Iterator[str]:
+    """Write a page in parts of at most `ROWS_PER_STEP` lines; without `is_end` more families follow."""
     for family in families:
         total = "_total" if family.kind == "counter" else ""
         named = family.name if as_open else family.name + total
@@ -161,7 +161,7 @@ def write_steps(families: Iterable[Family], *, as_open: bool = False) -> Iterato
                 else f"{family.name}{total}{suffix} {write_value(value)}\n"
                 for labels, value, suffix in family.rows[at : at + ROWS_PER_STEP]
             )
-    if as_open:
+    if as_open and is_end:
         yield "# EOF\n"
 
 

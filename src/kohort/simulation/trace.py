@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 from kohort.coordinator.decision import ComputeTarget
 from kohort.errors import InvariantViolation
@@ -19,6 +20,8 @@ from kohort.testing.clock import VirtualClock
 _UNTOLD: Final = frozenset(
     {"cause", "request", "group_id", "client_id", "client_host", "fresh_member_id", "image", "assignable"}
 )
+#: Most values of a story are of these types, which their text says whole.
+_PLAIN: Final = frozenset({str, int, bool, float, type(None)})
 #: A row is no longer than this.
 _ROW_LENGTH: Final = 240
 
@@ -69,12 +72,16 @@ class Story:
         return text if len(text) <= _ROW_LENGTH else f"{text[: _ROW_LENGTH - 1]}…"
 
     def _describe(self, value: object) -> str:
-        if is_dataclass(value) and not isinstance(value, type):
+        kind: Any = type(value)
+        if kind in _PLAIN:
+            return str(value)
+        names = _told_fields(kind)
+        if names is not None:
             if isinstance(value, ComputeTarget):
                 return f"{value.assignor} for epoch {value.epoch}"
-            told = ((field.name, getattr(value, field.name)) for field in fields(value))
-            words = ", ".join(f"{name}={self._describe(said)}" for name, said in told if _is_told(name, said))
-            return f"{type(value).__name__}({words})"
+            told = ((name, getattr(value, name)) for name in names)
+            words = ", ".join(f"{name}={self._describe(said)}" for name, said in told if _is_told(said))
+            return f"{kind.__name__}({words})"
         if isinstance(value, bytes):
             known = self.topic_names.get(value)
             return known if known is not None else f"{len(value)} bytes"
@@ -89,5 +96,11 @@ class Story:
         return getattr(value, "name", None) or str(value)
 
 
-def _is_told(name: str, value: object) -> bool:
-    return name not in _UNTOLD and value is not None and value not in ("", -1)
+@cache
+def _told_fields(kind: type[Any]) -> tuple[str, ...] | None:
+    """Return the names of a dataclass's fields that say something; `None`: it is no dataclass."""
+    return tuple(each.name for each in fields(kind) if each.name not in _UNTOLD) if is_dataclass(kind) else None
+
+
+def _is_told(value: object) -> bool:
+    return value is not None and value not in ("", -1)

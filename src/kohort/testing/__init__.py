@@ -1,6 +1,6 @@
 """Tests with kohort: brokers for your own tests, and the simulation that tests kohort itself.
 
-The pytest fixtures are `kohort_broker` and `kohort_cluster`; `Cluster` is several brokers in one process.
+The pytest fixtures are in `pytest_plugin`; `Broker` is one with faults and a clock, `Cluster` several in one process.
 
 >>> from kohort.testing import World
 >>> World(seed=7).run().seed
@@ -19,12 +19,21 @@ if TYPE_CHECKING:
     from kohort.simulation.scenario import GroupPlan, Scenario
     from kohort.simulation.trace import Story
     from kohort.simulation.world import Report, World
+    from kohort.testing.broker import Broker, LivingMembersError
     from kohort.testing.clock import VirtualClock
     from kohort.testing.cluster import Cluster
     from kohort.testing.disks import Crashed, Fault, FaultyFileSystem, MemoryFileSystem, Operation
+    from kohort.testing.faults import FaultNotStruckError, ProtocolFault, ProtocolFaults
+    from kohort.testing.group import TestedGroup
     from kohort.testing.history import Anomaly, History, check_history
 
 __all__ = [
+    "Broker",
+    "ProtocolFaults",
+    "ProtocolFault",
+    "FaultNotStruckError",
+    "LivingMembersError",
+    "TestedGroup",
     "Cluster",
     "World",
     "Report",
@@ -54,7 +63,10 @@ _HOMES = {
     "kohort.simulation.scenario": ("GroupPlan", "Scenario"),
     "kohort.simulation.trace": ("Story",),
     "kohort.simulation.world": ("Report", "World"),
+    "kohort.testing.broker": ("Broker", "LivingMembersError"),
     "kohort.testing.clock": ("VirtualClock",),
+    "kohort.testing.faults": ("FaultNotStruckError", "ProtocolFault", "ProtocolFaults"),
+    "kohort.testing.group": ("TestedGroup",),
     "kohort.testing.cluster": ("Cluster",),
     "kohort.testing.disks": ("Crashed", "Fault", "FaultyFileSystem", "MemoryFileSystem", "Operation"),
     "kohort.testing.history": ("Anomaly", "History", "check_history"),

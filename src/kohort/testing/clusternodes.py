@@ -27,6 +27,7 @@ from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
 from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import AlterGroupConfigs, DescribeGroupConfigs, ListGroups, ListGroupsReply
+from kohort.coordinator.journal_events.reporter import MemberSigns
 from kohort.coordinator.records.types import Grants
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, RequestToken
@@ -188,6 +189,10 @@ class NodeCoordination:
     def is_member(self, group_id: str, member_id: str) -> bool:
         """Whether a group that is coordinated here has that member."""
         return self._is_here(group_id) and self._runtime.is_member(group_id, member_id)
+
+    def member_signs(self, group_id: str, member_id: str) -> MemberSigns | None:
+        """Return the latest signs of a member, if its group is coordinated here."""
+        return self._runtime.member_signs(group_id, member_id) if self._is_here(group_id) else None
 
     def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> int:
         """Note a fetch of a member, if its group is coordinated here."""

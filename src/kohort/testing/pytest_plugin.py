@@ -1,25 +1,120 @@
-"""The pytest fixtures `kohort_broker`, `kohort_cluster` and their options, in memory and ready in milliseconds."""
+"""The pytest fixtures of kohort: brokers in memory, ready in milliseconds, with topics and groups of a test's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
-    from kohort.broker.embedded import Broker
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from kohort.testing.broker import Broker, ClusterElsewhere
     from kohort.testing.cluster import Cluster
     from kohort.testing.secured import Secured
+
+#: Fixtures whose groups are told of when a test fails, each once.
+_TOLD: Final = ("kohort", "kohort_broker", "kohort_cluster", "kohort_process")
+#: Groups that a failing test tells of.
+_MOST_GROUPS: Final = 10
+#: The longest name that Kafka allows a topic, and how much of a test's name is taken.
+_LONGEST_NAME: Final = 200
+#: The key of a worker's input for the address of the broker that all of them share.
+_SHARED: Final = "kohort_bootstrap"
+_SHARED_BROKER: pytest.StashKey[Broker] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options for another cluster than one in this process."""
+    group = parser.getgroup("kohort", "brokers for tests")
+    group.addoption(
+        "--kohort-bootstrap",
+        metavar="HOST:PORT",
+        help="use this cluster, perhaps an Apache Kafka, for the fixture kohort; tests that need kohort's own skip",
+    )
+    group.addoption(
+        "--kohort-shared",
+        action="store_true",
+        help="with xdist: one broker for all workers instead of one each; nothing is reset between tests then",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark, and start the broker that workers share."""
+    config.addinivalue_line(
+        "markers",
+        "kohort(topics={name: partitions}, config={...}): topics that the test begins with, and configs of its broker",
+    )
+    if config.getoption("--kohort-shared") and not hasattr(config, "workerinput"):
+        from kohort.testing.broker import Broker
+
+        broker = Broker().start()
+        config.stash[_SHARED_BROKER] = broker
+        config.add_cleanup(broker.stop)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist the address of the shared broker."""
+    broker = node.config.stash.get(_SHARED_BROKER, None)
+    if broker is not None:
+        node.workerinput[_SHARED] = broker.bootstrap_servers
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    """Show the timeline of each group of the test's broker when the test fails."""
+    report = yield
+    if report.when == "call" and report.failed:
+        for name in _TOLD:
+            cluster = getattr(item, "funcargs", {}).get(name)
+            if cluster is not None:
+                for group, told in _timelines(cluster):
+                    report.sections.append((f"kohort group why {group}", told))
+                break
+    return report
+
+
+def _timelines(cluster: Any) -> Iterator[tuple[str, str]]:
+    """Return the timeline of each group of a cluster; a cluster that does not answer has none."""
+    import kohort
+    from kohort.testing.group import TestedGroup
+
+    servers = cluster.bootstrap_servers
+    try:
+        with kohort.Admin(bootstrap_servers=servers, default_api_timeout_ms=2_000) as admin:
+            for row in admin.list_groups()[:_MOST_GROUPS]:
+                told = TestedGroup(admin, row.group_id, bootstrap_servers=servers).tell()
+                if told:
+                    yield row.group_id, told
+    except (kohort.KohortError, OSError):
+        return
+
+
+def _marked(request: pytest.FixtureRequest) -> tuple[dict[str, int], dict[str, object]]:
+    """Return the topics and the configs of a test's marks, the nearest mark last."""
+    topics: dict[str, int] = {}
+    config: dict[str, object] = {}
+    for mark in reversed(list(request.node.iter_markers("kohort"))):
+        unknown = sorted(mark.kwargs.keys() - {"topics", "config"})
+        if mark.args or unknown:
+            raise pytest.UsageError(f"pytest.mark.kohort takes topics= and config=, not {unknown or mark.args}")
+        topics.update(mark.kwargs.get("topics", {}))
+        config.update(mark.kwargs.get("config", {}))
+    return topics, config
 
 
 @pytest.fixture
 def kohort_broker_config() -> dict[str, object]:
     """Return broker configs for `kohort_broker`, by Kafka's names; override this fixture to change them.
 
-    Members of a test rarely start at one moment, so that a group does not wait for more of them.
+    They are merged with `kohort.testing.broker.DEFAULTS`, and with those of `@pytest.mark.kohort(config=...)`.
     """
-    return {"group.initial.rebalance.delay.ms": 0}
+    return {}
 
 
 @pytest.fixture
@@ -48,13 +143,19 @@ def kohort_client_options(kohort_secured: Secured | None) -> dict[str, str]:
 
 
 @pytest.fixture
-def kohort_broker(kohort_broker_config: dict[str, object], kohort_secured: Secured | None) -> Iterator[Broker]:
+def kohort_broker(
+    request: pytest.FixtureRequest, kohort_broker_config: dict[str, object], kohort_secured: Secured | None
+) -> Iterator[Broker]:
     """Start a broker for this test alone; `kohort_broker.bootstrap_servers` is its address."""
-    from kohort.broker.embedded import Broker
+    from kohort.testing.broker import Broker
 
+    topics, config = _marked(request)
     secured = {} if kohort_secured is None else kohort_secured.config
-    with Broker(config={**secured, **kohort_broker_config}) as broker:
+    with Broker(config={**secured, **kohort_broker_config, **config}) as broker:
+        if topics:
+            _create(broker, topics, {} if kohort_secured is None else kohort_secured.client_options)
         yield broker
+        broker.faults.check()
 
 
 @pytest.fixture
@@ -65,11 +166,136 @@ def kohort_cluster_size() -> int:
 
 @pytest.fixture
 def kohort_cluster(
-    kohort_cluster_size: int, kohort_broker_config: dict[str, object], kohort_secured: Secured | None
+    request: pytest.FixtureRequest,
+    kohort_cluster_size: int,
+    kohort_broker_config: dict[str, object],
+    kohort_secured: Secured | None,
 ) -> Iterator[Cluster]:
     """Start a cluster for this test alone; its leaders and coordinators can be moved."""
+    from kohort.testing.broker import DEFAULTS
     from kohort.testing.cluster import Cluster
 
+    topics, config = _marked(request)
     secured = {} if kohort_secured is None else kohort_secured.config
-    with Cluster(kohort_cluster_size, config={**secured, **kohort_broker_config}) as cluster:
+    with Cluster(kohort_cluster_size, config={**DEFAULTS, **secured, **kohort_broker_config, **config}) as cluster:
+        if topics:
+            _create(cluster, topics, {} if kohort_secured is None else kohort_secured.client_options)
         yield cluster
+
+
+@pytest.fixture
+def kohort_process(
+    request: pytest.FixtureRequest, kohort_broker_config: dict[str, object], tmp_path: Path
+) -> Iterator[Broker]:
+    """Start a broker in a process of its own, with a directory: it can be killed, and started again."""
+    from kohort.testing.broker import Broker
+
+    topics, config = _marked(request)
+    with Broker(data_dir=tmp_path / "kohort", process=True, config={**kohort_broker_config, **config}) as broker:
+        if topics:
+            _create(broker, topics, {})
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def kohort_session(request: pytest.FixtureRequest) -> Iterator[Broker | ClusterElsewhere]:
+    """Start the broker that all tests of a run share, one in each worker of xdist; `kohort` resets it for a test.
+
+    With `--kohort-bootstrap` it is that cluster, with `--kohort-shared` one broker for all workers.
+    """
+    from kohort.testing.broker import Broker, ClusterElsewhere
+
+    config = request.config
+    elsewhere = config.getoption("--kohort-bootstrap") or getattr(config, "workerinput", {}).get(_SHARED)
+    if elsewhere:
+        cluster = ClusterElsewhere(elsewhere)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+        return
+    if (shared := config.stash.get(_SHARED_BROKER, None)) is not None:
+        yield shared
+        return
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def kohort(
+    request: pytest.FixtureRequest, kohort_session: Broker | ClusterElsewhere
+) -> Iterator[Broker | ClusterElsewhere]:
+    """Return the session's broker as it was started: without topics, groups and faults of earlier tests.
+
+    A test that an earlier one has left members to fails, and the error names them. Topics of
+    `@pytest.mark.kohort(topics=...)` are there; its `config` needs `kohort_broker`. A cluster of
+    `--kohort-bootstrap` is not reset: the test's own topics are deleted at its end.
+    """
+    from kohort.testing.broker import Broker
+
+    topics, config = _marked(request)
+    if config:
+        raise pytest.UsageError("the session's broker takes no config of one test: use the fixture kohort_broker")
+    is_own = isinstance(kohort_session, Broker) and not request.config.getoption("--kohort-shared")
+    if isinstance(kohort_session, Broker) and is_own:
+        kohort_session.reset()
+    if topics:
+        _create(kohort_session, topics, {})
+    yield kohort_session
+    if isinstance(kohort_session, Broker):
+        kohort_session.faults.check()
+    if topics and not is_own:
+        kohort_session.admin.delete_topics(list(topics))
+
+
+@pytest.fixture
+def kohort_topic(request: pytest.FixtureRequest, kohort: Broker | ClusterElsewhere) -> Iterator[str]:
+    """Create a topic with a name of the test's own, one partition, and delete it at the end; its name."""
+    name = _name_of(request)
+    _create(kohort, {name: 1}, {})
+    yield name
+    kohort.admin.delete_topics([name])
+
+
+@pytest.fixture
+def kohort_group(request: pytest.FixtureRequest, kohort: Broker | ClusterElsewhere) -> Iterator[str]:
+    """Return the name of a group of the test's own; the test has to leave it without members."""
+    name = _name_of(request)
+    yield name
+    found = kohort.group(name).describe()
+    if found is not None and found.members:
+        left = ", ".join(member.client_id or member.member_id for member in found.members)
+        pytest.fail(f"the test ends with members in its group {name}: {left}; close its consumers")
+    if found is not None:
+        kohort.admin.delete_groups([name])
+
+
+@pytest.fixture(scope="session")
+def kohort_spark() -> Iterator[SparkSession]:
+    """Start Spark for all tests of a run, with kohort's source; skips where PySpark or a JVM is missing."""
+    pytest.importorskip("pyspark")
+    import kohort.spark
+    from kohort import KohortError
+
+    try:
+        session = kohort.spark.session({"spark.ui.enabled": False}, master="local[2]")
+    except KohortError as why:
+        pytest.skip(str(why))
+    yield session
+    session.stop()
+
+
+def _create(cluster: Any, topics: Mapping[str, int], options: Mapping[str, str]) -> None:
+    """Create the topics that a test begins with."""
+    import kohort
+
+    with kohort.Admin({"bootstrap.servers": cluster.bootstrap_servers, **options}) as admin:
+        for name, partitions in topics.items():
+            admin.create_topic(name, partitions)
+
+
+def _name_of(request: pytest.FixtureRequest) -> str:
+    """Return a test's own name, as far as Kafka allows it, and that of the worker that runs it."""
+    worker = getattr(request.config, "workerinput", {}).get("workerid", "")
+    plain = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name).strip("-.")[:_LONGEST_NAME]
+    return f"{plain}-{worker}" if worker else plain

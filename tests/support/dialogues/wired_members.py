@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any
 
+from kohort.broker.access.capabilities import CapabilityRights
 from kohort.coordinator.commands.admin import AlterGroupConfigs
 from kohort.simulation.clients.network import run_virtually
 from kohort.wire.messages.api_versions import ApiVersionsRequest
@@ -59,12 +60,14 @@ class WiredMembers:
         await connection.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name=software))
         return connection
 
-    async def join(self, member_id: str, *, principal: str = "", **fields: Any) -> Any:
+    async def join(self, member_id: str, *, tokens: Sequence[str] = (), **fields: Any) -> Any:
+        """`tokens`: those that its connections of heartbeats and of fetches have logged in with."""
         self.beats[member_id] = await self.connect()
         self.fetches[member_id] = await self.connect()
-        if principal:
-            for each in (self.beats[member_id], self.fetches[member_id]):
-                each.connection.principal = principal
+        for each, token in zip((self.beats[member_id], self.fetches[member_id]), tokens, strict=False):
+            capability = self.context.capabilities.verify(token)
+            each.connection.principal = f"Token:{capability.id}"
+            each.connection.rights = CapabilityRights(capability, "127.0.0.1", None, self.context.clock.now_ms)
         fields = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"], "topic_partitions": [], **fields}
         return await self.beat(member_id, 0, **fields)
 

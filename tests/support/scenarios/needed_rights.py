@@ -10,11 +10,14 @@ from itertools import count
 from typing import Any, Final
 
 from kohort.broker.access.rights import Rights
+from kohort.broker.context import BrokerContext
 from kohort.ids import OFFSETS_TOPIC
 from kohort.security.access_control import CLUSTER_NAME, AclOperation, ResourceType
+from kohort.wire.messages.consumer_group_heartbeat import ClientAssignor
 from kohort.wire.private import SOFTWARE_NAME, PrivateApiKey
 from kohort.wire.registry import UNSERVED, AnyApiKey, ApiKey, versions_of
-from support.dialogues.broker_wire import batch_of, make
+from support.dialogues.broker_wire import batch_of, make, produce_request
+from support.dialogues.wired_connection import WiredConnection
 
 SEEN: Final = "seen"
 HIDDEN: Final = "hidden"
@@ -342,3 +345,55 @@ _REQUESTS: Final[dict[AnyApiKey, Callable[[int, dict[str, bytes]], Iterator[Any]
 def served_keys() -> list[AnyApiKey]:
     """Every API that a broker serves, ours as well."""
     return [*(key for key in ApiKey if key not in UNSERVED), *PrivateApiKey]
+
+
+#: A value that nobody may see: it is in a record of the hidden topic, and a committed offset's metadata.
+SECRET: Final = b"nobody-may-see-this"
+OFFSET: Final = 4_242
+
+
+async def prepare(root: WiredConnection) -> dict[str, bytes]:
+    """Topics, groups with members, moves and offsets, made by a client that may everything; the topics' ids."""
+    rows: list[dict[str, Any]] = [
+        {"name": each, "num_partitions": 2, "replication_factor": 1} for each in (SEEN, HIDDEN)
+    ]
+    made = await root.ask(ApiKey.CREATE_TOPICS, 7, make(ApiKey.CREATE_TOPICS, topics=rows, timeout_ms=1_000))
+    for name in (SEEN, HIDDEN):
+        await root.ask(ApiKey.PRODUCE, 9, produce_request(name, batch_of(SECRET)))
+    for group_id in (SEEN, HIDDEN):
+        await _beat(root, group_id, "m")
+    # A second member: the first one's partitions begin to move.
+    await _beat(root, SEEN, "n")
+    mine = ClientAssignor(
+        name="mine", minimum_version=0, maximum_version=0, reason=0, metadata_version=0, metadata_bytes=b""
+    )
+    await _beat(root, "computing", "c", client_assignors=[mine])
+    partitions = [{"partition_index": 0, "committed_offset": OFFSET, "committed_metadata": ""}]
+    rows = [{"name": each, "partitions": partitions} for each in (SEEN, HIDDEN)]
+    for group_id in ("all", "offsets"):
+        await root.ask(ApiKey.OFFSET_COMMIT, 9, make(ApiKey.OFFSET_COMMIT, group_id=group_id, topics=rows))
+    return {row.name: row.topic_id for row in made.topics}
+
+
+async def _beat(client: WiredConnection, group_id: str, member_id: str, **fields: Any) -> Any:
+    request = make(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT, group_id=group_id, member_id=member_id, member_epoch=0,
+        rebalance_timeout_ms=60_000, subscribed_topic_names=[SEEN, HIDDEN], topic_partitions=[], **fields,
+    )  # fmt: skip
+    return await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+
+
+def tells(request: Any, answer: bytes) -> bool:
+    """Whether an answer has a record, an offset, or the hidden name, which its request has not."""
+    is_named = HIDDEN.encode() in answer and HIDDEN not in repr(request)
+    return is_named or SECRET in answer or OFFSET.to_bytes(8) in answer
+
+
+def state_of(context: BrokerContext) -> object:
+    """What a client could have changed."""
+    root, cluster = context.runtime, context.cluster
+    logs = {log.name: (log.log_start_offset, log.log_end_offset) for topic in cluster.topics.values()
+            for log in topic.partitions if not topic.is_internal}  # fmt: skip
+    groups = [root.group_ids(number) for number in range(root.shard_count)]  # type: ignore[attr-defined]
+    internal = {log.name: log.log_end_offset for topic in cluster.topics.values() for log in topic.partitions}
+    return set(cluster.topics), logs, groups, internal, context.broker_configs.given

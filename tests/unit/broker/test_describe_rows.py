@@ -15,6 +15,7 @@ from kohort.coordinator.commands.admin import (
     DescribedClassicMember,
     DescribedConsumerMember,
 )
+from kohort.coordinator.journal_events.reporter import MemberSigns
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.wire.messages import consumer_group_describe as consumer_messages
@@ -79,7 +80,10 @@ RENAMED = {
     },
 }
 #: Fields of rows that no reply has: none of a group without an error, and those that depend on the client.
-OF_THE_REQUEST = {"error_code", "error_message", "authorized_operations", "metadata", "metadata_size"}
+OF_THE_REQUEST = {"error_code", "error_message", "authorized_operations", "metadata", "metadata_size"} | {
+    *MemberSigns._fields,
+    "is_connected",
+}
 
 
 @pytest.mark.parametrize(

@@ -459,6 +459,20 @@ def test_empty_grant_takes_the_former_one_back() -> None:
     wired(dialogue)
 
 
+def test_session_that_begins_anew_says_anew_whose_it_is() -> None:
+    """A member that has joined again has no grant yet, and shows its leaders only the tag."""
+
+    async def dialogue(world: World) -> None:
+        world.context.claims = Claims(Verifier(over=granted(world, "a", 5, 0, not_after_ms=1)))
+        await world.produce(0)
+        assert await world.fetch(0, session_epoch=0, member=world.word("a", 5, 0), grant="over") == {0: FENCED}
+        again = {"session_id": world.session_id, "session_epoch": 1}
+        assert await world.fetch(0, **again, member=world.word("a", 6, 0)) == {0: FENCED}
+        assert await world.fetch(0, session_epoch=0, member=world.word("a", 7, 0)) == {0: True}
+
+    wired(dialogue)
+
+
 def test_grant_of_another_member_than_the_connection_says_refuses_all_rows() -> None:
     async def dialogue(world: World) -> None:
         world.context.claims = Claims(Verifier(of_a=granted(world, "a", 5, 0), of_b=granted(world, "b", 5, 0)))

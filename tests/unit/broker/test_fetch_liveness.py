@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from kohort.capabilities import attenuate, label
 from kohort.errors import ErrorCode
 from support.dialogues.wired_members import GROUP, INTERVAL_S, SESSION_S, WiredMembers
 from support.dialogues.wired_members import virtually as play
@@ -211,14 +212,14 @@ def test_stock_client_with_a_token_lives_by_its_fetches() -> None:
     """Its background thread is starved: what it fetches shows by its login whose it is."""
 
     async def dialogue(members: WiredMembers) -> None:
-        await members.join("a", principal="Token:0123")
+        token = members.context.capabilities.mint(token_id=bytes(16))
+        # It has put a label on the token of its fetches.
+        await members.join("a", tokens=(token, attenuate(token, label("fetches"))))
         await members.join("b")
         await members.fetch_for(2 * SESSION_S, "a", is_named=False)
         assert members.ids == {"a"}
-        assert members.context.member_connections.member_of_token("Token:0123") == (GROUP, "a")
         # A second member of that token: the fetches are no member's.
-        await members.join("c", principal="Token:0123")
-        assert members.context.member_connections.member_of_token("Token:0123") is None
+        await members.join("c", tokens=(token, token))
         await members.fetch_for(SESSION_S + 1, "a", is_named=False)
         assert not members.ids
 

@@ -11,6 +11,7 @@ import pytest
 
 from kohort.broker.access import capabilities
 from kohort.broker.groups import grants
+from kohort.broker.topics.revocations import RevokedKind
 from kohort.errors import ErrorCode
 from kohort.security.capabilities import capability
 from kohort.security.capabilities.capability import Capability
@@ -281,6 +282,67 @@ def test_grants_of_members_that_are_gone_are_forgotten() -> None:
         await asyncio.sleep(SESSION_S + 1)
         await joined(members, "c")
         assert len(members.context.member_grants) == 1
+
+    virtually(dialogue)
+
+
+#: Ids of a grant's chain: as it was minted, of its holder, and behind its lease.
+MINTED, HOLDER, LEASE = 0, -2, -1
+
+
+def revoke(members: WiredMembers, grant: Any, at: int, *, lease_s: float = 3_600.0) -> None:
+    """Revoke one id of a grant's chain; the revocation is needed for so long."""
+    context, told = members.context, list[Any]()
+    end_ms = context.clock.now_ms() + int(lease_s * 1000)
+    names = {(RevokedKind.ID, allows(members, grant).chain[at]): end_ms}
+    context.cluster.work.ask([context.revocations.revocation(names, told.append)])
+    assert told == [None]
+
+
+async def reads_and_commits(members: WiredMembers, grant: Any, epoch: int) -> bool:
+    """Whether it does both; neither alone."""
+    answer = await members.fetch("a", epoch, grant=grant.token)
+    code, _ = await members.commit("a", epoch, 0, grant=grant.token)
+    codes = {row.error_code for topic in answer.responses for row in topic.partitions} | {code}
+    assert len(codes) == 1
+    return codes == {ErrorCode.NONE}
+
+
+@pytest.mark.parametrize("at", [MINTED, HOLDER])
+def test_member_whose_grants_were_revoked_is_given_no_other_one(at: int) -> None:
+    """Not by a renewal, with another epoch, or when it comes back by its id; another member is."""
+
+    async def dialogue(members: WiredMembers) -> None:
+        grant = (await joined(members)).grant
+        await beat(members, **owned(members, 0, 1))
+        assert await reads_and_commits(members, grant, 1)
+        revoke(members, grant, at)
+        assert not await reads_and_commits(members, grant, 1)
+        await asyncio.sleep(THIRD_S + 0.1)
+        assert not await reads_and_commits(members, (await beat(members)).grant, 1)
+        await joined(members, "b")
+        await beat(members)
+        moved = await beat(members, **owned(members, 0))
+        assert moved.member_epoch == 2
+        assert not await reads_and_commits(members, moved.grant, 2)
+        assert partitions_of(members, (await beat(members, "b", 2)).grant) == {1}
+        await members.beat("a", -1)
+        await members.beat("b", -1)
+        back = await joined(members)
+        assert not await reads_and_commits(members, back.grant, back.member_epoch)
+
+    virtually(dialogue)
+
+
+def test_grant_that_was_revoked_by_its_last_id_is_followed_by_another_one() -> None:
+    """One that was stolen ends, and not its member."""
+
+    async def dialogue(members: WiredMembers) -> None:
+        grant = (await joined(members)).grant
+        revoke(members, grant, LEASE)
+        assert not await reads_and_commits(members, grant, 1)
+        await asyncio.sleep(THIRD_S + 0.1)
+        assert await reads_and_commits(members, (await beat(members)).grant, 1)
 
     virtually(dialogue)
 

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 import kohort
+from kohort.broker.access.capabilities import Capabilities, CapabilityRights
+from kohort.broker.access.rights import EVERYTHING, Rights
 from kohort.broker.apis import leave_group
 from kohort.broker.connections import memberconnections
 from kohort.broker.connections.memberconnections import MemberConnections
+from kohort.capabilities import RootKeys, attenuate, label
 from kohort.coordinator.commands import LeaveGroupReply, LeavingMember
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -39,6 +42,7 @@ class Wire:
 
     number: int
     principal: str = "User:ANONYMOUS"
+    rights: Rights = EVERYTHING
 
 
 @dataclass(frozen=True)
@@ -59,23 +63,59 @@ class Noted:
         self.connections = MemberConnections(lambda group_id, member_id: self.gone.append(f"{group_id}/{member_id}"))
 
 
+def by_token(number: int, name: str, *labels: str) -> Wire:
+    """A connection with a token, on which its holder has put labels."""
+    own = Capabilities(None, lambda: 0)
+    own._keys = RootKeys.of(bytes(32))
+    token = own.mint(label(name), token_id=name.encode() * 16)
+    capability = own.verify(attenuate(token, *map(label, labels)))
+    return Wire(number, f"Token:{capability.id}", CapabilityRights(capability, "127.0.0.1", None, lambda: 0))
+
+
 def test_member_of_a_token_is_known_while_it_is_connected_and_alone() -> None:
     noted = Noted()
-    connections, first, second = noted.connections, Wire(1, "Token:a"), Wire(2, "Token:a")
+    connections, first, second = noted.connections, by_token(1, "a"), by_token(2, "a")
     connections.heartbeat(first, "g", "a")
     connections.joined(second, "g", "a")
-    assert connections.member_of_token("Token:a") == ("g", "a")
-    connections.heartbeat(Wire(3, "Token:b"), "g", "b")
+    assert connections.member_of_token(first) == ("g", "a")
+    connections.heartbeat(by_token(3, "b"), "g", "b")
     connections.heartbeat(Wire(4), "g", "c")
-    assert connections.member_of_token("Token:b") == ("g", "b")
-    assert connections.member_of_token("User:ANONYMOUS") is None
+    assert connections.member_of_token(by_token(5, "b")) == ("g", "b")
+    assert connections.member_of_token(Wire(6)) is None
     connections.closed(first)
-    assert connections.member_of_token("Token:a") == ("g", "a")
+    assert connections.member_of_token(first) == ("g", "a")
     connections.joined(second, "h", "a")
-    assert connections.member_of_token("Token:a") is None
+    assert connections.member_of_token(first) is None
     connections.closed(second)
-    assert connections.member_of_token("Token:a") is None
+    assert connections.member_of_token(first) is None
     assert len(connections._by_token) == 1
+
+
+def test_member_is_known_by_its_first_token_and_by_each_that_was_made_of_it() -> None:
+    """Unless another member has logged in with that one, or with the first as well."""
+    connections = Noted().connections
+    wide, narrow, narrower = by_token(1, "a"), by_token(2, "a", "x"), by_token(3, "a", "x", "y")
+    connections.heartbeat(wide, "g", "a")
+    assert connections.member_of_token(narrower) == ("g", "a")
+    connections.heartbeat(narrow, "g", "a")
+    assert connections.principal_of("g", "a") == wide.principal
+    other = by_token(4, "a", "z")
+    connections.heartbeat(other, "g", "b")
+    assert connections.member_of_token(by_token(5, "a", "z", "y")) == ("g", "b")
+    assert connections.member_of_token(narrower) == ("g", "a")
+    assert (connections.principal_of("g", "a"), connections.principal_of("g", "b")) == (wide.principal, other.principal)
+    connections.heartbeat(wide, "h", "c")
+    assert connections.member_of_token(narrower) is None
+    assert connections.principal_of("g", "a") == ""
+    for each in (wide, narrow, other):
+        connections.closed(each)
+    assert not connections._by_token
+
+
+def test_wider_token_is_not_known_by_a_narrower_one() -> None:
+    connections = Noted().connections
+    connections.heartbeat(by_token(1, "a", "x"), "g", "a")
+    assert connections.member_of_token(by_token(2, "a")) is None
 
 
 def test_the_end_of_a_connection_is_the_end_of_its_members() -> None:

@@ -248,6 +248,23 @@ def test_commit_is_answered_with_news() -> None:
     wired(dialogue)
 
 
+def test_commit_is_not_told_what_it_shows_to_be_known() -> None:
+    """News that wait for the member's next fetch were told by a heartbeat meanwhile."""
+
+    async def dialogue(members: Members) -> None:
+        beats, fetches = await members.connect(), await members.connect()
+        await members.beat(beats, "a", 0)
+        await members.beat(beats, "a", 1, [0, 1, 2, 3])
+        members.fetch(fetches, members.word("a", 1, 0, 1, 2, 3))
+        await members.beat(await members.connect(), "b", 0)
+        assert partitions_in(await news(fetches)) == [0, 1]
+        await members.beat(beats, "a", 1, [0, 1])
+        answer = await members.commit(beats, "a", 2, 0, knows=[0, 1])
+        assert answer.membership_update is None
+
+    wired(dialogue)
+
+
 def test_commit_releases_partitions_and_the_gainers_fetch_is_answered_at_once() -> None:
     """T14, steps 8 and 9, on the wire."""
 

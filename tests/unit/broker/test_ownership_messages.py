@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.fetch.ownership import Claim, OwnershipChange, OwnershipTable
+from kohort.broker.fetch.ownership import Claim, OwnershipChange, OwnershipTable, Sender
 from kohort.broker.groups.ownership_messages import OwnershipMessages, OwnLeader
 from kohort.coordinator.commands import ConsumerGroupHeartbeatReply, Done, SyncGroupReply
 from kohort.coordinator.decision import Decision, FencePartitions, OpenPartitions
@@ -275,7 +275,7 @@ def test_sender_is_unique_only_where_no_other_member_has_its_client() -> None:
         shard.commit(Decision(effects=(fence("a", 1, 0, client=("c", "/h")),)), now_ms=0)
         messages.tell(0, shard)
         (change,) = heard
-        assert change.sender == ("Token:g-a", "c", "/h", True)
+        assert change.sender == Sender("Token:g-a", "c", "/h", is_unique=True)
         assert (change.enforce, change.refusal) == ("all", "strict")
 
     virtually(story)

@@ -323,53 +323,121 @@ def test_connections_of_a_revoked_token_end_and_others_go_on() -> None:
     virtually(play)
 
 
-def test_former_owner_with_a_token_reads_no_record_more() -> None:
-    """H5 for a stock client: it is known by its token, also after the connection of its heartbeats is closed."""
+class Stock:
+    """A stock client that is a member by one connection and fetches by another one, each with its token."""
+
+    def __init__(self, connect: Callable[[], LoginDialogue], topic_id: bytes, member_id: str, group_id: str) -> None:
+        self.beats, self.fetches = connect(), connect()
+        self._topic_id, self._member_id, self._group_id = topic_id, member_id, group_id
+
+    async def log_in(self, beats: str, fetches: str) -> Stock:
+        assert (await self.beats.plain("token", beats)).error_code == 0
+        assert (await self.fetches.plain("token", fetches)).error_code == 0
+        return self
+
+    async def beat(self, epoch: int, owned: list[int] | None = None) -> list[int]:
+        """The partitions that it is told."""
+        rows = [{"topic_id": self._topic_id, "partitions": owned}] if owned else []
+        known: dict[str, Any] = {"topic_partitions": rows} if owned is not None or not epoch else {}
+        known |= {} if epoch else {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"]}
+        key = ApiKey.CONSUMER_GROUP_HEARTBEAT
+        request = make(key, group_id=self._group_id, member_id=self._member_id, member_epoch=epoch, **known)
+        answer = await self.beats.ask(key, 1, request)
+        assert answer.error_code == 0
+        told = answer.assignment.topic_partitions if answer.assignment is not None else []
+        return [number for row in told for number in row.partitions]
+
+    async def read(self) -> list[tuple[int, bool]]:
+        """Code, and whether there are records, of each partition."""
+        found = []
+        for partition in (0, 1):
+            request = fetch_request("t", topic_id=self._topic_id, partition=partition)
+            row = (await self.fetches.ask(ApiKey.FETCH, 13, request)).responses[0].partitions[0]
+            found.append((row.error_code, bool(row.records)))
+        return found
+
+
+async def hand_over(mine: Stock, heir: Stock) -> list[int]:
+    """One of two partitions moves; those that stay."""
+    assert await mine.beat(0) == [0, 1]
+    await mine.beat(1, [0, 1])
+    await heir.beat(0)
+    kept = await mine.beat(1)
+    assert len(kept) == 1
+    await mine.beat(1, kept)
+    await heir.beat(2)
+    return kept
+
+
+BOTH = [(0, True), (0, True)]
+MEMBERS = {"group_consumer_assignment_window_ms": 0}
+
+
+async def filled(context: Any) -> bytes:
+    """The id of a topic of two partitions with a record each."""
+    topic_id = await create(context, "t", 2)
+    writer = LoginDialogue(context)
+    assert (await writer.plain("alice", "wonder")).error_code == 0
+    for partition in (0, 1):
+        await writer.ask(ApiKey.PRODUCE, 9, produce_request("t", batch_of(b"x"), partition=partition))
+    return topic_id
+
+
+@pytest.mark.parametrize("labels", [[], ["again"], ["again", "and-again"]])
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_former_owner_with_a_token_reads_no_record_more(labels: list[str], is_gone: bool) -> None:
+    """H5 for a stock client: it is known by its token, by each that it makes of it, and without its heartbeats."""
 
     async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
-        topic_id = await create(context, "t", 2)
-        clients: dict[str, tuple[LoginDialogue, LoginDialogue]] = {}
-        for number, name in enumerate("ab"):
-            clients[name] = connect(), connect()
-            for each in clients[name]:
-                assert (await each.plain("token", token_of(context, number=number))).error_code == 0
-        for partition in (0, 1):
-            await clients["a"][1].ask(ApiKey.PRODUCE, 9, produce_request("t", batch_of(b"x"), partition=partition))
+        topic_id = await filled(context)
+        mine, its = token_of(context, number=0), token_of(context, number=1)
+        former = Stock(connect, topic_id, "a", "g")
+        await former.log_in(mine, attenuate(mine, *map(label, labels)))
+        heir = await Stock(connect, topic_id, "b", "g").log_in(its, its)
+        kept = await hand_over(former, heir)
+        if is_gone:
+            former.beats.connection.connection_lost(None)
+        assert await former.read() == [(0, partition in kept) for partition in (0, 1)]
+        assert (0, True) in await heir.read()
 
-        async def beat(name: str, epoch: int, owned: list[int] | None = None) -> Any:
-            fields: dict[str, Any] = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"]}
-            rows = [{"topic_id": topic_id, "partitions": owned}] if owned else []
-            known = {"topic_partitions": rows} if owned is not None or not epoch else {}
-            request = make(
-                ApiKey.CONSUMER_GROUP_HEARTBEAT, group_id="g", member_id=name, member_epoch=epoch, **known,
-                **({} if epoch else fields),
-            )  # fmt: skip
-            return await clients[name][0].ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+    virtually(play, **MEMBERS)
 
-        async def read(name: str) -> list[tuple[int, bool]]:
-            """Code, and whether there are records, of each partition."""
-            found = []
-            for partition in (0, 1):
-                request = fetch_request("t", topic_id=topic_id, partition=partition)
-                answer = await clients[name][1].ask(ApiKey.FETCH, 13, request)
-                row = answer.responses[0].partitions[0]
-                found.append((row.error_code, bool(row.records)))
-            return found
 
-        joined = await beat("a", 0)
-        assert [row.partitions for row in joined.assignment.topic_partitions] == [[0, 1]]
-        await beat("a", 1, [0, 1])
-        assert await read("a") == [(0, True), (0, True)]
-        await beat("b", 0)
-        kept = (await beat("a", 1)).assignment.topic_partitions[0].partitions
-        await beat("a", 1, list(kept))
-        await beat("b", 2)
-        clients["a"][0].connection.connection_lost(None)
-        mine = [(0, partition in kept) for partition in (0, 1)]
-        assert await read("a") == mine
-        assert (0, True) in await read("b")
+def test_former_owner_that_logs_in_anew_with_a_label_is_the_same_member() -> None:
+    """Its heartbeats come by the narrower token as well."""
 
-    virtually(play, group_consumer_assignment_window_ms=0)
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        topic_id = await filled(context)
+        mine, its = token_of(context, number=0), token_of(context, number=1)
+        former = await Stock(connect, topic_id, "a", "g").log_in(mine, mine)
+        heir = await Stock(connect, topic_id, "b", "g").log_in(its, its)
+        kept = await hand_over(former, heir)
+        labelled = attenuate(mine, label("again"))
+        former.beats, former.fetches = connect(), connect()
+        await former.log_in(labelled, labelled)
+        await former.beat(2)
+        assert await former.read() == [(0, partition in kept) for partition in (0, 1)]
+
+    virtually(play, **MEMBERS)
+
+
+@pytest.mark.parametrize("labels", [[], ["other"]])
+def test_member_of_another_group_reads_on_beside_a_former_owner_with_its_token(labels: list[str]) -> None:
+    """One token for two groups, or one that was made of the other: a guess must not starve a member."""
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        topic_id = await filled(context)
+        mine, its = token_of(context, number=0), token_of(context, number=1)
+        shared = attenuate(mine, *map(label, labels))
+        former = await Stock(connect, topic_id, "a", "g").log_in(mine, mine)
+        heir = await Stock(connect, topic_id, "b", "g").log_in(its, its)
+        early, late = [await Stock(connect, topic_id, "c", group).log_in(shared, shared) for group in ("h", "i")]
+        await early.beat(0)
+        await hand_over(former, heir)
+        await late.beat(0)
+        assert [await early.read(), await late.read()] == [BOTH, BOTH]
+
+    virtually(play, **MEMBERS)
 
 
 def test_heartbeat_is_not_held_over_the_time_of_a_later_login() -> None:

@@ -7,6 +7,7 @@ Source: requirement G1; KAFKA-19862 (records whose predecessors compaction took)
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from random import Random
 
 import pytest
@@ -39,12 +40,14 @@ def compacted(log: list[Entry], random: Random, *, superseded_kept: float, tombs
     return kept + log[cut:]
 
 
+@cache
 def history(seed: int) -> GroupDialogue:
     chaos = Chaos(seed, has_transactions=False)
     chaos.run(100)
     return chaos.dialogue
 
 
+@cache
 def history_of_names(seed: int) -> GroupDialogue:
     """Of a group that is static, most of the time."""
     chaos = Chaos(seed, has_transactions=False, is_static=True)
@@ -52,6 +55,7 @@ def history_of_names(seed: int) -> GroupDialogue:
     return chaos.dialogue
 
 
+@cache
 def history_of_moves(seed: int) -> GroupDialogue:
     """Of one group whose partitions are moved by hand."""
     random = Random(seed)

@@ -58,7 +58,7 @@ WORD_OF = {number: word for word, number in OPERATIONS.items()}
 def oracle(links: Sequence[Link], asked: Asked) -> bool:
     """Whether a request is allowed, link by link, without a token."""
     word, of_topic = WORD_OF[asked.operation], asked.resource_type == ResourceType.TOPIC
-    is_common = asked.resource_type == ResourceType.CLUSTER and word in ("describe", "idempotent_write")
+    is_common = asked.resource_type == ResourceType.CLUSTER and word == "idempotent_write"
     is_whole = of_topic and word not in ("read", "write", "commit", "describe", "describe_configs")
     listed = of_topic and (asked.name, asked.topic_id, asked.partition) != (None, None, None)
     left: dict[str, Callable[[Any], bool]] = {

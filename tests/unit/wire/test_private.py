@@ -31,11 +31,14 @@ def structs_in(cls: type[Message]) -> set[type[Message]]:
     return found
 
 
+MEMBERS = ("Member", "DescribedGroupMember")
+SIGNS = ("last_heard_ms", "last_fetch_ms", "last_commit_ms", "session_left_ms", "overdue_ms", "is_connected")
 #: (class name of the message or struct, tag) → attribute.
 TAGGED_FIELDS = {
     ("ApiVersionsResponse", 10_000): "broker_version",
     ("Member", 10_001): "metadata_size",
     ("Member", 10_002): "metadata",
+    **{(member, 10_003 + at): name for member in MEMBERS for at, name in enumerate(SIGNS)},
     ("ConsumerGroupHeartbeatRequest", 10_000): "proposed_heartbeat_interval_ms",
     ("ConsumerGroupHeartbeatRequest", 10_001): "registration_timeout_ms",
     ("ConsumerGroupHeartbeatRequest", 10_002): "expansion_timeout_ms",

@@ -18,6 +18,7 @@ import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -57,6 +58,8 @@ class Capabilities:
         self._kept: Final[OrderedDict[bytes, Capability]] = OrderedDict()
         #: Whether a token was revoked, by the ids of its chain and its label.
         self.is_revoked: Callable[[Capability], bool] = lambda _: False
+        #: Whether any token was.
+        self.has_revoked: Callable[[], bool] = lambda: False
         #: Rises when a token that was good may be none any more.
         self.edition = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -99,6 +102,25 @@ class Capabilities:
         Raises:
             CapabilityError: it is no token of this broker, or was revoked. Its lease is not looked at.
         """
+        capability = self._find(token)
+        if self.is_revoked(capability):
+            raise CapabilityError("the token was revoked")
+        return capability
+
+    def is_renewal_revoked(self, token: str) -> bool:
+        """Whether a token of this broker was revoked with all later leases of its holder."""
+        if not self.has_revoked():
+            return False
+        try:
+            capability = self._find(token)
+        except CapabilityError:
+            # Its root key has ended.
+            return False
+        # The ids behind that of the holder are those of leases.
+        return self.is_revoked(replace(capability, chain=capability.chain[: capability.chain.index(capability.id) + 1]))
+
+    def _find(self, token: str) -> Capability:
+        """Verify a token, or find it among those that were; `CapabilityError` if it is none of this broker's."""
         # A hostile token is refused unread.
         if len(token) > LONGEST_TOKEN:
             raise CapabilityError(f"a token has {LONGEST_TOKEN} characters at most")
@@ -111,8 +133,6 @@ class Capabilities:
                 self._kept.popitem(last=False)
         else:
             self._kept.move_to_end(key)
-        if self.is_revoked(capability):
-            raise CapabilityError("the token was revoked")
         return capability
 
     def admit(self, token: str, host: str) -> Capability:

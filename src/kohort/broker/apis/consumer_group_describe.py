@@ -5,6 +5,7 @@ Version 1: whether a member speaks the classic protocol or the new one (KIP-1099
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from kohort.base.values import from_row
@@ -16,6 +17,7 @@ from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import consumer_group_describe as wire
+from kohort.wire.messages import describe_groups
 from kohort.wire.private import SOFTWARE_NAME
 
 #: Most bytes of published member metadata in the description of one group.
@@ -33,6 +35,7 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
         row = group_row(group_id, reply)
         if has_metadata and not isinstance(reply, Refusal):
             _add_metadata(row.members, reply.members)
+            add_signs(context, group_id, row.members)
         if message.include_authorized_operations and row.error_code == ErrorCode.NONE:
             row.authorized_operations = rights.operations(ResourceType.GROUP, group_id)
         return row
@@ -43,6 +46,19 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
     answer_groups(
         context, request, message.group_ids, command=admin.DescribeConsumerGroup, row_of=row_of, response_of=response_of
     )
+
+
+def add_signs(
+    context: BrokerContext, group_id: str, rows: Iterable[wire.Member | describe_groups.DescribedGroupMember]
+) -> None:
+    """Add the latest signs of each member, for clients that know these fields."""
+    for row in rows:
+        signs = context.runtime.member_signs(group_id, row.member_id)
+        # A member may have left since the coordinator answered.
+        if signs is not None:
+            for name, value in signs._asdict().items():
+                setattr(row, name, value)
+            row.is_connected = int(context.member_connections.is_connected(group_id, row.member_id))
 
 
 def _may_see(rights: Rights, reply: admin.DescribeConsumerGroupReply) -> bool:

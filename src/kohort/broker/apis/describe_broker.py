@@ -54,22 +54,26 @@ def handle(
     if not request.rights.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return wire.DescribeBrokerResponse(error_code=code, error_message="Cluster authorization failed.")
-    facts = [wire.BrokerFact(name=name, value=str(value)) for name, value in _facts(context, request).items()]
+    facts = [wire.BrokerFact(name=name, value=str(value)) for name, value in facts_of(context, request).items()]
     return wire.DescribeBrokerResponse(error_code=ErrorCode.NONE, facts=facts)
 
 
-def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
+def facts_of(context: BrokerContext, request: Request | None = None) -> dict[str, object]:
+    """Return the present facts; `request`: of the client, to which the address belongs that it is told."""
     cluster, watch, recovery = context.cluster, context.watch, context.store.recovery
     values = context.settings.values
     node_id = context.leadership.node_id
-    (here,) = [node for node in context.leadership.nodes(request.connection) if node.node_id == node_id]
+    address = ""
+    if request is not None:
+        (here,) = [node for node in context.leadership.nodes(request.connection) if node.node_id == node_id]
+        address = f"{here.host}:{here.port}"
     is_kept = not context.store.fs.volatile
     facts: dict[str, object] = {
         "version": VERSION,
         "kernels": tell_kernels(),
         "cluster.id": cluster.cluster_id,
         "node.id": node_id,
-        "address": f"{here.host}:{here.port}",
+        "address": address,
         "data.dir": context.store.directory if is_kept else "",
         "uptime.ms": context.clock.now_ms() - context.clock.stepped_ms - context.started_ms,
         "topics": len(cluster.topics),

@@ -7,12 +7,14 @@ earlier versions show a group in state Dead (KIP-1043).
 from __future__ import annotations
 
 from kohort.base.values import from_row
+from kohort.broker.apis.consumer_group_describe import add_signs
 from kohort.broker.chunked_responses import answer_groups
 from kohort.broker.context import BrokerContext, Request
 from kohort.coordinator.commands import Refusal, admin
 from kohort.errors import ErrorCode
 from kohort.security.access_control import ResourceType
 from kohort.wire.messages import describe_groups as wire
+from kohort.wire.private import SOFTWARE_NAME
 
 
 def handle(context: BrokerContext, request: Request, message: wire.DescribeGroupsRequest) -> None:
@@ -20,6 +22,8 @@ def handle(context: BrokerContext, request: Request, message: wire.DescribeGroup
 
     def row_of(group_id: str, reply: admin.DescribeClassicGroupReply | Refusal) -> wire.DescribedGroup:
         row = group_row(group_id, reply, request.version)
+        if request.connection.software == SOFTWARE_NAME:
+            add_signs(context, group_id, row.members)
         if message.include_authorized_operations and row.error_code == ErrorCode.NONE:
             row.authorized_operations = request.rights.operations(ResourceType.GROUP, group_id)
         return row

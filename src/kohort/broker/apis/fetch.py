@@ -23,7 +23,7 @@ from kohort.broker.connections.measured_request import ROW_BYTES, MeasuredReques
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.fetch.claims import NOTHING_WITHHELD, find_withheld, is_for_members, is_over, void, withhold_all
 from kohort.broker.fetch.fetchsessions import MOST_REPEATED, CachedFetch, FetchPlan, FetchSession, all_asked
-from kohort.broker.fetch.ownership import OURS, Claim
+from kohort.broker.fetch.ownership import OURS, Claim, Sender
 from kohort.broker.fetch.purgatory import DelayedFetch
 from kohort.broker.limits.requests import MOST_EMPTY, MOST_PARTITIONS, check_rows
 from kohort.broker.log_levels import asked_loggers, tell_read
@@ -231,7 +231,7 @@ class Fetching:
     def _abandon(self) -> None:
         self._is_over = True
         # Request and fetch reference each other: the data would stay until the garbage collector runs.
-        self._rows, self._request.on_rights = [], None
+        self._rows, self._request.on_rights, self._request.repeatable = [], None, None
         # The waiting fetch shows that its member was reading until now.
         self._context.membership_updates.fetched_until(self._request.connection, self._context.clock.now_ms())
         if self._parked is not None:
@@ -325,7 +325,8 @@ class Fetching:
         member = listening.member_of(connection)
         if self._wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
             self._is_over = True
-            self._request.on_abandon = self._request.on_rights = None
+            request = self._request
+            request.on_abandon = request.on_rights = request.repeatable = None
             response = self._withheld_by_quota() if self._request.is_measured else None
             response = response or self._response()
             if member is not None:
@@ -410,7 +411,7 @@ class Fetching:
         request, session, update = self._request, self._session, None
         assert session is not None, "there is something to be known in"
         self._is_over = self._is_idle = True
-        request.on_abandon = None
+        request.on_abandon = request.repeatable = None
         listening, connection = self._context.membership_updates, request.connection
         member = listening.member_of(connection)
         if member is not None:
@@ -504,10 +505,16 @@ class Fetching:
             return
         now_ms, note = context.monotonic_ms(), context.refused_reads.note
         self._withheld = find_withheld(
-            self._plan, self._request, claim, context.ownership, now_ms=now_ms, on_refused=note
+            self._plan, claim, context.ownership, sender=self._sender, now_ms=now_ms, on_refused=note
         )
         if session is not None and session.is_by_id and claim is not None and not self._withheld:
             session.served_to = claim, edition, self._changes
+
+    def _sender(self) -> Sender:
+        """Return the connections of a member that this fetch may be of."""
+        request = self._request
+        own, *others = self._context.member_connections.holders(request.connection) or ("",)
+        return Sender(own, request.client_id, request.client_host, parents=tuple(others))
 
     def _withhold(self, at: int, log: PartitionLog, code: ErrorCode) -> PartitionData | None:
         """Answer a row that the member may not read: with an error, or as if there were no more records."""

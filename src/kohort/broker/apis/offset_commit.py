@@ -65,7 +65,8 @@ def handle(
         if look is not None:
             key, now_ms = (message.group_id, message.member_id), context.clock.now_ms()
             if look.news is None:
-                update = listening.tell(key, now_ms)
+                # The news of fetches may be older than what the commit shows to be known.
+                update = listening.tell(key, now_ms, known=look.number)
             else:
                 update = listening.with_grant(look.news, connection, key, now_ms)
             if not isinstance(body, Refusal) and body.news is not None:

@@ -10,7 +10,8 @@ nor moves offsets back. A plain heartbeat by an older connection does no harm an
 Laws: remembered are members whose request was accepted, so that strangers cost no memory, and at most
 `MEMBERS_PER_CONNECTION` of one connection; all of them are forgotten with it. A member that was heard of by another
 connection that is open is not disconnected. Joins make no request late: some clients join by a connection of its own,
-younger than that of their heartbeats.
+younger than that of their heartbeats. A member is known by the first token that it logs in with, and by each that was
+made of it, unless another member has logged in with that one.
 Source: G3; the fencing of late requests is ours: Apache Kafka relies on epochs alone.
 """
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from kohort.broker.access.rights import Rights
 from kohort.errors import RemoteProtocolError
 
 #: Members of one connection whose end is noticed; more speak by no client's one connection.
@@ -38,6 +40,8 @@ class Numbered(Protocol):
     number: int
     #: The client's principal.
     principal: str
+    #: What it may do, by the caveats of its token if it has one.
+    rights: Rights
 
 
 #: Beginning of the principals of clients that log in with a token.
@@ -59,8 +63,8 @@ class MemberConnections:
         self._open: Final[dict[MemberKey, tuple[int, ...]]] = {}
         #: member -> number of the youngest connection by which a heartbeat of it was accepted.
         self._youngest: Final[dict[MemberKey, int]] = {}
-        #: connection number -> the members that were heard of by it.
-        self._keys: Final[dict[int, set[MemberKey]]] = {}
+        #: connection number -> the members that were heard of by it -> the principals that they are known by.
+        self._keys: Final[dict[int, dict[MemberKey, str]]] = {}
         #: Principal of a token -> its members with open connections, each with the number of those connections.
         self._by_token: Final[dict[str, dict[MemberKey, int]]] = {}
         #: Member -> the principal of the token that it logged in with, also when its connections are closed: only then
@@ -89,14 +93,37 @@ class MemberConnections:
         """Note the connection of a fetch that counts as a heartbeat; it makes no request late."""
         self._note(connection, (group_id, member_id))
 
-    def member_of_token(self, principal: str) -> MemberKey | None:
-        """Return the member that logs in with a token, `None` if none or several do."""
-        found = self._by_token.get(principal) if self._by_token else None
-        return next(iter(found)) if found is not None and len(found) == 1 else None
+    def holders(self, connection: Numbered) -> tuple[str, ...]:
+        """Return the principals that a member may be known by if it has this connection.
+
+        Its own, and those of the tokens that its token was made of, up to the one that a member has logged in with,
+        which is left out if several members have.
+        """
+        found: list[str] = []
+        for principal in _lineage(connection):
+            members = self._by_token.get(principal)
+            if members is None or len(members) == 1:
+                found.append(principal)
+            if members is not None:
+                break
+        return tuple(found)
+
+    def member_of_token(self, connection: Numbered) -> MemberKey | None:
+        """Return the member that logs in with the token of a connection, `None` if none or several do."""
+        for principal in self.holders(connection) if self._by_token else ():
+            for key in self._by_token.get(principal, ()):
+                return key
+        return None
 
     def principal_of(self, group_id: str, member_id: str) -> str:
-        """Return the principal of the token that a member logged in with, empty if it had none."""
-        return self._principals.get((group_id, member_id), "") if self._principals else ""
+        """Return the principal of the token that is this member's alone, empty if there is none."""
+        key = (group_id, member_id)
+        principal = self._principals.get(key, "") if self._principals else ""
+        return "" if self._by_token.get(principal, {}).keys() - {key} else principal
+
+    def is_connected(self, group_id: str, member_id: str) -> bool:
+        """Whether an open connection has brought the member."""
+        return (group_id, member_id) in self._open
 
     def is_known(self, connection: Numbered, group_id: str, member_id: str) -> bool:
         """Whether the member was heard of by this connection."""
@@ -109,8 +136,8 @@ class MemberConnections:
 
     def closed(self, connection: Numbered) -> None:
         """Forget a closed connection; report members without another open one as disconnected."""
-        for key in sorted(self._keys.pop(connection.number, ())):
-            self._forget_token(connection.principal, key)
+        for key, principal in sorted(self._keys.pop(connection.number, {}).items()):
+            self._forget_token(principal, key)
             numbers = self._open.get(key, ())
             if connection.number not in numbers:
                 continue
@@ -130,20 +157,27 @@ class MemberConnections:
         number, numbers = connection.number, self._open.get(key, ())
         if number in numbers:
             return True
-        keys = self._keys.setdefault(number, set())
+        keys = self._keys.setdefault(number, {})
         # The bound keeps hostile clients from filling the memory with made-up members.
         if len(keys) >= MEMBERS_PER_CONNECTION and key not in keys:
             return False
-        if key not in keys and connection.principal.startswith(TOKEN_PREFIX):
-            self._principals.pop(key, None)
-            self._principals[key] = connection.principal
-            if len(self._principals) > PRINCIPALS_REMEMBERED:
-                del self._principals[next(iter(self._principals))]
-            members = self._by_token.setdefault(connection.principal, {})
-            members[key] = members.get(key, 0) + 1
-        keys.add(key)
+        if key not in keys:
+            keys[key] = self._note_token(_lineage(connection), key)
         self._open[key] = (*numbers, number)
         return True
+
+    def _note_token(self, lineage: tuple[str, ...], key: MemberKey) -> str:
+        """Note the token of a member's connection; return the principal that the member is known by, empty without."""
+        if not lineage:
+            return ""
+        former = self._principals.pop(key, "")
+        # A member that has narrowed its token is the one that it was.
+        principal = self._principals[key] = former if former in lineage else lineage[0]
+        if len(self._principals) > PRINCIPALS_REMEMBERED:
+            del self._principals[next(iter(self._principals))]
+        members = self._by_token.setdefault(principal, {})
+        members[key] = members.get(key, 0) + 1
+        return principal
 
     def _forget_token(self, principal: str, key: MemberKey) -> None:
         members = self._by_token.get(principal, {}) if self._by_token else {}
@@ -153,3 +187,13 @@ class MemberConnections:
                 del members[key]
             if not members:
                 del self._by_token[principal]
+
+
+def _lineage(connection: Numbered) -> tuple[str, ...]:
+    """Return the principal of a connection's token, and those of the tokens that it was made of, the nearest first."""
+    capability = connection.rights.capability
+    if capability is None:
+        return ()
+    # The ids behind its own are those of leases alone.
+    own = capability.chain.index(capability.id)
+    return tuple(f"{TOKEN_PREFIX}{each}" for each in reversed(capability.chain[: own + 1]))

@@ -32,14 +32,16 @@ WAYS_OUT: Final = (
 
 
 def listen_on_all(settings: BrokerSettings) -> list[socket.socket]:
-    """Bind a socket for each listener, in their order; `BrokerStartError` names the one that cannot be had.
+    """Bind a socket for each listener, in their order, and for HTTP; `BrokerStartError` names a failing one.
 
     `ConfigError`: a listener with TLS lacks a key or a certificate that it can use.
     """
     for each in settings.listeners:
         check_certificates(each)
     with contextlib.ExitStack() as opened:
-        bound = [opened.enter_context(listen_on(settings, each)) for each in settings.listeners]
+        http = settings.http_listener
+        places = settings.listeners if http is None else (*settings.listeners, http)
+        bound = [opened.enter_context(listen_on(settings, each)) for each in places]
         opened.pop_all()
     return bound
 

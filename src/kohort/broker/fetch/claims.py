@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kohort.base.clock import Clock
-from kohort.broker.connections.request import Peer, Request
+from kohort.broker.connections.request import Peer
 from kohort.broker.fetch.fetchsessions import FetchPlan
 from kohort.broker.fetch.ownership import NOT_LISTED, OURS, QUIET, Claim, OwnershipTable, Partitions, Refusal, Sender
 from kohort.errors import ErrorCode
@@ -144,9 +144,10 @@ class Claims:
             # The member has none any more: nothing is enforced for its group.
             self._claims.pop(number, None)
             grant = None
-        former = self._claims.get(number)
+        # A session that begins anew says anew whose it is.
+        former = self._claims.get(number) if message.session_epoch > 0 else None
         if grant is not None:
-            claim = self._of_grant(connection, grant, known, former if message.session_epoch > 0 else None)
+            claim = self._of_grant(connection, grant, known, former)
         elif known is None:
             self._claims.pop(number, None)
             return None
@@ -238,9 +239,18 @@ def is_over(claim: Claim | None, clock: Clock) -> bool:
 
 
 def find_withheld(
-    plan: FetchPlan, request: Request, claim: Claim | None, table: OwnershipTable, *, now_ms: int, on_refused: OnRefused
+    plan: FetchPlan,
+    claim: Claim | None,
+    table: OwnershipTable,
+    *,
+    sender: Callable[[], Sender],
+    now_ms: int,
+    on_refused: OnRefused,
 ) -> Codes:
-    """Find the rows of a fetch that its member may not read; `now_ms`: time of a clock that never goes back."""
+    """Find the rows of a fetch that its member may not read.
+
+    `sender`: builds the connections of a fetch without a claim; `now_ms`: time of a clock that never goes back.
+    """
     if claim is not None and claim.is_void:
         on_refused(Refusal(OURS, *claim.member, _NOT_VALID), "", -1)
         return dict.fromkeys(range(len(plan)), OURS)
@@ -263,7 +273,7 @@ def find_withheld(
             and (allowed is None or allowed.issuperset(numbers))
         ):
             continue
-        reader = _sender(request) if claim is None else claim
+        reader = sender() if claim is None else claim
         for at, number in enumerate(numbers, rows.first):
             refusal = table.find_refusal(reader, topic.topic_id, number, now_ms)
             if claim is not None and allowed is not None and number not in allowed:
@@ -282,11 +292,6 @@ def withhold_all(plan: FetchPlan, claim: Claim, on_refused: OnRefused | None) ->
         return dict.fromkeys(range(len(plan)), QUIET)
     on_refused(Refusal(OURS, *claim.member, _LEASE_OVER), "", -1)
     return dict.fromkeys(range(len(plan)), OURS)
-
-
-def _sender(request: Request) -> Sender:
-    principal = request.connection.principal
-    return Sender(principal if principal.startswith("Token:") else "", request.client_id, request.client_host)
 
 
 _NO_PARTITIONS: Final[Partitions] = frozenset()

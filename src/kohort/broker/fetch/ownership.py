@@ -41,13 +41,15 @@ class Sender(NamedTuple):
     """The connections of a member as a leader may recognise them.
 
     `principal`: that of a token (`Token:<id>`) that is this member's alone; empty: there is none. `is_unique`: no other
-    member of any group has this client id and host (`/10.0.0.7`, as Kafka prints it).
+    member of any group has this client id and host (`/10.0.0.7`, as Kafka prints it). `parents`, of a fetch: the
+    principals of tokens that its own was made of, as far as no other member has logged in with them.
     """
 
     principal: str = ""
     client_id: str = ""
     host: str = ""
     is_unique: bool = False
+    parents: tuple[str, ...] = ()
 
     @property
     def client(self) -> tuple[str, str]:
@@ -213,7 +215,7 @@ class Fence:
             known = former.sender
             if known.principal:
                 # The login by a token is certain: client id and host are not looked at.
-                if known.principal == sender.principal:
+                if known.principal == sender.principal or known.principal in sender.parents:
                     return member_id
             elif self.knows_clients and known.is_unique and known.client == sender.client:
                 return member_id

@@ -11,6 +11,7 @@ from kohort.broker.groups.runtime import Translate
 from kohort.broker.groups.shard_log import GroupLimit
 from kohort.coordinator.commands import AnyHeartbeat, Command, ConsumerGroupHeartbeat, GroupCommand, WatchMember
 from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
+from kohort.coordinator.journal_events.reporter import MemberSigns
 from kohort.coordinator.records.types import Grants
 from kohort.ids import RequestToken
 from kohort.journal.ring import Journal
@@ -87,6 +88,9 @@ class Coordination(Protocol):
 
     def is_member(self, group_id: str, member_id: str) -> bool:
         """Whether a group has a member of that id, in either protocol."""
+
+    def member_signs(self, group_id: str, member_id: str) -> MemberSigns | None:
+        """Return the latest signs of a member; `None`: the group has no such member."""
 
     def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> int:
         """Note a fetch of a member; return how long later ones of it need not be told, milliseconds."""

@@ -5,8 +5,9 @@ that asks for numbers is told one beside each assignment, and another one when a
 answer to its next heartbeat, fetch or commit, whichever comes first.
 
 Laws: none is made for a member that has the latest, so that a settled heartbeat costs a look; none where the group
-enforces nothing. A grant covers what the coordinator has assigned, and nothing that is to be given up. Times are those
-of a clock that never goes back, but for the end in the token itself. No token is logged or shown.
+enforces nothing. A member whose grants were revoked keeps the revoked one, also when it joins again by its member id. A
+grant covers what the coordinator has assigned, and nothing that is to be given up. Times are those of a clock that
+never goes back, but for the end in the token itself. No token is logged or shown.
 Source: users@kafka 2014-07-18 (leases, revocation); requirement H6.
 """
 
@@ -126,7 +127,7 @@ class MemberGrants:
         lease_ms = self.lease_ms(member[0])
         found = self._runtime.assignment_of(*member) if lease_ms else None
         if found is None:
-            self._grants.pop(member, None)
+            self.forget(member)
             return None
         grant = self._grants.get(member)
         if grant is None or (grant.epoch, grant.assigned) != found or self._is_old(grant, lease_ms):
@@ -160,8 +161,10 @@ class MemberGrants:
         return self.tell(connection, member, is_new=False)
 
     def forget(self, member: MemberKey) -> None:
-        """Forget a member that has left."""
-        self._grants.pop(member, None)
+        """Forget a member that has left, unless its grants were revoked."""
+        grant = self._grants.get(member)
+        if grant is not None and not self._is_revoked(grant):
+            del self._grants[member]
 
     def epoch_of(self, member: MemberKey) -> int | None:
         """Return the epoch of a member's latest grant; `None`: it has not asked for numbers by a heartbeat."""
@@ -213,6 +216,9 @@ class MemberGrants:
             latest.verified = edition
         return ErrorCode.NONE
 
+    def _is_revoked(self, grant: _Grant) -> bool:
+        return bool(grant.token) and self._tokens.is_renewal_revoked(grant.token)
+
     def _is_old(self, grant: _Grant, lease_ms: int) -> bool:
         # A clock of day that was set would have leaders end the lease too early or too late.
         is_same = grant.lease_ms == lease_ms and grant.stepped_ms == self._clock.stepped_ms
@@ -227,7 +233,8 @@ class MemberGrants:
         # The clock of day is read first: a step behind that shows.
         grant.minted_ms, grant.stepped_ms, now_ms = self._monotonic_ms(), self._clock.stepped_ms, self._clock.now_ms()
         grant.renew_ms, grant.verified = grant.minted_ms + lease_ms // RENEWALS_PER_LEASE, -1
-        grant.token = self._mint(member, grant, now_ms) if assigned else ""
+        if not self._is_revoked(grant):
+            grant.token = self._mint(member, grant, now_ms) if assigned else ""
         self._grants[member] = grant
         return grant
 
@@ -260,3 +267,6 @@ class MemberGrants:
         member, oldest = next(iter(self._grants.items()), (None, None))
         if member is not None and oldest is not None and self._monotonic_ms() - oldest.minted_ms > 2 * oldest.lease_ms:
             del self._grants[member]
+            if self._is_revoked(oldest):
+                # As the latest it lets others be forgotten.
+                self._grants[member] = oldest

@@ -112,7 +112,7 @@ class MemberWatch:
 class UpdateQuery:
     """One question for a member's news, asked for a commit; to the coordinator it is a request."""
 
-    __slots__ = ("connection", "news")
+    __slots__ = ("connection", "news", "number")
 
     #: See `Asker.is_open`.
     is_open: Final = True
@@ -121,6 +121,8 @@ class UpdateQuery:
         self.connection = connection
         #: The news, to be told once the present log is durable; `None` if there are none for a commit's answer.
         self.news: MembershipUpdate | None = None
+        #: The number of the answer; 0: there is none yet.
+        self.number = 0
 
     def answer(self, body: Any) -> None:
         """Implement `Asker.answer`."""
@@ -130,6 +132,8 @@ class UpdateQuery:
         """Implement `Asker.answer_unsynced`."""
         assert isinstance(body, MembershipUpdate), "that is what it is translated to"
         self.news = body if body.assignment is not None else None
+        # A refusal does not say that older news are known.
+        self.number = 0 if body.error_code else body.number
 
     def release(self) -> None:
         """Implement `Asker.release`."""
@@ -289,7 +293,7 @@ class MembershipUpdates:
 
     def _heard_by_token(self, connection: Peer, now_ms: int) -> None:
         """Count the fetch of a stock client as a heartbeat of the one member that logs in with its token."""
-        key = None if self._connections is None else self._connections.member_of_token(connection.principal)
+        key = None if self._connections is None else self._connections.member_of_token(connection)
         if key is not None and self._runtime.counts_fetches(key[0]):
             self._runtime.reads.note(key, now_ms)
             self._hear(connection, key)
@@ -303,12 +307,17 @@ class MembershipUpdates:
         watch = self._watches.get(key)
         return watch is not None and watch.news is not None and not watch.is_told
 
-    def tell(self, key: MemberKey, now_ms: int) -> MembershipUpdate | None:
-        """Return a member's news for an answer that leaves now, time of day in ms, and note that they are told."""
+    def tell(self, key: MemberKey, now_ms: int, *, known: int = 0) -> MembershipUpdate | None:
+        """Return a member's news for an answer that leaves now, time of day in ms, and note that they are told.
+
+        `known`: the member has shown that it knows the news up to this number.
+        """
         watch = self._watches.get(key)
         if watch is None:
             return None
         news, watch.is_told = watch.news, watch.news is not None
+        if news is not None and not news.error_code and news.number < known:
+            news = None
         if news is not None and news.error_code == _ASKS:
             watch.news = None
         return self.with_grant(news, watch.connection, key, now_ms)

@@ -29,11 +29,12 @@ from kohort.coordinator import commands, delayed_heartbeats
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, LeaveGroup
 from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs, Reply, ReplyBody, TimerKey
 from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
-from kohort.coordinator.journal_events.reporter import Reporter
+from kohort.coordinator.journal_events.reporter import MemberSigns, Reporter
 from kohort.coordinator.journal_events.triggers import Stimulus
 from kohort.coordinator.records.codec import build_log_batch
 from kohort.coordinator.records.types import Grants
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, StorageError
 from kohort.ids import CauseId, RequestToken, TopicId, coordinator_partition
@@ -187,6 +188,10 @@ class Runtime:
         """Number requests above `number`, which an earlier run has used; call before the first request."""
         self._last_number = max(self._last_number, number)
 
+    def time_passed(self, by_ms: int) -> None:
+        """Fire the deadlines that are due now that a test has set its clock forward by so much."""
+        self._deadlines.time_passed(by_ms)
+
     def stop(self) -> None:
         """Stop deciding, firing deadlines and computing assignments."""
         self._is_stopped = True
@@ -297,6 +302,16 @@ class Runtime:
         """Note that a fetch asks for partitions, which may be new for one of these members."""
         now_ms = self._deadlines.now_ms()
         self._reporter.on_fetch(self.journal, keys, asked_for, now_ms=now_ms, next_cause=self.next_token)
+
+    def member_signs(self, group_id: str, member_id: str) -> MemberSigns | None:
+        """Return the latest signs of a member; `None`: the group has no such member."""
+        shard, now_ms = self._shard_logs[self.index_of(group_id)].shard, self._deadlines.now_ms()
+        return self._reporter.signs_of(shard.groups, shard.timers, group_id, member_id, now_ms=now_ms)
+
+    @property
+    def shards(self) -> list[Shard]:
+        """The shards, to be read."""
+        return [each.shard for each in self._shard_logs]
 
     def counts_fetches(self, group_id: str) -> bool:
         """Whether fetches count as heartbeats in a group, if they say whose they are."""

@@ -17,12 +17,14 @@ from kohort.base.options import Option, OptionSet, Unserved
 from kohort.broker.options.first_users import FirstUser
 from kohort.broker.options.kinds import INT32_MAX, INT64_MAX, KIBI, MEBI, count, flag, text
 from kohort.broker.options.listener_options import take_overrides
-from kohort.broker.options.listeners import ListenerSettings, listeners_of
+from kohort.broker.options.listeners import ListenerSettings, listeners_of, parse_endpoints
 from kohort.broker.options.security_options import SECURITY_OPTIONS
 from kohort.coordinator import settings as groups
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ConfigError
 
+#: The name of the address at which HTTP is spoken; those of listeners are in upper case.
+HTTP: Final = "http"
 #: The broker's identity, addresses and place of data.
 _NODE: Final = [
     count("node.id", 1, "The number of this broker in Metadata answers (Kafka: no default)."),
@@ -42,6 +44,11 @@ _NODE: Final = [
         None,
         "What clients of each listener are told to connect to, as NAME://HOST:PORT with commas; those of a listener "
         "that is left out are told the address listened on (Kafka: they find no broker).",
+    ),
+    text(
+        "http.listen",
+        None,
+        "Where /metrics, /healthz and /readyz are served by HTTP, as HOST:PORT; by default nowhere (not in Kafka).",
     ),
     text("log.dir", None, "The data directory; without one the log is kept in memory (Kafka: /tmp/kafka-logs)."),
     text("log.dirs", None, "Another name of log.dir; here too one directory only."),
@@ -616,6 +623,20 @@ class BrokerSettings:
         return self.listeners[0].port
 
     @property
+    def http_listener(self) -> ListenerSettings | None:
+        """Where HTTP is spoken; `None`: nowhere."""
+        text = self.values["http.listen"]
+        if not text:
+            return None
+        try:
+            (found,) = parse_endpoints("http.listen", text)
+        except (ConfigError, ValueError):
+            found = None
+        if found is None or "://" in text:
+            raise ConfigError(f"http.listen cannot be {text!r}: HOST:PORT is expected, as 127.0.0.1:9099")
+        return ListenerSettings(name=HTTP, host=found.host, port=found.port, values=self.values)
+
+    @property
     def protected_listener(self) -> str | None:
         """The listener that finds room when `max.connections` is reached; `None` if none is chosen."""
         name: str | None = self.values["inter.broker.listener.name"]
@@ -652,6 +673,8 @@ class BrokerSettings:
             groups=_group_settings(values),
             values=values,
         )
+        # Checked here, as all others are.
+        _ = settings.http_listener
         protected, names = settings.protected_listener, [each.name for each in settings.listeners]
         if protected and protected not in names:
             known = ", ".join(names)

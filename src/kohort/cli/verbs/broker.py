@@ -12,6 +12,7 @@ from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common
 from kohort.cli.output import show
 from kohort.errors import ConfigError
+from kohort.metrics.peers import find_problems
 
 if TYPE_CHECKING:
     from kohort import Admin
@@ -27,6 +28,7 @@ def add_parser(subparsers: Any) -> None:
     status = actions.add_parser(
         "status", help="version, address, what it has, the longest time without an answer", run=run_status
     )
+    status.add_argument("--check", action="store_true", help="say only what is wrong, and exit with 1 if anything is")
     level = actions.add_parser(
         "log-level",
         help="how much a broker logs: show levels, set them",
@@ -43,6 +45,10 @@ def run_status(options: argparse.Namespace) -> int:
     """Print the broker's description of itself."""
     with open_admin(options) as admin:
         facts = admin.describe_broker()
+    if options.check:
+        found = [each.said for each in find_problems(facts)]
+        show(options, found, ("WRONG",), [(each,) for each in found], empty="nothing is wrong")
+        return 1 if found else 0
     rows = [(name, value or "-") for name, value in facts.items()]
     return show(options, facts, ("FACT", "VALUE"), rows, empty="it says nothing")
 

@@ -34,6 +34,9 @@ def add_parser(subparsers: Any) -> None:
         "--config listener.security.protocol.map=NAME:PROTOCOL,...",
     )
     up.add_argument(
+        "--http", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz by HTTP there (default: nowhere)"
+    )
+    up.add_argument(
         "--allow-anonymous",
         action="store_true",
         help="listen beyond this machine without a login and TLS: every host that reaches it may do everything",
@@ -122,6 +125,8 @@ def gather_config(options: argparse.Namespace) -> dict[str, object]:
     config.update(parse_pairs(options.config, option="--config"))
     if options.listen:
         config["listeners"] = ",".join(map(_listener, options.listen))
+    if options.http is not None:
+        config["http.listen"] = options.http
     if options.allow_anonymous:
         config["allow.anonymous.beyond.loopback"] = True
     _warn_of_secrets(options.config)
@@ -187,6 +192,8 @@ def announcement(
             told = address(each.advertised_host, each.advertised_port or addresses[each.name][1])
             whose = f" of {each.name}" if len(listeners) > 1 else ""
             lines.append(f"  clients{whose} are told to connect to {told} (advertised.listeners)")
+    if "http" in addresses:
+        lines.append(f"  http:   http://{address(*addresses['http'])}/metrics")
     return [*lines, "  stop with Ctrl-C", f"ready {tell_addresses(addresses)}"]
 
 

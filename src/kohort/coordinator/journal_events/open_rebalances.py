@@ -260,11 +260,13 @@ class LastRead:
 class Reads:
     """Reads of all groups of a broker."""
 
-    __slots__ = ("_client_of", "_clients", "_looked", "_size", "awaited", "fetched")
+    __slots__ = ("_client_of", "_clients", "_looked", "_size", "awaited", "committed", "fetched")
 
     def __init__(self) -> None:
         #: Member -> time of its latest fetch, or of the end of a waiting fetch's connection.
         self.fetched: Final[dict[MemberKey, int]] = {}
+        #: Member -> time of its latest commit.
+        self.committed: Final[dict[MemberKey, int]] = {}
         #: Member -> partition from another member that it has not read yet -> that one's last read. No empty inner
         #: mapping.
         self.awaited: Final[dict[MemberKey, dict[Partition, LastRead]]] = {}
@@ -278,8 +280,9 @@ class Reads:
 
     def follow_clock(self, by_ms: int) -> None:
         """Shift all times by a step of the clock."""
-        for key in self.fetched:
-            self.fetched[key] += by_ms
+        for times in (self.fetched, self.committed):
+            for key in times:
+                times[key] += by_ms
         for awaited in self.awaited.values():
             for partition, last in awaited.items():
                 awaited[partition] = last.later(by_ms)
@@ -289,6 +292,16 @@ class Reads:
         self.fetched[key] = now_ms
         if len(self.fetched) > _MEMBERS_LIMIT:
             del self.fetched[next(iter(self.fetched))]
+
+    def latest(self, key: MemberKey) -> tuple[int | None, int | None]:
+        """Return when a member has fetched and committed last."""
+        return self.fetched.get(key), self.committed.get(key)
+
+    def note_commit(self, key: MemberKey, now_ms: int) -> None:
+        """Note a member's commit."""
+        self.committed[key] = now_ms
+        if len(self.committed) > _MEMBERS_LIMIT:
+            del self.committed[next(iter(self.committed))]
 
     def expect(self, key: MemberKey, client: ClientKey, partitions: Mapping[Partition, LastRead]) -> None:
         """Note that a member has got partitions that another one has read."""
@@ -343,6 +356,7 @@ class Reads:
     def forget(self, key: MemberKey) -> None:
         """Forget a removed member, whose partitions were released before."""
         self.fetched.pop(key, None)
+        self.committed.pop(key, None)
         self._end(key)
 
     def rename(self, former: MemberKey, key: MemberKey, client: ClientKey) -> None:

@@ -12,7 +12,7 @@ Source: requirements G4 and J1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from kohort.base.timers import TimerTable
 from kohort.coordinator import commands, delayed_heartbeats, model, topics
@@ -119,6 +119,19 @@ def _releases(stimulus: triggers.Stimulus, decision: Decision) -> bool:
     return any(isinstance(record, CurrentAssignmentSet) for record in decision.records)
 
 
+class MemberSigns(NamedTuple):
+    """The latest signs of a member, milliseconds before now; -1: none is known.
+
+    `overdue_ms`: for how long others have waited for it; -1: none does.
+    """
+
+    last_heard_ms: int
+    last_fetch_ms: int
+    last_commit_ms: int
+    overdue_ms: int
+    session_left_ms: int
+
+
 class Reporter:
     """Reporter of the decisions of all groups, one after the other."""
 
@@ -182,6 +195,8 @@ class Reporter:
     ) -> list[Entry]:
         """Count a decision without changes; return entries if others have waited for that member."""
         journal.count(command.group_id, what)
+        if what == "commits" and (committer := _member_of(command)):
+            self.reads.note_commit((command.group_id, committer), now_ms)
         # Unless a member waits to read partitions, commits say nothing new about readers.
         if self.reads.awaited and records:
             self._on_commit(journal, command, records, now_ms=now_ms)
@@ -198,6 +213,37 @@ class Reporter:
         entries = [Entry(RowKind.STIMULUS, "meanwhile", command.group_id, member_id, (("did", what),))]
         journal.record(entries, cause=command.cause, now_ms=now_ms)
         return entries
+
+    def signs_of(
+        self, groups: model.GroupsState, timers: TimerTable[TimerKey], group_id: str, member_id: str, *, now_ms: int
+    ) -> MemberSigns | None:
+        """Return the latest signs of a member; `None`: the group has no such member."""
+        consumer, classic = groups.find_member(group_id, member_id), groups.classic.get(group_id)
+        found = (
+            consumer.classic if consumer is not None else None if classic is None else classic.members.get(member_id)
+        )
+        if consumer is None and found is None:
+            return None
+        if found is None:
+            settings = effective_settings(self._settings, groups.configs.get(group_id, {}))
+            session_ms = settings.group_consumer_session_timeout_ms
+        else:
+            session_ms = found.session_timeout_ms
+        key = group_id, member_id
+        # While its heartbeat or its join is held the member has no deadline: its connection stands.
+        deadline_ms = timers.deadline(TimerKey("session", group_id, member_id))
+        left_ms = session_ms if deadline_ms is None else max(0, deadline_ms - now_ms)
+        heard_ms = 0 if deadline_ms is None else max(0, now_ms - (deadline_ms - session_ms))
+        rebalance = self._rebalances.by_group.get(group_id)
+        since_ms = None if rebalance is None else rebalance.awaited.get(member_id)
+        is_cut = key in self._lost or (consumer is not None and consumer.is_disconnected)
+        if is_cut and (end := self._ends.get(key)) is not None:
+            # Its session was cut short with its connection: the deadline says nothing of the last sign.
+            heard_ms = max(0, now_ms - end.heard_ms)
+        fetch_ms, commit_ms, wait_ms = (
+            -1 if at is None else max(0, now_ms - at) for at in (*self.reads.latest(key), since_ms)
+        )
+        return MemberSigns(heard_ms, fetch_ms, commit_ms, wait_ms, left_ms)
 
     def on_fetch(
         self,

@@ -48,8 +48,6 @@ _HEAD_BYTES: Final = KEY_ID_BYTES + TOKEN_ID_BYTES
 _HASH: Final = "sha256"
 _ID_BYTES: Final = 16
 
-#: What a token that is for some topics, groups or a member may do to the cluster: what every client does.
-_OF_CLUSTER: Final = 1 << AclOperation.DESCRIBE | 1 << AclOperation.IDEMPOTENT_WRITE
 #: What concerns partitions one by one, or changes none of them; the rest concerns all of a topic.
 _OF_PARTITIONS: Final = sum(
     1 << each
@@ -185,7 +183,8 @@ class Capability:
         if resource_type == ResourceType.TOPIC:
             return self._refusal_of_topic(operation, name, topic_id, partition)
         if self.is_partial and resource_type != ResourceType.GROUP:
-            is_common = resource_type == ResourceType.CLUSTER and _OF_CLUSTER >> operation & 1
+            # Every producer asks for an id. To describe the cluster shows all groups, log dirs and access lists.
+            is_common = resource_type == ResourceType.CLUSTER and operation == AclOperation.IDEMPOTENT_WRITE
             return None if is_common else "resource"
         return None
 

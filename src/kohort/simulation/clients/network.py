@@ -373,8 +373,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     _timer_cancelled_count: int
 
     def __init__(self, random: Random) -> None:
-        #: Seconds since the beginning of the world.
-        self._now_s = 0.0
+        #: Seconds since the beginning of the world, and nanoseconds, rounded to a microsecond.
+        self._now_s, self._now_ns = 0.0, 0
         super().__init__(_Jump())
         #: (when, timer): pairs are compared without a call of Python, and where two are equal in no other way.
         self._scheduled: list[tuple[float, _Timer]] = []
@@ -397,6 +397,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 raise Standstill("all tasks wait, and nothing will ever happen")
             if (wait_s := scheduled[0][0] - self._now_s) > 0:
                 self._now_s += min(wait_s, _LONGEST_JUMP_S)
+                # Sums of fractions are not exact.
+                self._now_ns = round(self._now_s * 1_000_000) * 1_000
         end_s = self._now_s + _RESOLUTION_S
         while scheduled and scheduled[0][0] < end_s:
             timer: Any = heappop(scheduled)[1]
@@ -416,7 +418,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._scheduled = scheduled = [each for each in scheduled if not each[1].cancelled()]
             heapify(scheduled)
             self._timer_cancelled_count = 0
-        while scheduled and scheduled[0][1].cancelled():
+        while scheduled and scheduled[0][1]._cancelled:
             self._timer_cancelled_count -= 1
             heappop(scheduled)[1]._scheduled = False  # type: ignore[attr-defined]
         return scheduled
@@ -427,12 +429,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def now_ms(self) -> int:
         """Return the milliseconds since the beginning of the world."""
-        return self.now_ns() // 1_000_000
+        return self._now_ns // 1_000_000
 
     def now_ns(self) -> int:
         """Return the nanoseconds since the beginning of the world, rounded to a microsecond."""
-        # Sums of fractions are not exact.
-        return round(self._now_s * 1_000_000) * 1_000
+        return self._now_ns
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         """Connect over the simulated network."""

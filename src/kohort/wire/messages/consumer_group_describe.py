@@ -50,6 +50,15 @@ class Member(Message):
     #: Metadata that does not fit into the answer is null, too.
     metadata_size: int = field(INT32, tag=10_001, default=-1)
     metadata: bytes | None = field(BYTES, nullable=0, tag=10_002, default=None)
+    #: Ours (wire.private): milliseconds since the member's last sign, fetch and commit, until its session ends, and for
+    #: how long others have waited for it; -1: not known, or it does not apply.
+    last_heard_ms: int = field(INT64, tag=10_003, default=-1)
+    last_fetch_ms: int = field(INT64, tag=10_004, default=-1)
+    last_commit_ms: int = field(INT64, tag=10_005, default=-1)
+    session_left_ms: int = field(INT64, tag=10_006, default=-1)
+    overdue_ms: int = field(INT64, tag=10_007, default=-1)
+    #: Ours (wire.private): 1 if a connection of the member is open, 0 if not, -1: not known.
+    is_connected: int = field(INT8, tag=10_008, default=-1)
 
 
 class DescribedGroup(Message):

@@ -6,7 +6,7 @@ GROUP_ID_NOT_FOUND with a message, where earlier versions show a dead group with
 """
 
 from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
-from kohort.wire.schema import BOOL, BYTES, INT16, INT32, INT64, STRING, Message, array, field, message
+from kohort.wire.schema import BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, Message, array, field, message
 
 
 @message(key=15, kind="request", versions="0-6", flexible="5+")
@@ -28,6 +28,15 @@ class DescribedGroupMember(Message):
     member_assignment: bytes = field(BYTES)
     #: Ours (wire.private): of a static group, since when the member is offline, milliseconds since 1970.
     offline_since_ms: int = field(INT64, since=5, tag=10_000, default=-1)
+    #: Ours (wire.private): milliseconds since the member's last sign, fetch and commit, until its session ends, and for
+    #: how long others have waited for it; -1: not known, or it does not apply.
+    last_heard_ms: int = field(INT64, since=5, tag=10_003, default=-1)
+    last_fetch_ms: int = field(INT64, since=5, tag=10_004, default=-1)
+    last_commit_ms: int = field(INT64, since=5, tag=10_005, default=-1)
+    session_left_ms: int = field(INT64, since=5, tag=10_006, default=-1)
+    overdue_ms: int = field(INT64, since=5, tag=10_007, default=-1)
+    #: Ours (wire.private): 1 if a connection of the member is open, 0 if not, -1: not known.
+    is_connected: int = field(INT8, since=5, tag=10_008, default=-1)
 
 
 class DescribedGroup(Message):

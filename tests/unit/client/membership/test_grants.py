@@ -261,6 +261,28 @@ def test_next_assignment_reads_a_refused_partition_again_without_a_seek(member: 
     assert "kh1.third" in [send.request.grant for send in member.sent(FetchRequest)]  # type: ignore[attr-defined]
 
 
+def test_partition_that_was_refused_by_mistake_is_asked_for_again(member: ConsumerDialogue) -> None:
+    """To the coordinator the member has it all the time, so that only a full heartbeat is told so."""
+    answer(member, {0: FENCED})
+    member.reply()
+    member.acknowledge(REVOKED, 0)
+    assert (listed(beats(member)[-1]), beats(member)[-1].rebalance_timeout_ms) == ([1], 300_000)
+    member.reply(assigned=[0, 1], number=7)
+    member.acknowledge(ASSIGNED, 0)
+    assert member.member.owned == set(orders(0, 1))
+
+
+def test_refusal_of_an_earlier_grant_takes_nothing_from_the_member(member: ConsumerDialogue) -> None:
+    """The leader has not seen the one that the member has by now; a refusal of that counts."""
+    answer(member, {0: FENCED}, news=update(5, renewed=grant("kh1.second")))
+    member.advance(100)
+    assert not member.delivered(ReadsRefused)
+    assert not member.questions
+    assert orders(0)[0] in member.fetching()
+    assert answer(member, {0: FENCED}, lane=Lane.FETCH_AT_ONCE).grant == "kh1.second"
+    assert [each.partitions for each in member.delivered(ReadsRefused)] == [tuple(orders(0))]
+
+
 def test_partition_that_is_refused_again_and_again_is_asked_for_ever_more_rarely(member: ConsumerDialogue) -> None:
     """A leader and a coordinator that do not agree cost no processor."""
     sent = len(member.sent(FetchRequest))

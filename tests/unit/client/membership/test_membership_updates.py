@@ -231,6 +231,14 @@ def test_fetch_of_before_the_coordinator_was_lost_is_not_listened_to(member: Con
     assert known(long_fetch(member).member) == (1, [0, 1])
 
 
+def test_news_of_an_earlier_epoch_are_no_news(member: ConsumerDialogue) -> None:
+    """A member that has joined anew may hear of its former time; with the coordinator its numbers were lost."""
+    member.advance(5_000)
+    member.reply(epoch=3)
+    tell(member, news(10, 0, epoch=2))
+    assert (member.member.epoch, member.state) == (3, MemberState.STABLE)
+
+
 def test_commit_says_and_hears_the_same(member: ConsumerDialogue) -> None:
     asked = AsynchronousCommitAsked(offsets={orders(0)[0]: 7}, callback=None, deadline_ms=member.now_ms + 9_000)
     member.take(asked)

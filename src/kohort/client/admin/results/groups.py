@@ -105,6 +105,11 @@ class MemberDescription:
     `None` for one that is online. `metadata`: the bytes that it publishes, `None` for none, as of every classic member
     and on brokers that are none of kohort's. `metadata_size`: their number, -1 for none; where a group publishes more
     than 1 MiB in all, some members have a size and `None`.
+
+    Of brokers of kohort, milliseconds before the answer, `None` where it is not known: `last_heard_ms` (a heartbeat, or
+    another sign of life), `last_fetch_ms`, `last_commit_ms`. `session_left_ms`: until its session ends. `overdue_ms`:
+    for how long others have waited for it to give up partitions or to rejoin; `None` where none does. `is_connected`:
+    whether one of its connections is open.
     """
 
     member_id: str
@@ -117,6 +122,12 @@ class MemberDescription:
     offline_since_ms: int | None = None
     metadata: bytes | None = None
     metadata_size: int = -1
+    last_heard_ms: int | None = None
+    last_fetch_ms: int | None = None
+    last_commit_ms: int | None = None
+    session_left_ms: int | None = None
+    overdue_ms: int | None = None
+    is_connected: bool | None = None
 
     @classmethod
     def of_consumer(cls, row: consumer_group_describe.Member) -> MemberDescription:
@@ -126,7 +137,7 @@ class MemberDescription:
             row,
             assignment=_partitions(row.assignment),
             target=_partitions(row.target_assignment),
-            offline_since_ms=or_none(row.offline_since_ms),
+            **_signs(row),
             metadata=None if row.metadata is None else bytes(row.metadata),
         )
 
@@ -140,8 +151,21 @@ class MemberDescription:
             member_epoch=None,
             assignment=_embedded(row.member_assignment) if protocol_type == "consumer" else (),
             target=(),
-            offline_since_ms=or_none(row.offline_since_ms),
+            **_signs(row),
         )
+
+
+#: Fields of a member that are -1 on the wire where they are not known.
+_TIMES: Final = (
+    "offline_since_ms", "last_heard_ms", "last_fetch_ms", "last_commit_ms", "session_left_ms", "overdue_ms"
+)  # fmt: skip
+
+
+def _signs(row: consumer_group_describe.Member | describe_groups.DescribedGroupMember) -> dict[str, int | bool | None]:
+    """Return the latest signs of a member, as far as the broker tells them."""
+    connected = or_none(row.is_connected)
+    times: dict[str, int | bool | None] = {name: or_none(getattr(row, name)) for name in _TIMES}
+    return {**times, "is_connected": None if connected is None else bool(connected)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

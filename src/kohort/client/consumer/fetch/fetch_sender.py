@@ -63,11 +63,14 @@ class FetchAnswers:
         readings: Readings,
         *,
         on_fenced: Callable[[Sequence[TopicPartition], int], bool],
+        updates: ReceivedUpdates | None,
         preference_ms: int,
     ) -> None:
         self._requests = requests
         #: Called with partitions of which the leader refuses the member; returns whether it has a member.
         self._on_fenced = on_fenced
+        #: The grants of the member.
+        self._updates = updates
         self._cluster = cluster
         self._readings = readings
         #: How long a replica that the leader has named is preferred.
@@ -171,6 +174,11 @@ class FetchAnswers:
 
     def _on_refused_member(self, fetch: Fetch, partitions: list[TopicPartition], now_ms: int) -> None:
         """Have the member give up partitions that its leader gives to others (H5)."""
+        if self._updates is not None and fetch.grants != self._updates.grants:
+            # The leader has not seen the grant that the member has by now: it is asked again with that one.
+            for partition in partitions:
+                self._readings.rest(fetch.asked[partition].reading, now_ms)
+            return
         is_taken = self._on_fenced(partitions, now_ms)
         for partition in partitions:
             reading = fetch.asked[partition].reading
@@ -282,7 +290,10 @@ class FetchSender:
         self._targets = FetchTargets(cluster, readings, self.buffer)
         #: Wakes this part of the machine.
         self.wake: Callable[[], None] = lambda: None
-        self._answers = FetchAnswers(requests, cluster, readings, on_fenced=on_fenced, preference_ms=preference_ms)
+        updates = None if lookup is None else lookup.updates
+        self._answers = FetchAnswers(
+            requests, cluster, readings, on_fenced=on_fenced, updates=updates, preference_ms=preference_ms
+        )
 
     def next_deadline(self) -> int | None:
         """Return when a partition or broker may be asked again; 0 means at once."""
@@ -433,6 +444,8 @@ class FetchSender:
         fetch = Fetch(
             target=target, lane=lane, token=token, reserved_bytes=size, asked=asked, names=names, sent_ms=now_ms
         )
+        if self._lookup is not None:
+            fetch.grants = self._lookup.updates.grants
         if self._lookup is not None and self._lookup.endpoint == target.endpoint:
             fetch.era = self._lookup.updates.era
             fetch.is_counted = lane is Lane.FETCH and target.session.said is not None

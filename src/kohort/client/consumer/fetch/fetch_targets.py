@@ -33,6 +33,8 @@ class Fetch:
     #: `ReceivedUpdates.era` when it was sent, if that broker coordinates the group.
     era: int = 0
     sent_ms: int = 0
+    #: How many grants its member had taken when it was sent.
+    grants: int = 0
     #: Whether the coordinator knows whose fetch it is.
     is_counted: bool = False
     #: How many of its readings are over.

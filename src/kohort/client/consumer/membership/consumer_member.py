@@ -90,6 +90,8 @@ class ConsumerMember(Member):
     _counts_fetches: bool = False
     #: When refused partitions are given up without a word of the coordinator.
     _fenced_due_ms: int = 0
+    #: Whether refused partitions are left out of an assignment that the coordinator has told with them.
+    _is_cut_down: bool = False
     #: When the heartbeat was sent that was answered well last.
     _beat_ms: int = 0
     #: Tokens of the heartbeats under way, oldest first, two at the most.
@@ -239,6 +241,8 @@ class ConsumerMember(Member):
 
     def _after_revocation(self, now_ms: int) -> None:
         self._has_news = True
+        # To the coordinator the member may have all of it still, and only a full heartbeat is told so again.
+        self._is_full = self._is_full or self._is_cut_down
         self._due_ms = now_ms
 
     def _after_assignment(self, now_ms: int) -> None:
@@ -249,7 +253,7 @@ class ConsumerMember(Member):
     def _forget_membership(self) -> None:
         self.epoch = 0
         self._target = None
-        self._latest, self._is_owed = {}, False
+        self._latest, self._is_owed, self._is_cut_down = {}, False, False
         self._ids = {}
         self._is_full = True
         self._has_news = False
@@ -470,7 +474,7 @@ class ConsumerMember(Member):
         rows = assignment.topic_partitions
         told = {TopicId(each.topic_id): tuple(each.partitions) for each in rows if each.partitions}
         self._is_owed = self._is_owed or told != self._latest
-        self._latest = told
+        self._latest, self._is_cut_down = told, False
 
     # -- failed and refused heartbeats --------------------------------------------------------------------------------
 
@@ -549,6 +553,9 @@ class ConsumerMember(Member):
 
     def take_news(self, news: MembershipUpdate, sent_ms: int, now_ms: int) -> None:
         if self.epoch <= 0 or self.state not in ACTIVE or news.member_id != self.member_id:
+            return
+        if news.assignment is not None and news.member_epoch < self.epoch:
+            # Of before the member joined anew.
             return
         if news.assignment is not None:
             self._requests.wake_all()
@@ -646,7 +653,7 @@ class ConsumerMember(Member):
         self._requests.deliver(ReadsRefused(partitions=tuple(sorted(found))))
         self._host.pause_reading(sorted(found))
         # Only the next assignment gives them again.
-        self._latest = self._without(self._latest, found)
+        self._latest, self._is_cut_down = self._without(self._latest, found), True
         self._target = None if self._target is None else self._without(self._target, found)
         self._has_news, self._due_ms = True, now_ms
         # The coordinator tells the same, and the reason.

@@ -1,0 +1,203 @@
+"""The broker of a test: faults in the protocol, a clock that can be set forward, and groups at will.
+
+Laws: a reset leaves no topic and no group of an earlier test, or says what keeps it from that. What needs the broker's
+own process refuses at another one, and at an Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import kohort
+from kohort.base.clock import SystemClock
+from kohort.broker.embedded import Broker as EmbeddedBroker
+from kohort.errors import ConfigError, KohortError, StateError
+from kohort.testing.faults import ProtocolFaults
+from kohort.testing.group import TestedGroup
+
+if TYPE_CHECKING:
+    from kohort.broker.server import Server
+
+#: Members of a test rarely start at one moment, so that a group does not wait for more of them.
+DEFAULTS: Final[Mapping[str, object]] = {"group.initial.rebalance.delay.ms": 0}
+#: A clock is set forward by less than this, some thirty years.
+LONGEST_SECONDS: Final = 1e9
+
+
+class LivingMembersError(KohortError):
+    """A reset was refused because members of an earlier test are still in their groups."""
+
+
+class _ForwardClock(SystemClock):
+    """This machine's clock, and how far a test has set it forward."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        """See `Clock`."""
+        return super().now_ms() + self.ahead_ms
+
+
+class TestClock:
+    """The clock of a broker in a test; clients keep their own."""
+
+    __test__ = False
+
+    def __init__(self, clock: _ForwardClock, carry_out: Callable[[Callable[[Server], None]], None]) -> None:
+        self._clock: Final = clock
+        self._carry_out: Final = carry_out
+
+    def now_ms(self) -> int:
+        """Return the broker's time, milliseconds since 1970."""
+        return self._clock.now_ms()
+
+    def advance(self, seconds: float) -> None:
+        """Set the broker's clock forward; all that is due then is done before this returns.
+
+        Sessions end, rebalances and static registrations time out, offsets expire, old segments go. A live client
+        learns of it by its next request, as if its heartbeats had been lost: its own timers do not run faster.
+        """
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < LONGEST_SECONDS:
+            raise ConfigError(f"the clock cannot be advanced by {seconds!r} seconds: more than 0 are expected")
+        by_ms = round(seconds * 1000)
+
+        def pass_time(server: Server) -> None:
+            self._clock.ahead_ms += by_ms
+            server.time_passed(by_ms)
+
+        self._carry_out(pass_time)
+
+
+class ClusterElsewhere:
+    """A cluster that is not of this process: an Apache Kafka, or a broker that the workers of a run share.
+
+    Nothing is reset in it, since it may have topics and groups of others.
+
+    Args:
+        bootstrap_servers: HOST:PORT,...
+    """
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers: Final = bootstrap_servers
+        self._admin: kohort.Admin | None = None
+
+    @property
+    def admin(self) -> kohort.Admin:
+        """An admin client, made when it is first asked for."""
+        if self._admin is None:
+            self._admin = kohort.Admin(bootstrap_servers=self.bootstrap_servers)
+        return self._admin
+
+    def group(self, group_id: str) -> TestedGroup:
+        """Return a group, which need not exist yet."""
+        return TestedGroup(self.admin, group_id, bootstrap_servers=self.bootstrap_servers)
+
+    @property
+    def faults(self) -> ProtocolFaults:
+        """Skip the test: another cluster takes no faults."""
+        _skip("faults")
+
+    @property
+    def clock(self) -> TestClock:
+        """Skip the test: the clock of another cluster cannot be set."""
+        _skip("clock")
+
+    def close(self) -> None:
+        """Close the admin client."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+
+
+def _skip(what: str) -> NoReturn:
+    import pytest
+
+    pytest.skip(f"{what}: this needs kohort's own broker in the test's process")
+
+
+class Broker(EmbeddedBroker):
+    """A broker for tests.
+
+    >>> with Broker() as broker:
+    ...     with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+    ...         _ = producer.send("orders", value="1").result(10)
+    ...     broker.reset()
+    ...     [topic.name for topic in broker.admin.list_topics() if not topic.is_internal]
+    []
+
+    The arguments are those of `kohort.Broker`; without `process` it has `faults` and `clock`.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | PathLike[str] | None = None,
+        port: int | None = None,
+        host: str | None = None,
+        process: bool = False,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        config = {**DEFAULTS, **(config or {})} if isinstance(config, Mapping | None) else config
+        super().__init__(data_dir=data_dir, port=port, host=host, process=process, config=config)
+        self._clock = self._forward = _ForwardClock()
+        self._admin: kohort.Admin | None = None
+        #: Errors, delays, lost and torn answers in the protocol.
+        self.faults: Final = ProtocolFaults(self._carry_out)
+        #: The broker's clock, which can be set forward.
+        self.clock: Final = TestClock(self._forward, self._carry_out)
+
+    def stop(self) -> None:
+        """Stop the broker cleanly, and raise the error that made it fail while it ran."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+        super().stop()
+
+    @property
+    def admin(self) -> kohort.Admin:
+        """An admin client, made when it is first asked for, closed with the broker."""
+        if self._admin is None:
+            if self._running is None:
+                raise StateError("this broker does not run")
+            self._admin = kohort.Admin(bootstrap_servers=self.bootstrap_servers)
+        return self._admin
+
+    def group(self, group_id: str) -> TestedGroup:
+        """Return a group, which need not exist yet."""
+        faults = None if self.process_id is not None else self.faults
+        return TestedGroup(self.admin, group_id, bootstrap_servers=self.bootstrap_servers, faults=faults)
+
+    def reset(self) -> None:
+        """Delete every group and every topic, and take all faults back: a broker as it has started, at its address.
+
+        Raises:
+            LivingMembersError: groups have members; they are named, and nothing was deleted.
+        """
+        _reset(self.admin)
+        self.faults.clear()
+
+
+def _reset(admin: kohort.Admin) -> None:
+    """Delete every group and every topic of a cluster.
+
+    Raises:
+        LivingMembersError: groups have members; they are named, and nothing was deleted.
+    """
+    names = [row.group_id for row in admin.list_groups()]
+    alive = []
+    for name, found in admin.describe_groups(names).items() if names else ():
+        if isinstance(found, KohortError):
+            continue
+        alive += [f"{member.client_id or member.member_id} of group {name}" for member in found.members]
+    if alive:
+        raise LivingMembersError(
+            f"members of an earlier test are in their groups: {', '.join(alive)}. Close the consumers of a test at its "
+            "end; a consumer that was killed is a member until its session is over"
+        )
+    if names:
+        admin.delete_groups(names)
+    topics = [row.name for row in admin.list_topics() if not row.is_internal]
+    if topics:
+        admin.delete_topics(topics)
