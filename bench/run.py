@@ -17,6 +17,7 @@ from report import Table, show
 
 BENCHES = (
     "startup",
+    "fixtures",
     "requests",
     "heartbeats",
     "liveness",

@@ -84,13 +84,16 @@ SOAKS: Mapping[str, Soak] = {
         (tests("unit/security/test_authorizer.py"),),
     ),
     "capabilities": Soak(
-        "capability tokens: a million children beside parents and an oracle, a million changed tokens and caveats",
-        "30",
+        "capability tokens: a million children beside parents and an oracle, a million changed tokens and caveats; "
+        "stock clients whose sessions end, and that are throttled, refused and revoked; Spark beside fences",
+        "15",
         (
             tests(
                 *(f"unit/security/test_{name}.py" for name in ("capability", "partition_sets", "root_keys")),
                 options=("-o", "timeout=0"),
             ),
+            tests("interop/test_token_clients.py", options=("--show-capture=no",)),
+            tests("spark/test_stream.py", jobs=0, options=("-k", "enforced")),
         ),
     ),
     "worst-requests": Soak(

@@ -16,7 +16,7 @@ import pytest
 import kohort
 from kohort.capabilities import Caveat, attenuate, groups, label, mint, not_after, operations, read_keys, topics
 from kohort.errors import AuthorizationError, KohortError
-from support.peers.cli import run_kohort
+from support.peers.cli import Finished, run_kohort
 from support.waiting import until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
@@ -163,4 +163,9 @@ def test_a_revoked_token_ends_its_connections_and_what_was_made_of_it(place: Pla
         )
         told = run_kohort("token", "list", "--bootstrap-server", place.address, *options)
         assert minted in told.out and "stays" in told.out
+        for words in (("token", "list", "--json"), ("broker", "status", "--json")):
+            found = run_kohort(*words, "--bootstrap-server", place.address, *options)
+            assert found.code == 0 and "stays" in found.out, found.err
+            told = Finished(code=0, out=told.out + found.out, err=told.err + found.err)
         assert wide[8:40] not in told.out
+        assert not any(token[-40:] in told.out + told.err + done.err for token in (wide, narrow, other))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import kohort
+from kohort.broker.apis import offset_commit
+from support.depth import IS_SOAK
+from support.ports import quiet_port
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -140,6 +144,68 @@ def test_second_query_takes_its_share_and_gives_it_back(
     second.stop()
     assert queries.values("first", "second") == list(range(1000))
     assert queries.read("second").where("offset >= 100").count() >= 200
+
+
+@pytest.mark.skipif(not IS_SOAK, reason="make soak ONLY=capabilities")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("enforce", ["ours", "all"])
+def test_queries_read_each_record_once_where_ownership_is_enforced_and_the_broker_restarts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, enforce: str
+) -> None:
+    """H5: one takes its share, the broker comes back, the other one leaves; no task is taken for a former owner."""
+    grants: list[str] = []
+    commit = offset_commit.handle
+
+    def hear(context: Any, request: Any, message: Any) -> Any:
+        grants.extend([message.grant] if message.grant else [])
+        return commit(context, request, message)
+
+    monkeypatch.setattr(offset_commit, "handle", hear)
+    config = {"group.consumer.heartbeat.interval.ms": 200, "group.consumer.min.heartbeat.interval.ms": 100}
+    given: dict[str, Any] = {
+        "data_dir": str(tmp_path / "data"), "port": quiet_port(),
+        "config": {**config, "group.ownership.enforce": enforce},
+    }  # fmt: skip
+    with ExitStack() as stack:
+        broker = stack.enter_context(kohort.Broker(**given))
+        address = broker.bootstrap_servers
+        running = Queries(spark, broker, tmp_path)
+        stack.callback(running.stop_all)
+        admin = stack.enter_context(kohort.Admin(bootstrap_servers=address))
+        admin.create_topic("enforced", 4)
+
+        def send(first: int, last: int) -> None:
+            with kohort.Producer(bootstrap_servers=address) as producer:
+                for number in range(first, last):
+                    producer.send("enforced", b"%d" % number, partition=number % 4)
+
+        def has_read(count: int) -> Callable[[], bool]:
+            return lambda: sum(value or 0 for value in committed(admin, "enforced").values()) == count
+
+        def owns() -> list[int]:
+            return sorted(len(member.assignment) for member in admin.describe_group("enforced").members)
+
+        options = {"subscribe": "enforced", "kafka__group__id": "enforced", "startingOffsets": "earliest"}
+        send(0, 200)
+        first = running.start("first", {"processingTime": "300 milliseconds"}, **options)
+        eventually(has_read(200), "the first one reads all")
+        second = running.start("second", {"processingTime": "300 milliseconds"}, **options)
+        eventually(lambda: owns() == [2, 2], "each has its share")
+        send(200, 400)
+        eventually(has_read(400), "both read on")
+        broker.stop()
+        stack.enter_context(kohort.Broker(**given))
+        send(400, 600)
+        eventually(has_read(600), "both read on behind the restart")
+        eventually(lambda: owns() == [2, 2], "each has its share still")
+        first.stop()
+        eventually(lambda: owns() == [4], "the second one has all")
+        send(600, 800)
+        eventually(has_read(800), "it reads on")
+        second.stop()
+        assert running.values("first", "second") == list(range(800))
+        # The driver is the member, and fetches nothing; tasks read by hand.
+        assert grants == []
 
 
 def test_option_of_a_batch_is_refused(queries: Queries) -> None:

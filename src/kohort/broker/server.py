@@ -127,7 +127,7 @@ class Server:
     async def start(self) -> None:
         """Open everything and listen; on an error, close everything and raise it."""
         # Bind first: a port in use is found out before the data directory is opened.
-        bound, http = listen_on_all(self._settings), self._settings.http_listener
+        bound, http = listen_on_all(self._settings, speaks_http=True), self._settings.http_listener
         with contextlib.ExitStack() as closing:
             for each in bound:
                 closing.enter_context(each)
@@ -145,6 +145,8 @@ class Server:
             if spoken is not None:
                 await self._start_http(context, spoken)
         except BaseException:
+            if spoken is not None:
+                spoken.close()
             await self.stop()
             raise
         self.addresses = dict(context.leadership.addresses)

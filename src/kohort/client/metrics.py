@@ -8,7 +8,8 @@ Source: Kafka's client metrics (`metrics.sample.window.ms`, `metrics.num.samples
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -44,24 +45,13 @@ WINDOW_MS: Final = 30_000
 
 @dataclass(slots=True, eq=False)
 class ApiCounters:
-    """The counters of the answered requests of one API, in all or in one window; milliseconds."""
+    """The counters of the answered requests of one API, or of several, in one window; milliseconds."""
 
     count: int = 0
     latency_ms: int = 0
     latency_max_ms: int = 0
     throttle_ms: int = 0
     throttle_max_ms: int = 0
-    #: Time of the latest answer; `None` before the first.
-    answered_ms: int | None = None
-
-    def note(self, took_ms: int, throttle_ms: int, now_ms: int) -> None:
-        """Count an answer."""
-        self.count += 1
-        self.latency_ms += took_ms
-        self.latency_max_ms = max(self.latency_max_ms, took_ms)
-        self.throttle_ms += throttle_ms
-        self.throttle_max_ms = max(self.throttle_max_ms, throttle_ms)
-        self.answered_ms = now_ms
 
     def add(self, other: ApiCounters) -> None:
         """Add the counts of another API, or of another window."""
@@ -70,38 +60,50 @@ class ApiCounters:
         self.latency_max_ms = max(self.latency_max_ms, other.latency_max_ms)
         self.throttle_ms += other.throttle_ms
         self.throttle_max_ms = max(self.throttle_max_ms, other.throttle_max_ms)
-        if other.answered_ms is not None:
-            self.answered_ms = max(self.answered_ms or 0, other.answered_ms)
 
 
 class Calls:
     """The answered requests of one API: in all, and in the latest two windows."""
 
-    __slots__ = ("_windows", "histogram", "total")
+    __slots__ = ("_before", "_number", "_window", "answered_ms", "count", "histogram")
 
     def __init__(self) -> None:
-        self.total: Final = ApiCounters()
+        self.count = 0
+        #: Time of the latest answer.
+        self.answered_ms = 0
         self.histogram: Final = Histogram()
-        #: Number of a window -> its counts; two at most, replaced as a whole.
-        self._windows: dict[int, ApiCounters] = {}
+        #: The number of the latest window with an answer, its counts, and those of the window before it.
+        self._number, self._window, self._before = 0, ApiCounters(), ApiCounters()
 
     def note(self, took_ms: int, throttle_ms: int, now_ms: int) -> None:
         """Count an answer."""
+        # Every answer comes by here: what could be calls is written out.
         number = now_ms // WINDOW_MS
-        window = self._windows.get(number)
-        if window is None:
-            window = ApiCounters()
-            self._windows = {**{key: self._windows[key] for key in self._windows if key == number - 1}, number: window}
-        window.note(took_ms, throttle_ms, now_ms)
-        self.total.note(took_ms, throttle_ms, now_ms)
-        self.histogram.observe(took_ms / 1000)
+        if number != self._number:
+            self._before = self._window if number == self._number + 1 else ApiCounters()
+            self._number, self._window = number, ApiCounters()
+        window = self._window
+        self.count += 1
+        self.answered_ms = now_ms
+        window.count += 1
+        window.latency_ms += took_ms
+        if took_ms > window.latency_max_ms:  # noqa: PLR1730
+            window.latency_max_ms = took_ms
+        if throttle_ms:
+            window.throttle_ms += throttle_ms
+            window.throttle_max_ms = max(window.throttle_max_ms, throttle_ms)
+        histogram, seconds = self.histogram, took_ms / 1000
+        histogram.counts[bisect_left(histogram.bounds, seconds)] += 1
+        histogram.total += seconds
 
     def latest(self, now_ms: int) -> ApiCounters:
         """Return the counts of the present window and the one before it."""
         found = ApiCounters()
-        for number, window in self._windows.items():
-            if number >= now_ms // WINDOW_MS - 1:
-                found.add(window)
+        age = now_ms // WINDOW_MS - self._number
+        if age <= 1:
+            found.add(self._window)
+        if age <= 0:
+            found.add(self._before)
         return found
 
 
@@ -170,7 +172,6 @@ class Traffic:
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics that every client has."""
-        total = self._sum(list(self._calls))
         latest = self._latest(list(self._calls))
         return {
             "connection-count": self._open,
@@ -178,14 +179,14 @@ class Traffic:
             "incoming-byte-total": self._bytes_in,
             "outgoing-byte-total": self._bytes_out,
             "request-total": self._sent,
-            "response-total": total.count,
+            "response-total": self._count(list(self._calls)),
             "requests-in-flight": self._in_flight,
             **latencies("request", latest),
         }
 
     def of(self, name: str, apis: Iterable[str]) -> dict[str, float]:
         """Return number and latencies of the requests of some APIs."""
-        return {f"{name}-total": self._sum(apis).count, **latencies(name, self._latest(apis))}
+        return {f"{name}-total": self._count(apis), **latencies(name, self._latest(apis))}
 
     def throttling(self, name: str, apis: Iterable[str]) -> dict[str, float]:
         """Return for how long brokers have throttled this client after those APIs."""
@@ -195,21 +196,20 @@ class Traffic:
 
     def seconds_since(self, apis: Iterable[str]) -> float:
         """Return the seconds since any of those APIs was answered last; -1: none was."""
-        answered_ms = self._sum(apis).answered_ms
+        answered_ms = max((calls.answered_ms for calls in self._of(apis)), default=None)
         return -1.0 if answered_ms is None else (self.now_ms() - answered_ms) / 1000
 
-    def _sum(self, apis: Iterable[str]) -> ApiCounters:
-        total = ApiCounters()
-        for api in apis:
-            if (found := self._calls.get(api)) is not None:
-                total.add(found.total)
-        return total
+    def _of(self, apis: Iterable[str]) -> Iterator[Calls]:
+        """Return those of the APIs of which a request was answered."""
+        return filter(None, map(self._calls.get, apis))
+
+    def _count(self, apis: Iterable[str]) -> int:
+        return sum(calls.count for calls in self._of(apis))
 
     def _latest(self, apis: Iterable[str]) -> ApiCounters:
         total, now_ms = ApiCounters(), self.now_ms()
-        for api in apis:
-            if (found := self._calls.get(api)) is not None:
-                total.add(found.latest(now_ms))
+        for calls in self._of(apis):
+            total.add(calls.latest(now_ms))
         return total
 
 

@@ -280,14 +280,16 @@ class EndOffsets:
                 del numbers[1 : _READINGS // 2 : 2]
 
     def lag_ms(self, topic: str, partition: int, committed: int, *, now_ms: int) -> int:
-        """Return for how long the record at `committed` has been there at least."""
+        """Return for how long the record at `committed` has been there at least; -1: not known after one reading."""
         found = self._readings.get((topic, partition))
-        if found is None or committed >= found[0][-1]:
+        if found is None:
+            return -1
+        if committed >= found[0][-1]:
             return 0
         ends, first, last = found
         at = bisect_right(ends, committed)
         if at == 0:
-            return now_ms - first[0]
+            return now_ms - first[0] or -1
         share = (committed - ends[at - 1]) / (ends[at] - ends[at - 1])
         return max(0, now_ms - round(last[at - 1] + share * (first[at] - last[at - 1])))
 

@@ -77,28 +77,30 @@ class _Groups:
                 labels = f'{of_group},{words.topic}="{escape(topic)}"'
                 is_summed = len(self.offsets) + len(committed) > PARTITION_SERIES
                 self.summed += len(committed) * is_summed
-                sums, known, longest_ms = 0, 0, 0
-                lag_sum = 0
+                #: -1: of a lag that is there the age is not known.
+                sums = known = lag_sum = longest_ms = 0
                 for partition, offset in committed.items():
                     end = self.snapshot.end_of(topic, partition)
                     sums += offset
                     lag = max(0, end - offset)
                     if not is_summed:
                         named = f'{labels},{words.partition}="{partition}"'
-                        self.offsets.append(Row(named, offset))
+                        self.offsets.append((named, offset, ""))
                         if end >= 0:
-                            self.lags.append(Row(named, lag))
+                            self.lags.append((named, lag, ""))
                     if end >= 0:
                         known += 1
                         lag_sum += lag
                         if lag:
-                            longest_ms = max(longest_ms, self._ends.lag_ms(topic, partition, offset, now_ms=now_ms))
+                            age_ms = self._ends.lag_ms(topic, partition, offset, now_ms=now_ms)
+                            longest_ms = max(longest_ms or -1, age_ms)
                     rows += 1
                     if rows % _AT_A_TIME == 0:
                         yield
-                self.offset_sums.append(Row(labels, sums))
+                self.offset_sums.append((labels, sums, ""))
                 if known:
-                    self.lag_sums.append(Row(labels, lag_sum))
+                    self.lag_sums.append((labels, lag_sum, ""))
+                if known and longest_ms >= 0:
                     self.lag_seconds[group.group_id, topic] = longest_ms / 1000
 
 
@@ -116,7 +118,7 @@ def _per_partition(
             for family, read in families:
                 value = read(topic, number)
                 if value >= 0:
-                    family.rows.append(Row(labels, value))
+                    family.rows.append((labels, value, ""))
             rows += len(families)
             if rows >= _AT_A_TIME:
                 rows = 0
@@ -134,7 +136,7 @@ def _kafka_exporter(snapshot: ClusterSnapshot) -> Steps:
         info.add(1, id=broker.broker_id, address=f"{broker.host}:{broker.port}")
     yield info
     counts = Family("kafka_topic_partitions", "gauge", "Number of partitions of a topic.")
-    counts.rows += [Row(write_labels({"topic": each.name}), len(each.partitions)) for each in snapshot.topics.values()]
+    counts.rows += [(write_labels({"topic": each.name}), len(each.partitions), "") for each in snapshot.topics.values()]
     yield counts
 
     def family(name: str, doc: str) -> Family:
@@ -194,7 +196,7 @@ def _kafka_exporter_groups(groups: _Groups) -> Steps:
         yield Family(f"kafka_consumergroup_{name}", "gauge", doc, rows)
     members = Family("kafka_consumergroup_members", "gauge", "Number of members of a group.")
     members.rows += [
-        Row(write_labels({"consumergroup": each.group_id}), len(each.members)) for each in groups.snapshot.groups
+        (write_labels({"consumergroup": each.group_id}), len(each.members), "") for each in groups.snapshot.groups
     ]
     yield members
 
@@ -332,9 +334,9 @@ def _own(groups: _Groups) -> Steps:
             for name, family in ages.items():
                 age_ms: int = getattr(member, name)
                 if age_ms >= 0:
-                    family.rows.append(Row(labels, age_ms / 1000))
+                    family.rows.append((labels, age_ms / 1000, ""))
             if member.last_heard_ms >= 0:
-                stuck.rows.append(Row(labels, int(member.overdue_ms > STUCK_MS)))
+                stuck.rows.append((labels, int(member.overdue_ms > STUCK_MS), ""))
             rows += 1
             if rows % _AT_A_TIME == 0:
                 yield None

@@ -19,7 +19,6 @@ from kohort.metrics.exposition import (
     TEXT_TYPE,
     Family,
     Histogram,
-    Row,
     is_open,
     read_labels,
     write,
@@ -184,7 +183,7 @@ def _gather(found: dict[str, Family], numbers: Numbers, prefix: str, labels: str
         if family is None:
             family = found[named] = Family(named, "gauge" if named == name else "counter", "")
         value = numbers[key]
-        family.rows.append(Row(pairs, value if isinstance(value, int) else float(f"{value:.15g}")))
+        family.rows.append((pairs, value if isinstance(value, int) else float(f"{value:.15g}"), ""))
 
 
 def _gather_latencies(found: dict[str, Family], client: object, prefix: str, labels: str) -> None:

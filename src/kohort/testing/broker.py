@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from kohort.broker.server import Server
 
 #: Members of a test rarely start at one moment, so that a group does not wait for more of them.
-DEFAULTS: Final[Mapping[str, object]] = {"group.initial.rebalance.delay.ms": 0}
+DEFAULTS: Final[Mapping[str, object]] = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.assignment.window.ms": 0,
+}
 #: A clock is set forward by less than this, some thirty years.
 LONGEST_SECONDS: Final = 1e9
 

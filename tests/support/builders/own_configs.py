@@ -65,6 +65,7 @@ BROKER_CONFIGS: Final = (
     "group.push.join.hold.ms",
     "group.registration.timeout.ms",
     "group.static.fallback",
+    "http.listen",
     "journal.ring.rows",
     "journal.topic.enable",
     "journal.topic.retention.bytes",

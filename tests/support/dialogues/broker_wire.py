@@ -42,8 +42,8 @@ def encode_request(
 class RawClient:
     """One connection."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
+    def __init__(self, port: int, own_address: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS, (own_address, 0))
         self._last = 0
 
     def __enter__(self) -> RawClient:

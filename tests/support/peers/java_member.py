@@ -6,6 +6,7 @@ import queue
 import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -48,15 +49,17 @@ class JavaMember:
 
     def close(self) -> None:
         """Close the consumer and wait for the end of its process."""
-        if self._process.poll() is None:
-            assert self._process.stdin is not None
-            try:
-                # One byte is its word to close.
+        assert self._process.stdin is not None
+        if self._process.stdin.closed:
+            return
+        try:
+            # One byte is its word to close; it may have ended by itself, upon an error.
+            with suppress(BrokenPipeError):
                 self._process.stdin.write("\n")
                 self._process.stdin.flush()
-                self._process.wait(PATIENCE_SECONDS)
-            finally:
-                self.kill()
+            self._process.wait(PATIENCE_SECONDS)
+        finally:
+            self.kill()
 
     def kill(self) -> None:
         """End the process as a crash does."""
@@ -65,7 +68,8 @@ class JavaMember:
         self._reader.join()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
-            pipe.close()
+            with suppress(BrokenPipeError):
+                pipe.close()
 
     def wait_for(self, line: str) -> list[str]:
         """Wait until it prints a line that begins so; returns what it printed until then, that line included."""

@@ -9,10 +9,11 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 import aiokafka
@@ -51,11 +52,11 @@ class Reader(Protocol):
 
 
 class ThreadReader:
-    """A client in a thread of its own."""
+    """A client in a thread of its own; `options`: more of it, in its own words."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, options: Mapping[str, Any] = MappingProxyType({})) -> None:
         self.read, self.errors = Counter[int](), list[str]()
-        self._address = address
+        self._address, self._options = address, options
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -74,8 +75,9 @@ class KafkaPythonReader(ThreadReader):
 
     def _run(self) -> None:
         consumer = kafka.KafkaConsumer(
-            bootstrap_servers=self._address, client_id=CLIENT_ID, auto_offset_reset="earliest", enable_auto_commit=False
-        )
+            bootstrap_servers=self._address, client_id=CLIENT_ID, auto_offset_reset="earliest",
+            enable_auto_commit=False, **self._options,
+        )  # fmt: skip
         consumer.assign([kafka.TopicPartition("t", each) for each in (WITHHELD, OTHER)])
         while not self._is_over.is_set():
             try:
@@ -96,8 +98,9 @@ class AiokafkaReader(ThreadReader):
 
     async def _poll(self) -> None:
         consumer = aiokafka.AIOKafkaConsumer(
-            bootstrap_servers=self._address, client_id=CLIENT_ID, auto_offset_reset="earliest", enable_auto_commit=False
-        )
+            bootstrap_servers=self._address, client_id=CLIENT_ID, auto_offset_reset="earliest",
+            enable_auto_commit=False, **self._options,
+        )  # fmt: skip
         await consumer.start()
         consumer.assign([aiokafka.TopicPartition("t", each) for each in (WITHHELD, OTHER)])
         while not self._is_over.is_set():
@@ -108,7 +111,9 @@ class AiokafkaReader(ThreadReader):
                 continue
             for partition, records in found.items():
                 self.read[partition.partition] += len(records)
-        await consumer.stop()
+        # Its fetcher may be cancelled between two logins, and hands that on.
+        with suppress(asyncio.CancelledError):
+            await consumer.stop()
 
 
 class LibrdkafkaReader(ThreadReader):
@@ -116,7 +121,7 @@ class LibrdkafkaReader(ThreadReader):
 
     def _run(self) -> None:
         consumer = confluent_kafka.Consumer(
-            {"bootstrap.servers": self._address, "client.id": CLIENT_ID, "group.id": "by-hand"}
+            {"bootstrap.servers": self._address, "client.id": CLIENT_ID, "group.id": "by-hand", **self._options}
         )
         consumer.assign([confluent_kafka.TopicPartition("t", each, 0) for each in (WITHHELD, OTHER)])
         while not self._is_over.is_set():
@@ -133,9 +138,9 @@ class LibrdkafkaReader(ThreadReader):
 class JavaReader:
     """Apache Kafka's consumer, as the only member of a group."""
 
-    def __init__(self, address: str, protocol: str) -> None:
+    def __init__(self, address: str, protocol: str, options: Mapping[str, str] = MappingProxyType({})) -> None:
         self.read, self.errors = Counter[int](), list[str]()
-        config = {"group_protocol": protocol, "client_id": CLIENT_ID, "says_reads": "true"}
+        config = {"group_protocol": protocol, "client_id": CLIENT_ID, "says_reads": "true", **options}
         self._member = JavaMember(address, group_id=f"java-{protocol}", on_line=self._take, **config)
 
     def close(self) -> None:

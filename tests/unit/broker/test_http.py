@@ -15,6 +15,7 @@ import pytest
 import kohort
 from kohort.broker.http import HEAD_BYTES, MOST_CONNECTIONS
 from kohort.broker.server import BrokerStartError
+from kohort.client.admin.results.groups import MemberDescription
 from kohort.errors import ConfigError
 from support.waiting import until
 
@@ -275,3 +276,40 @@ def test_dashboards_of_others_find_every_name_and_label_that_they_ask_for(broker
         for name in names:
             assert labels - given <= found.get(name, set()), expression
     assert len(asked) > 25
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_member_for_which_others_wait_is_told(broker: kohort.Broker, protocol: str) -> None:
+    """A member that does not poll gives nothing up, though its heartbeats come."""
+    address, topic = broker.bootstrap_servers, f"waited-{protocol}"
+    options = {"bootstrap_servers": address, "group_id": topic, "group_protocol": protocol}
+    with (
+        kohort.Admin(bootstrap_servers=address) as admin,
+        kohort.Consumer(client_id="slow", **options) as slow,
+        kohort.Consumer(client_id="new", **options) as new,
+    ):
+        admin.create_topic(topic, 2)
+        slow.subscribe([topic])
+
+        def members() -> dict[str, MemberDescription]:
+            return {each.client_id: each for each in admin.describe_group(topic).members}
+
+        until(lambda: len(slow.assignment()) == 2, what="all", step=lambda: slow.poll(0.02))
+        new.subscribe([topic])
+        until(
+            lambda: "slow" in members() and members()["slow"].overdue_ms is not None,
+            what="waited for",
+            step=lambda: new.poll(0.02),
+        )
+        found = members()
+        assert (found["slow"].is_connected, found["new"].overdue_ms) == (True, None)
+        assert found["slow"].last_heard_ms is not None
+        labels = frozenset({"group": topic, "member": found["slow"].member_id, "client_id": "slow"}.items())
+        assert series(get(broker)[2])["kohort_member_stuck", labels] == 0, "not for 10 s yet"
+
+        def poll() -> None:
+            slow.poll(0.02)
+            new.poll(0.02)
+
+        until(lambda: slow.assignment() and new.assignment(), what="shared", step=poll)
+        assert members()["slow"].overdue_ms is None

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kohort.broker.access.capabilities import MOST_KEPT, Capabilities, CapabilityRights
+from kohort.broker.fetch.ownership import OwnershipChange
 from kohort.capabilities import (
     Caveat,
     RootKeys,
@@ -347,6 +348,23 @@ class Stock:
         told = answer.assignment.topic_partitions if answer.assignment is not None else []
         return [number for row in told for number in row.partitions]
 
+    async def commit(self, epoch: int, partition: int) -> int:
+        """The code of a commit of the first record."""
+        rows = [{"name": "t", "partitions": [_offset(partition)]}]
+        request = make(
+            ApiKey.OFFSET_COMMIT, group_id=self._group_id, member_id=self._member_id,
+            generation_id_or_member_epoch=epoch, topics=rows,
+        )  # fmt: skip
+        answer = await self.beats.ask(ApiKey.OFFSET_COMMIT, 9, request)
+        return int(answer.topics[0].partitions[0].error_code)
+
+    async def committed(self, partition: int) -> int:
+        """The committed offset of a partition."""
+        rows = [{"name": "t", "partition_indexes": [partition]}]
+        groups = [{"group_id": self._group_id, "member_id": self._member_id, "member_epoch": 2, "topics": rows}]
+        answer = await self.beats.ask(ApiKey.OFFSET_FETCH, 9, make(ApiKey.OFFSET_FETCH, groups=groups))
+        return int(answer.groups[0].topics[0].partitions[0].committed_offset)
+
     async def read(self) -> list[tuple[int, bool]]:
         """Code, and whether there are records, of each partition."""
         found = []
@@ -381,6 +399,50 @@ async def filled(context: Any) -> bytes:
     for partition in (0, 1):
         await writer.ask(ApiKey.PRODUCE, 9, produce_request("t", batch_of(b"x"), partition=partition))
     return topic_id
+
+
+def test_nine_steps_of_a_move_between_stock_clients_with_tokens() -> None:
+    """T14, 16 July 2014: fence, leaders, told, commit, acknowledgement, open, told; each known by its token."""
+
+    async def play(context: Any, connect: Callable[[], LoginDialogue]) -> None:
+        topic_id = await filled(context)
+        told: list[tuple[str, bool, list[int]]] = []
+        change = context.ownership.change
+
+        def hear(message: OwnershipChange, now_ms: int) -> None:
+            told.append((message.member_id, message.is_open, [number for _, number in message.places]))
+            change(message, now_ms)
+
+        context.ownership.change = hear
+        mine, its = token_of(context, number=0), token_of(context, number=1)
+        first = await Stock(connect, topic_id, "a", "g").log_in(mine, mine)
+        second = await Stock(connect, topic_id, "b", "g").log_in(its, its)
+        # 1. to 3. One consumer has both partitions and reads them; another one joins.
+        assert await first.beat(0) == [0, 1]
+        await first.beat(1, [0, 1])
+        assert await first.read() == BOTH
+        told.clear()
+        assert await second.beat(0) == []
+        # 4. to 6. The leader knows before the removal is told, and fails the fetches of that partition alone.
+        kept = await first.beat(1)
+        (lost,) = {0, 1} - set(kept)
+        assert told == [("a", False, [lost])]
+        own = [(0, number in kept) for number in (0, 1)]
+        # 7. It fetches on what is its own; a fetch of the other partition has no records, and no error.
+        assert await first.read() == own
+        # 8. It commits, and acknowledges that it has let go.
+        assert await first.commit(1, lost) == ErrorCode.NONE
+        assert (await second.beat(2), told[1:]) == ([], [])
+        await first.beat(1, kept)
+        assert await first.commit(1, lost) == ErrorCode.STALE_MEMBER_EPOCH
+        # 9. The leader knows before the addition is told, and serves the next one from where the first one was.
+        assert (await second.beat(2), told[1:]) == ([lost], [("b", True, [lost])])
+        await second.beat(2, [lost])
+        assert await second.committed(lost) == 1
+        assert [records for _, records in await second.read()][lost]
+        assert await first.read() == own
+
+    virtually(play, **MEMBERS)
 
 
 @pytest.mark.parametrize("labels", [[], ["again"], ["again", "and-again"]])

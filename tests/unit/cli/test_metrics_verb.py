@@ -163,7 +163,7 @@ def test_apache_kafka_has_no_invented_numbers() -> None:
     }.items():
         rows = [found[f'kafka_{name}{{topic="orders",partition="{number}"}}'] for number in range(3)]
         assert rows == values, name
-    assert not [name for name in found if name.startswith(("kohort_broker", "kohort_member"))]
+    assert not [name for name in found if name.startswith(("kohort_broker", "kohort_member", "kohort_group_lag"))]
     assert 'kafka_consumergroup_members{consumergroup="gone"}' not in found
 
 
@@ -194,3 +194,22 @@ def collect_topic(name: str, snapshot: Any) -> Any:
     from dataclasses import replace
 
     return replace(snapshot.topics["orders"], name=name)
+
+
+def test_lag_in_seconds_is_never_more_than_the_truth() -> None:
+    """kafka-lag-exporter's issues 37 and 45: a topic without traffic has no lag that grows."""
+    ends = EndOffsets()
+    ends.note("orders", 0, 10, now_ms=1_000)
+    assert ends.lag_ms("orders", 0, 4, now_ms=1_000) == -1, "one reading says nothing"
+    assert ends.lag_ms("orders", 0, 4, now_ms=61_000) == 60_000
+    assert ends.lag_ms("orders", 0, 10, now_ms=3_600_000) == 0
+    ends.note("orders", 0, 10, now_ms=101_000)
+    ends.note("orders", 0, 20, now_ms=111_000)
+    assert ends.lag_ms("orders", 0, 10, now_ms=111_000) == 10_000
+    assert ends.lag_ms("orders", 0, 15, now_ms=111_000) == 5_000
+    # The topic was deleted and made again.
+    ends.note("orders", 0, 3, now_ms=120_000)
+    assert ends.lag_ms("orders", 0, 2, now_ms=121_000) == 1_000
+    for number in range(1_000):
+        ends.note("orders", 0, 10 + number, now_ms=130_000 + number * 1_000)
+    assert 0 < ends.lag_ms("orders", 0, 3, now_ms=1_130_000) <= 1_010_000

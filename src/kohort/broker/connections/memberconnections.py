@@ -110,10 +110,14 @@ class MemberConnections:
 
     def member_of_token(self, connection: Numbered) -> MemberKey | None:
         """Return the member that logs in with the token of a connection, `None` if none or several do."""
-        for principal in self.holders(connection) if self._by_token else ():
-            for key in self._by_token.get(principal, ()):
-                return key
-        return None
+        if not self._by_token:
+            return None
+        # Nearly every fetch comes by the token of the heartbeats.
+        members = self._by_token.get(connection.principal)
+        if members is None:
+            known = (self._by_token.get(principal) for principal in self.holders(connection))
+            members = next(filter(None, known), {})
+        return next(iter(members)) if len(members) == 1 else None
 
     def principal_of(self, group_id: str, member_id: str) -> str:
         """Return the principal of the token that is this member's alone, empty if there is none."""

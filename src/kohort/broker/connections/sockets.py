@@ -31,15 +31,15 @@ WAYS_OUT: Final = (
 )
 
 
-def listen_on_all(settings: BrokerSettings) -> list[socket.socket]:
-    """Bind a socket for each listener, in their order, and for HTTP; `BrokerStartError` names a failing one.
+def listen_on_all(settings: BrokerSettings, *, speaks_http: bool = False) -> list[socket.socket]:
+    """Bind a socket for each listener, in their order, then for HTTP; `BrokerStartError` names a failing one.
 
     `ConfigError`: a listener with TLS lacks a key or a certificate that it can use.
     """
     for each in settings.listeners:
         check_certificates(each)
     with contextlib.ExitStack() as opened:
-        http = settings.http_listener
+        http = settings.http_listener if speaks_http else None
         places = settings.listeners if http is None else (*settings.listeners, http)
         bound = [opened.enter_context(listen_on(settings, each)) for each in places]
         opened.pop_all()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import logging
 import signal
 import sys
@@ -18,6 +19,7 @@ from kohort.cli.bootstrap import add_bootstrap, open_admin
 from kohort.cli.output import say
 from kohort.errors import ConfigError, KohortError
 from kohort.metrics.cluster import EndOffsets, collect, note_ends
+from kohort.metrics.dashboards import alert_rules, dashboard
 from kohort.metrics.exposition import OPEN_TYPE, TEXT_TYPE, is_open, write
 from kohort.metrics.peers import NAMES, Names, build_families
 
@@ -42,6 +44,12 @@ def add_parser(subparsers: Any) -> None:
     metrics.add_argument(
         "--families", choices=NAMES, default=NAMES[0], help="whose names the families have (default: %(default)s)"
     )
+    metrics.add_argument(
+        "--print",
+        dest="printed",
+        choices=("dashboard", "alerts"),
+        help="print a dashboard for Grafana, or a file of alert rules for Prometheus, and ask no cluster",
+    )
     metrics.add_argument("--openmetrics", action="store_true", help="print OpenMetrics instead")
     metrics.add_argument(
         "--listen", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz by HTTP there, until Ctrl-C"
@@ -53,6 +61,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the page, or serve it."""
+    if options.printed is not None:
+        said = dashboard() if options.printed == "dashboard" else alert_rules()
+        sys.stdout.write(json.dumps(said, indent=2) + "\n")
+        return 0
     if options.listen is not None:
         return _serve(options)
     with open_admin(options) as admin:
