@@ -206,7 +206,8 @@ def test_failure_of_a_member_with_one_partition_concerns_one_other() -> None:
 def test_consumer_negotiates_how_often_it_heartbeats() -> None:
     """Guozhang Wang, 8 July 2014, failure detection: the interval is the consumer's to ask for, since a rebalance takes
     no less, and the coordinator's to bound, so that nobody floods it."""
-    group = GroupDialogue({"t": 1}, group_heartbeat_rate_max=1)
+    settings = {"group_heartbeat_rate_max": 1, "group_consumer_rebalance_heartbeat_interval_ms": 0}
+    group = GroupDialogue({"t": 1}, **settings)
     answer = group.heartbeat("a", epoch=0, proposed_heartbeat_interval_ms=1_000)
     answer.replies(epoch=1, assigned=[0], interval=1_000)
     group.heartbeat("a", epoch=1, proposed_heartbeat_interval_ms=1).replies(epoch=1, interval=1_000)

@@ -97,8 +97,8 @@ def test_session_that_ends_before_that_of_a_client_which_counts_from_the_answer(
 
 
 def test_hold_that_ends_with_another_interval_than_its_member_would_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def build(command: ConsumerGroupHeartbeat, *found: Any) -> ConsumerGroupHeartbeatReply:
-        return replace(build_settled_reply(command, *found), heartbeat_interval_ms=1)
+    def build(command: ConsumerGroupHeartbeat, *found: Any, now_ms: int) -> ConsumerGroupHeartbeatReply:
+        return replace(build_settled_reply(command, *found, now_ms=now_ms), heartbeat_interval_ms=1)
 
     monkeypatch.setattr(shard, "build_settled_reply", build)
 

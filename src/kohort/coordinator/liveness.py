@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.coordinator import model
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from kohort.coordinator.settings import GroupSettings
 
 #: Least interval of a member that is on its way to its target with held heartbeats: some clients take the interval for
@@ -26,6 +27,8 @@ HELD_STEP_MS: Final = 500
 #: gap, too.
 SOON_MS: Final = 1_000
 CUT_PARTS: Final = 4
+#: A group moves for so many of its heartbeat intervals after its latest target.
+MOVING_PARTS: Final = 2
 #: Least number of heartbeats in a session, also for a member that asked for longer intervals: two may get lost.
 HEARTBEATS_PER_SESSION: Final = 3
 
@@ -56,6 +59,28 @@ def settled_interval_ms(settings: GroupSettings, member_count: int, proposed_ms:
     round_ms = -(-member_count * 1000 // settings.group_heartbeat_rate_max)
     wanted_ms = max(wanted_ms, round_ms)
     return wanted_ms if wanted_ms <= interval_ms else min(wanted_ms, longest_interval_ms(settings))
+
+
+def told_interval_ms(
+    settings: GroupSettings, group: model.ConsumerGroup, command: ConsumerGroupHeartbeat, *, now_ms: int
+) -> int:
+    """Return the heartbeat interval that a member at its target is told in the response to a heartbeat.
+
+    A member that is never held, and proposes none, has a short one while its group moves: the next move is likely then.
+    """
+    proposed_ms, since_cut_ms = command.proposed_heartbeat_interval_ms, command.since_cut_ms
+    if command.hold_ms < 0 and proposed_ms <= 0 and _is_moving(settings, group, now_ms=now_ms):
+        since_cut_ms = 0
+    return settled_interval_ms(settings, len(group.members), proposed_ms, since_cut_ms=since_cut_ms)
+
+
+def _is_moving(settings: GroupSettings, group: model.ConsumerGroup, *, now_ms: int) -> bool:
+    """Whether members are on their way to the group's target, or its target is of the last `MOVING_PARTS` intervals."""
+    if not settings.group_consumer_rebalance_heartbeat_interval_ms or group.failure is not None:
+        return False
+    if group.behind:
+        return True
+    return now_ms - group.target_timestamp_ms < MOVING_PARTS * settings.group_consumer_heartbeat_interval_ms
 
 
 def pending_interval_ms(

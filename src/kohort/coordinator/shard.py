@@ -41,7 +41,7 @@ from kohort.coordinator.decision import (
     TimerKind,
 )
 from kohort.coordinator.disconnection import Renewal, find_renewal
-from kohort.coordinator.liveness import settled_interval_ms
+from kohort.coordinator.liveness import told_interval_ms
 from kohort.coordinator.membership_updates import UpdatedMembers, drop_watch, find_freed
 from kohort.coordinator.offsets import commit as offsets_apply
 from kohort.coordinator.ownership import fences
@@ -137,7 +137,7 @@ class Shard:
             self.timers.arm(delayed_heartbeats.hold_key(command.group_id, command.member_id), now_ms + command.hold_ms)
         settings = self._settings_of.get(command.group_id, self.settings)
         self.timers.arm(member.session_key, now_ms + settings.group_consumer_session_timeout_ms)
-        return settled_interval_ms(settings, len(group.members), command.proposed_heartbeat_interval_ms)
+        return told_interval_ms(settings, group, command, now_ms=now_ms)
 
     def renew_by_fetch(self, group_id: str, member_id: str, *, epoch: int, now_ms: int) -> Renewal:
         """Renew the session of a member that has sent a fetch, where that counts."""
@@ -168,7 +168,9 @@ class Shard:
         ends_ms = now_ms + settings.group_consumer_session_timeout_ms
         # A stock client counts its session from this response, and so must the coordinator.
         session = () if command.counts_requests else (Arm(found[1].session_key, ends_ms),)
-        return EndedHold(key, Reply(command.request, build_settled_reply(command, settings, *found)), session)
+        return EndedHold(
+            key, Reply(command.request, build_settled_reply(command, settings, *found, now_ms=now_ms)), session
+        )
 
     def end_hold(self, ended: EndedHold) -> None:
         """Commit the end of a hold that `find_ended` has returned."""

@@ -1,5 +1,5 @@
 """A proxy in front of one broker that loses answers: the request has arrived, the connection breaks, nobody knows; or
-that loses what a client says of its membership, and passes everything else.
+that loses what a client says of its membership, or is told of it, and passes everything else.
 
 The broker has to advertise the proxy's port, so that clients come back through it.
 """
@@ -10,10 +10,13 @@ import socket
 import struct
 import threading
 from contextlib import suppress
-from typing import Self
+from typing import Final, Self
 
 from kohort.simulation.clients.network import MEMBERSHIP
 from kohort.wire.registry import ApiKey
+
+REQUESTS: Final = "requests"
+ANSWERS: Final = "answers"
 
 
 class LossyProxy:
@@ -33,6 +36,8 @@ class LossyProxy:
         self.lost = 0
         #: Client ids of members of which no word of their membership arrives.
         self.unheard: set[str] = set()
+        #: Client ids of members by whose connections nothing passes from their next word of membership on -> which way.
+        self.stalled: dict[str, str] = {}
         self._open: set[socket.socket] = set()
         self._threads: list[threading.Thread] = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
@@ -45,6 +50,7 @@ class LossyProxy:
     def restore(self) -> None:
         """Every word arrives from now on; what has lost some breaks, and with it all else."""
         self.unheard.clear()
+        self.stalled.clear()
         for each in list(self._open):
             _close(each)
 
@@ -71,30 +77,40 @@ class LossyProxy:
                 client.close()
                 continue
             self._open |= {client, broker}
-            is_doomed = threading.Event()
+            is_doomed, is_mute = threading.Event(), threading.Event()
             for pump in (self._pass_requests, self._pass_answers):
-                thread = threading.Thread(target=pump, args=(client, broker, is_doomed), daemon=True)
+                thread = threading.Thread(target=pump, args=(client, broker, is_doomed, is_mute), daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
-    def _pass_requests(self, client: socket.socket, broker: socket.socket, is_doomed: threading.Event) -> None:
+    def _pass_requests(
+        self, client: socket.socket, broker: socket.socket, is_doomed: threading.Event, is_mute: threading.Event
+    ) -> None:
+        is_deaf = False
         with suppress(OSError), client.makefile("rb") as stream:
             while len(head := stream.read(6)) == 6:
                 length, api = struct.unpack(">ih", head)
                 rest = stream.read(length - 2)
-                if api in MEMBERSHIP and _client_id(rest) in self.unheard:
+                lost = self.stalled.get(_client_id(rest)) if api in MEMBERSHIP else None
+                is_deaf = is_deaf or lost == REQUESTS
+                if lost == ANSWERS:
+                    is_mute.set()
+                if is_deaf or (api in MEMBERSHIP and _client_id(rest) in self.unheard):
                     continue
                 if self._is_chosen(api):
                     is_doomed.set()
                 broker.sendall(head + rest)
         _close(broker)
 
-    def _pass_answers(self, client: socket.socket, broker: socket.socket, is_doomed: threading.Event) -> None:
+    def _pass_answers(
+        self, client: socket.socket, broker: socket.socket, is_doomed: threading.Event, is_mute: threading.Event
+    ) -> None:
         with suppress(OSError):
             while data := broker.recv(1 << 16):
                 if is_doomed.is_set():
                     break
-                client.sendall(data)
+                if not is_mute.is_set():
+                    client.sendall(data)
         _close(client)
         _close(broker)
 

@@ -1,6 +1,7 @@
 """A member of a group by any client, in a process of its own: it can be stopped and killed, and says what it does.
 
-Run as a script this file is one by a client of Python; Java's is `KafkaMember`. Both print "held t-0 t-1" when what
+Run as a script this file is one by a client of Python; Java's is `KafkaMember`, and Go and Node
+have theirs in `go_clients` and `node_clients`. All print "held t-0 t-1" when what
 they hold changes, "committed 0:5 1:7" when they have committed, "error CLASS MESSAGE" and at last "closed", and take
 the same words. What their libraries log goes to standard error.
 """
@@ -21,6 +22,7 @@ from typing import Any, Final, Self
 
 from support.peers.apache import java_program
 from support.peers.java_member import PROGRAM
+from support.peers.other_languages import go_program, node_command
 from support.waiting import PATIENCE_SECONDS, until
 
 #: Python clients, by the names of their classes in `polled_members`.
@@ -30,6 +32,9 @@ _CLASSES: Final = {
     "kafka-python": "KafkaPythonMember",
     "aiokafka": "AioMember",
 }
+#: Programs of `go_clients` and clients of `node_clients`.
+_GO_CLIENTS: Final = ("franz_go", "sarama")
+_NODE_CLIENTS: Final = ("platformatic", "kafkajs")
 _OFTEN_SECONDS: Final = 0.1
 
 
@@ -37,11 +42,15 @@ class MemberProcess:
     """The process, seen from the test; a context manager."""
 
     def __init__(self, client: str, address: str, group: str, topic: str, options: Mapping[str, object]) -> None:
-        """`client`: "java", or one of Python; `options`: its own, with underscores for dots."""
+        """`client`: "java", or one of Python, Go or Node; `options`: its own, with underscores for dots."""
         if client == "java":
             settings = [f"{key.replace('_', '.')}={value}" for key, value in options.items()]
             arguments = (address, group, "-", topic, "commit.ms=0", "enable.auto.commit=false", *settings)
             command = java_program(PROGRAM, *arguments, heap="128m", log_level="info")
+        elif client in _GO_CLIENTS:
+            command = [str(go_program(client)), address, group, topic, json.dumps(options)]
+        elif client in _NODE_CLIENTS:
+            command = [*node_command(client), address, group, topic, json.dumps(options)]
         else:
             command = [sys.executable, __file__, client, address, group, topic, json.dumps(options)]
         self.held: set[int] = set()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import ssl
 import subprocess
 import time
@@ -26,8 +25,9 @@ import kafka.net.sasl.oauth
 
 import kohort
 from kohort.errors import KohortError
-from support.peers.apache import CACHE, java_command
+from support.peers.apache import java_command
 from support.peers.kafka_tools import run_kafka_tool
+from support.peers.other_languages import go_program
 from support.peers.secured import PASSWORD, USER, SecuredBroker, quoted, unsecured_token
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -39,7 +39,6 @@ WAYS: Final = (
 )
 _WRONG: Final = "open-sesame"
 _LOGIN: Final = "org.apache.kafka.common.security"
-_GO: Final = Path(__file__).with_name("franz_go")
 
 
 class Way(NamedTuple):
@@ -427,7 +426,7 @@ class Java(Kind):
 
 
 class FranzGo(Kind):
-    """A program of its own, `franz_go/main.go`."""
+    """A program of its own, `go_clients/secured`."""
 
     def _run(self, way: Way, topic: str) -> subprocess.CompletedProcess[str]:
         given = {
@@ -440,7 +439,12 @@ class FranzGo(Kind):
             "TOPIC": topic,
         }
         return subprocess.run(
-            [str(franz_go())], env={**os.environ, **given}, capture_output=True, text=True, timeout=60, check=False
+            [str(go_program("secured"))],
+            env={**os.environ, **given},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
 
     def pass_on(self, way: Way, topic: str, protocol: str) -> list[bytes]:
@@ -451,26 +455,6 @@ class FranzGo(Kind):
 
     def refused(self, way: Way, topic: str) -> str:
         return self._run(way, topic).stderr
-
-
-def franz_go() -> Path:
-    """The compiled program, made now if the cache does not have it.
-
-    Raises:
-        OSError: there is no Go here, or its module proxy is not reached; the text says which.
-    """
-    program = CACHE.parent / "franz-go" / "client"
-    if program.exists() and program.stat().st_mtime >= (_GO / "main.go").stat().st_mtime:
-        return program
-    if shutil.which("go") is None:
-        raise OSError("go is not installed")
-    program.parent.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(
-        ["go", "build", "-o", str(program), "."], cwd=_GO, capture_output=True, text=True, timeout=600, check=False
-    )
-    if done.returncode:
-        raise OSError(f"go build: {done.stderr[-2000:]}")
-    return program
 
 
 KINDS: Final[Mapping[str, Kind]] = {

@@ -155,7 +155,8 @@ def test_a_version_of_the_future_of_api_versions_is_answered_in_version_0(client
     answer, end = decode(ApiVersionsResponse, 0, reply, 4)
     assert end == len(reply)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert (18, 0, 4) in [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys]
+    # franz-go does not ask again, and names no software, where it finds the other APIs.
+    assert [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys] == [(18, 0, 4)]
     assert client.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest()).error_code == 0
 
 

@@ -126,6 +126,11 @@ def test_partition_moves_as_fast_as_its_owner_gives_it_up() -> None:
         ("confluent-kafka-python", [], True),
         ("kafkajs", [], False),
         ("kohort", [], True),
+        ("kgo", [], True),
+        ("platformatic-kafka", [], True),
+        # Not franz-go, by its name; and sarama waits for its heartbeat when it closes.
+        ("kgometer", [], False),
+        ("sarama", [], False),
         ("kafkajs", ["kafkajs"], True),
         ("kafkajs", ["*"], True),
     ],
@@ -180,6 +185,22 @@ def test_hold_is_shorter_than_the_interval_that_this_connection_was_told() -> No
         two.feed(clients.listing("a", 1, [0, 1, 2, 3], number=6))
         assert [number for number, _ in await two.receive(BEAT, 1)] == [6]
         assert clients.held == 0, "a member has one heartbeat"
+
+    wired(dialogue)
+
+
+@pytest.mark.parametrize("software", ["kgo", "platformatic-kafka"])
+def test_client_that_counts_its_interval_from_the_answer_is_held_long_and_told_a_short_one(software: str) -> None:
+    """Nothing tells it of a move between the answer and its next heartbeat: that time is the interval."""
+
+    async def dialogue(clients: Clients) -> None:
+        one, two = await clients.connect(software), await clients.connect()
+        await clients.join(one, "a")
+        now_ms = clients.context.clock.now_ms()
+        assert now_ms + 7_000 < clients.deadline("a") <= now_ms + 8_000, "longer than the interval"
+        two.feed(encode_request(BEAT, 1, beat("b", 0), correlation_id=6))
+        ((_, told),) = await one.receive(BEAT, 1)
+        assert (partitions_in(told), told.heartbeat_interval_ms) == ([0, 1], 1_000)
 
     wired(dialogue)
 

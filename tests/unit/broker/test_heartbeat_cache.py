@@ -97,7 +97,7 @@ def test_interval_that_was_set_meanwhile_is_told(client: RawClient, broker: Brok
     standing = settle(client)
     with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         assert client.ask(BEAT, 1, beat_request("a", standing.member_epoch)) == standing
-        for interval_ms in (7_000, 8_000):
+        for interval_ms in (700, 800):
             admin.alter_group_configs("g", {"consumer.heartbeat.interval.ms": str(interval_ms)})
             for _ in range(2):
                 told = client.ask(BEAT, 1, beat_request("a", standing.member_epoch))
@@ -233,7 +233,9 @@ def test_nothing_is_told_before_the_disk_has_what_was_appended() -> None:
     """A repeat that only reads would tell of what a crash takes back: it waits, like any other request."""
 
     async def dialogue() -> None:
-        settings = GroupSettings(group_consumer_assignment_window_ms=0)
+        settings = GroupSettings(
+            group_consumer_assignment_window_ms=0, group_consumer_rebalance_heartbeat_interval_ms=0
+        )
         coordinator = RunningCoordinator(empty_log(MemoryFileSystem(), "/__consumer_offsets-0"), settings)
         reply = await coordinator.ask(heartbeat(coordinator, 0, subscribed_topic_names=("t",), topic_partitions={}))
         assert isinstance(reply, commands.ConsumerGroupHeartbeatReply)

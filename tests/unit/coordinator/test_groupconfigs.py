@@ -20,8 +20,9 @@ def group() -> GroupDialogue:
     return GroupDialogue({"t": 2})
 
 
-def test_a_group_has_the_brokers_settings_but_for_its_own(group: GroupDialogue) -> None:
+def test_a_group_has_the_brokers_settings_but_for_its_own() -> None:
     """KIP-848: group configs; the heartbeat interval is the one that is announced."""
+    group = GroupDialogue({"t": 2}, group_consumer_rebalance_heartbeat_interval_ms=0)
     group.alter_configs({INTERVAL: "1000"}).is_done()
     group.heartbeat("a", epoch=0, topics=["none"]).replies(epoch=1, assigned=[], interval=1_000)
     group.heartbeat("b", epoch=0, topics=["none"], group_id="other").replies(epoch=1, assigned=[], interval=5_000)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.coordinator.liveness import longest_interval_ms, pending_interval_ms, settled_interval_ms
+from kohort.coordinator.commands import ConsumerGroupHeartbeatReply
+from kohort.coordinator.liveness import MOVING_PARTS, longest_interval_ms, pending_interval_ms, settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup
 from kohort.coordinator.settings import GroupSettings
 from support.dialogues.coordinator_dialogue import GroupDialogue
+from support.dialogues.hold_dialogue import HoldDialogue
 
 INT32_MAX = 2**31 - 1
 
@@ -32,7 +36,7 @@ INT32_MAX = 2**31 - 1
 )
 def test_what_a_member_proposes_is_answered_within_limits(proposed: int, told: int) -> None:
     """G3: a member may propose its heartbeat interval; the coordinator answers within its limits."""
-    group = GroupDialogue({"t": 2})
+    group = GroupDialogue({"t": 2}, group_consumer_rebalance_heartbeat_interval_ms=0)
     group.heartbeat("a", epoch=0, proposed_heartbeat_interval_ms=proposed).replies(
         epoch=1, assigned=[0, 1], interval=told
     )
@@ -58,9 +62,36 @@ def test_members_on_their_way_are_told_to_come_soon() -> None:
     group.heartbeat("b", epoch=0).replies(epoch=2, assigned=[], interval=100)
     group.heartbeat("a", epoch=1).replies(epoch=1, assigned=[0], interval=100)
     group.heartbeat("b", epoch=2).replies(epoch=2, interval=100)
-    group.heartbeat("a", epoch=1, owned=[0]).replies(epoch=2, interval=5_000)
-    group.heartbeat("b", epoch=2).replies(epoch=2, assigned=[1], interval=5_000)
+    group.heartbeat("a", epoch=1, owned=[0]).replies(epoch=2, interval=1_000)
+    group.heartbeat("b", epoch=2).replies(epoch=2, assigned=[1], interval=1_000)
+    group.advance(ms=MOVING_PARTS * 5_000)
     group.heartbeat("b", epoch=2).replies(epoch=2, interval=5_000)
+
+
+def test_settled_members_that_are_not_held_come_soon_while_their_group_moves() -> None:
+    """H1: the next move is likely then, and such a member hears of it by its next heartbeat alone."""
+    group = HoldDialogue({"t": 4})
+    group.at_rest(a=[0, 1], b=[2, 3])
+    group.advance(ms=MOVING_PARTS * 5_000)
+    assert told(group, hold_ms=-1) == told(group, hold_ms=0) == 5_000
+
+    group.heartbeat("c", epoch=0)
+    group.beat("b", hold_ms=-1)
+    assert told(group, hold_ms=-1) == 1_000
+    assert told(group, hold_ms=0) == 5_000, "its next heartbeat may be held"
+    assert told(group, hold_ms=-1, proposed_heartbeat_interval_ms=8_000) == 8_000
+    group.advance(ms=MOVING_PARTS * 5_000)
+    assert told(group, hold_ms=-1) == 1_000, "another one has to give a partition up"
+
+    group.beat("b", owned=[2], hold_ms=-1)
+    group.beat("c", owned=[], hold_ms=-1)
+    group.beat("c", owned=[3], hold_ms=-1)
+    assert told(group, hold_ms=-1) == 5_000
+
+
+def told(group: HoldDialogue, **fields: Any) -> int:
+    """The interval that the settled member is told."""
+    return group.beat("a", **fields).body_as(ConsumerGroupHeartbeatReply).heartbeat_interval_ms
 
 
 def test_members_of_a_group_whose_target_is_not_computed_are_told_to_come_soon() -> None:

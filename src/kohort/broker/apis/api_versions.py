@@ -38,7 +38,7 @@ def handle(context: BrokerContext, request: Request, message: wire.ApiVersionsRe
 
 
 def refuse_version(context: BrokerContext, request: Request, message: object) -> bytes:
-    """Answer a version of ApiVersions that is not served: an error and the served versions."""
+    """Answer a version of ApiVersions that is not served: an error and the versions of this API that are (KIP-511)."""
     del context, request, message
     return _encoded(0, error=ErrorCode.UNSUPPORTED_VERSION)
 
@@ -46,6 +46,9 @@ def refuse_version(context: BrokerContext, request: Request, message: object) ->
 @cache
 def _encoded(version: int, *, is_ours: bool = False, error: ErrorCode = ErrorCode.NONE) -> bytes:
     announced: list[tuple[int, tuple[int, int]]] = [*SERVED.items(), *(API_VERSIONS.items() if is_ours else ())]
+    if error is ErrorCode.UNSUPPORTED_VERSION:
+        # A client that finds the other APIs here does not ask again, and leaves its software name out: franz-go.
+        announced = [row for row in announced if row[0] == ApiKey.API_VERSIONS]
     keys = [
         wire.ApiVersion(api_key=key, min_version=_ANNOUNCED_FROM.get(key, lowest), max_version=highest)
         for key, (lowest, highest) in announced

@@ -1,11 +1,11 @@
 """Held heartbeats: which clients get them, and how long each of them is known to bear the wait.
 
 Laws: the heartbeat of a member is held for less than the interval that the previous answer on its connection told it:
-some clients take that for the time in which this answer has to be there. What a client calls itself (KIP-511), what its
-members were told and when they cut a hold is known per connection, and goes with it. A joining member waits for its
-share, for less than its interval too if it was told one before, which a client that was fenced may still take for its
-time.
-Source: H1; the heartbeats of Java's and librdkafka's consumers.
+some clients take that for the time in which this answer has to be there. Those of `_PATIENT` do not, and count it from
+the answer: they are told a short one. What a client calls itself (KIP-511), what its members were told and when they
+cut a hold is known per connection, and goes with it. A joining member waits for its share, for less than its interval
+too if it was told one before, which a client that was fenced may still take for its time.
+Source: H1; the heartbeats of the consumers of Java, librdkafka, franz-go and @platformatic/kafka.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ from kohort.wire.private import SOFTWARE_NAME
 
 #: Software names, or how they begin.
 _BEARING: Final = (SOFTWARE_NAME, "apache-kafka-java", "librdkafka", "confluent-kafka-", "kafka-python")
-#: Clients among them that match answers to requests by correlation id, in any order.
+#: Whole software names. These clients wait for an answer to a heartbeat as long as for any other, 10 s and more, and
+#: count the interval from it: franz-go, @platformatic/kafka.
+_PATIENT: Final = frozenset({"kgo", "platformatic-kafka"})
+_PATIENCE_MS: Final = 10_000
+#: Clients of `_BEARING` that match answers to requests by correlation id, in any order.
 _MATCHING: Final = ("librdkafka", "confluent-kafka-")
 #: The beginning of the client ids of a client that sends no software name.
 _BEARING_CLIENT_ID: Final = "aiokafka"
@@ -68,7 +72,7 @@ class DelayedHeartbeats:
         if not self._is_on:
             return False
         name = request.connection.software
-        if name.startswith(_BEARING) or "*" in self._others:
+        if name.startswith(_BEARING) or name in _PATIENT or "*" in self._others:
             return True
         return name in self._others or (not name and request.client_id.startswith(_BEARING_CLIENT_ID))
 
@@ -83,6 +87,8 @@ class DelayedHeartbeats:
             return Terms(-1, -1, counts_requests)
         cut_ms = connection.cuts.get(member)
         since_ms = -1 if cut_ms is None else max(0, self._clock.now_ms() - cut_ms)
+        # Between an answer and its next heartbeat such a member cannot be told of news, as after a cut.
+        since_ms = 0 if connection.software in _PATIENT else since_ms
         if is_join:
             is_java = connection.software.startswith(_JAVA)
             # Java's consumer spins until its first answer (KAFKA-21031), so it is held for a short time only.
@@ -114,6 +120,8 @@ class DelayedHeartbeats:
             if self.counts_requests(connection):
                 # Such a client heartbeats at least so often: a session has room for two held heartbeats and a lost one.
                 interval_ms = min(interval_ms, session_ms // HEARTBEATS_PER_SESSION)
+            elif connection.software in _PATIENT:
+                interval_ms = min(_PATIENCE_MS, session_ms // HEARTBEATS_PER_SESSION)
             told[member] = interval_ms
 
     def attach(self, request: Request, heartbeat: DelayedHeartbeat[Any]) -> None:

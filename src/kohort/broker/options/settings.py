@@ -528,7 +528,7 @@ _PUSH: Final = [
         parse=options.parse_list,
         default=[],
         doc="Software names of further clients whose heartbeats may be held, beside those that were tried; "
-        "*: all (not in Kafka).",
+        "*: all, also those that do not bear it, as KafkaJS and sarama (not in Kafka).",
     ),
 ]
 

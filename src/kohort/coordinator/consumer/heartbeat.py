@@ -22,7 +22,7 @@ from kohort.coordinator.consumer.regex import build_regex_records, resolve_regex
 from kohort.coordinator.consumer.subscription_metadata import MembershipChange, joining, topics_of, unite_topics
 from kohort.coordinator.consumer.validation import check_heartbeat
 from kohort.coordinator.decision import Additions, Arm, Decision, Effect, Reply
-from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms, waiting_interval_ms
+from kohort.coordinator.liveness import pending_interval_ms, told_interval_ms, waiting_interval_ms
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
@@ -55,7 +55,9 @@ def decide_settled(
     if found is None:
         return None
     session = Arm(found[1].session_key, now_ms + settings.group_consumer_session_timeout_ms)
-    return Decision((), (Reply(command.request, build_settled_reply(command, settings, *found)), session))
+    return Decision(
+        (), (Reply(command.request, build_settled_reply(command, settings, *found, now_ms=now_ms)), session)
+    )
 
 
 def find_settled(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[ConsumerGroup, ConsumerMember] | None:
@@ -76,15 +78,18 @@ def _find_calm(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[Co
 
 
 def build_settled_reply(
-    command: ConsumerGroupHeartbeat, settings: GroupSettings, group: ConsumerGroup, member: ConsumerMember
+    command: ConsumerGroupHeartbeat,
+    settings: GroupSettings,
+    group: ConsumerGroup,
+    member: ConsumerMember,
+    *,
+    now_ms: int,
 ) -> ConsumerGroupHeartbeatReply:
     """Build the reply to a member that `find_settled` has found."""
     return ConsumerGroupHeartbeatReply(
         member_id=member.member_id,
         member_epoch=member.member_epoch,
-        heartbeat_interval_ms=settled_interval_ms(
-            settings, len(group.members), command.proposed_heartbeat_interval_ms, since_cut_ms=command.since_cut_ms
-        ),
+        heartbeat_interval_ms=told_interval_ms(settings, group, command, now_ms=now_ms),
         assignment=None,
     )
 
@@ -213,7 +218,7 @@ def _interval_ms(
         if left_ms is not None:
             return waiting_interval_ms(settings, len(group.members), proposed_ms, left_ms=left_ms)
     if (is_complete and not is_pending) or (is_pushed and after.state == facts.MemberState.UNREVOKED_PARTITIONS):
-        return settled_interval_ms(settings, len(group.members), proposed_ms, since_cut_ms=command.since_cut_ms)
+        return told_interval_ms(settings, group, command, now_ms=pending.now_ms)
     return pending_interval_ms(settings, group, proposed_ms, is_pushed=is_pushed)
 
 
