@@ -112,8 +112,8 @@ SOAKS: Mapping[str, Soak] = {
         ),
     ),
     "held-clients": Soak(
-        "every client in every protocol while the coordinator holds its heartbeats",
-        "33",
+        "every client in every protocol while the coordinator holds its heartbeats, or what it says is lost",
+        "80",
         (tests("interop/test_held_clients.py", jobs=0, options=("-s",)), ("-m", "support.scenarios.java_cost")),
     ),
     "refusal-codes": Soak(
