@@ -6,9 +6,9 @@ late requests lets a client that has changed its connection go on as before.
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,8 @@ import pytest
 import kohort
 from kohort.wire.registry import ApiKey
 from support.peers.apache import java_command
+from support.peers.cli import environment, forks_of
+from support.peers.forked_commands import ForkedProcess
 from support.peers.lossy_proxy import LossyProxy
 from support.peers.restarts import wait_until
 
@@ -85,13 +87,7 @@ def console_consumer(bootstrap: str, protocol: str) -> list[str]:
     return java_command(JAVA, *where, "--from-beginning", *properties, heap="128m")
 
 
-COMMANDS: dict[str, Callable[[str, str], list[str]]] = {
-    "confluent": lambda bootstrap, protocol: [sys.executable, "-c", CONFLUENT, bootstrap, protocol],
-    "kohort": lambda bootstrap, protocol: [sys.executable, "-c", KOHORT, bootstrap, protocol],
-    "java": console_consumer,
-    "kafka-python": lambda bootstrap, _: [sys.executable, "-c", KAFKA_PYTHON, bootstrap],
-    "aiokafka": lambda bootstrap, _: [sys.executable, "-c", AIOKAFKA, bootstrap],
-}
+PROGRAMS = {"confluent": CONFLUENT, "kohort": KOHORT, "kafka-python": KAFKA_PYTHON, "aiokafka": AIOKAFKA}
 CLIENTS = [
     *((client, protocol) for client in ("confluent", "kohort") for protocol in ("consumer", "classic")),
     *(pytest.param("java", protocol, marks=pytest.mark.apache) for protocol in ("consumer", "classic")),
@@ -100,10 +96,20 @@ CLASSIC_ONLY = [("kafka-python", "classic"), ("aiokafka", "classic")]
 
 
 @contextmanager
-def running(client: str, bootstrap: str, protocol: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(client: str, bootstrap: str, protocol: str, log: Path) -> Iterator[subprocess.Popen[bytes] | ForkedProcess]:
     """A member in a process of its own, killed at the end."""
+    process: subprocess.Popen[bytes] | ForkedProcess
     with log.open("ab") as output:
-        process = subprocess.Popen(COMMANDS[client](bootstrap, protocol), stdout=output, stderr=output)
+        if client == "java":
+            process = subprocess.Popen(console_consumer(bootstrap, protocol), stdout=output, stderr=output)
+        else:
+            whole = environment()
+            process = forks_of(whole, "confluent_kafka", "kafka", "aiokafka").start(
+                [bootstrap, protocol],
+                environment=whole,
+                descriptors=[os.open(os.devnull, os.O_RDONLY), os.dup(output.fileno()), os.dup(output.fileno())],
+                script=PROGRAMS[client],
+            )
     try:
         yield process
     finally:

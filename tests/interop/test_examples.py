@@ -2,49 +2,44 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 import kohort
+from support.peers.cli import environment, forks_of
+from support.peers.forked_commands import ForkedProcess, Forks
 from support.peers.spark_session import require_spark
 from support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES_FOLDER = ROOT / "examples"
+EXAMPLES = sorted(EXAMPLES_FOLDER.glob("*.py"))
 MOST_LINES = 40
 #: Of an example that starts a Java, on a machine that is busy with others.
 TIMEOUT_SECONDS = 500
 
 
-def start_example(name: str, *arguments: str) -> subprocess.Popen[str]:
+def forks_of_examples() -> Forks:
+    """What forks for them; a warning is an error, as by Python's -W."""
+    return forks_of(environment({"PYTHONWARNINGS": "error"}))
+
+
+def start_example(name: str, *arguments: str) -> ForkedProcess:
     """The process of an example."""
-    source = str(Path(kohort.__file__).resolve().parents[1])
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", str(ROOT / "examples" / name), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": source},
-    )
+    return forks_of_examples().open(arguments, environment=environment(), script=EXAMPLES_FOLDER / name)
 
 
 def run_example(name: str, *arguments: str) -> list[str]:
     """The lines that an example prints; it must end well and complain of nothing."""
-    with start_example(name, *arguments) as run:
-        try:
-            out, errors = run.communicate(timeout=TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired:
-            run.kill()
-            raise
-    assert run.returncode == 0, errors[-3000:]
-    return out.splitlines()
+    code, out, errors = forks_of_examples().run(
+        arguments, environment=environment(), timeout=TIMEOUT_SECONDS, script=EXAMPLES_FOLDER / name
+    )
+    assert code == 0, errors.decode()[-3000:]
+    return out.decode().splitlines()
 
 
 def readme_block(*words: str) -> str:

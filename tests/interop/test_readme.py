@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from support.peers.cli import SOURCE, Running, started
+from support.peers.cli import SOURCE, Running, forks_of, started
 from support.peers.spark_session import require_spark
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
@@ -30,7 +31,7 @@ COMMAND = """#!/bin/sh
 if [ "$1" = up ]; then
     exec "{python}" -m kohort.cli.main "$@" --port 0
 fi
-exec "{python}" -m kohort.cli.main "$@" --bootstrap "$(cat "{folder}/address")"
+exec {forked} "$@" --bootstrap "$(cat "{folder}/address")"
 """
 
 
@@ -50,15 +51,16 @@ class Newcomer:
         programs = folder / ".venv" / "bin"
         programs.mkdir(parents=True)
         # Activated or not, the path's python3 is none that has kohort: the Spark block has to name the right one.
+        self._environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+        self._environment |= {"PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
+        forked = shlex.join(forks_of(self._environment).shell_words())
         for name, text in (
-            ("kohort", COMMAND.format(python=sys.executable, folder=folder)),
+            ("kohort", COMMAND.format(python=sys.executable, forked=forked, folder=folder)),
             ("python3", "#!/bin/sh\nexit 3\n"),
         ):
             (programs / name).write_text(text)
             (programs / name).chmod(0o755)
         (programs / "activate").write_text(f'PATH="{programs}:$PATH"\n')
-        self._environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
-        self._environment |= {"PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
 
     def start(self, text: str) -> AbstractContextManager[Running]:
         """A shell block that stays in the foreground."""

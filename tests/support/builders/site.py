@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from support.peers.cli import environment
-from support.peers.forked_commands import forks, python_variables
+from support.peers.cli import environment, forks_of
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
@@ -68,7 +67,6 @@ def scripts() -> list[Block]:
 def run_block(script: str, *, warnings: str = "error") -> str:
     """What a script prints; it has to end well, without a warning unless they are handled otherwise (Python's -W)."""
     own = {"PYTHONFAULTHANDLER": "1", "PYTHONWARNINGS": warnings}
-    python = tuple(sorted(python_variables(environment(own)).items()))
-    code, out, err = forks(python).run([], environment=environment(), timeout=90, script=script)
+    code, out, err = forks_of(environment(own)).run([], environment=environment(), timeout=90, script=script)
     assert code == 0, f"{code}: {out.decode()}\n{err.decode()[-6000:]}"
     return out.decode()

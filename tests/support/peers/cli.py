@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.peers.forked_commands import forks, python_variables
+from support.peers.forked_commands import ForkedProcess, Forks, forks, python_variables
 from support.waiting import PATIENCE_SECONDS
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
@@ -57,10 +57,15 @@ def run_python(
     return Finished(code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode())
 
 
+def forks_of(whole: Mapping[str, str], *modules: str) -> Forks:
+    """The process that forks for commands with this environment, and has imported these modules besides."""
+    return forks(tuple(sorted(python_variables(whole).items())), *modules)
+
+
 def run_kohort(*words: str, stdin: str | bytes = "", env: Mapping[str, str] | None = None) -> Finished:
     """Run one command line until it ends by itself, in a process forked from one that has imported the command."""
     whole = environment(env)
-    code, out, err = forks(tuple(sorted(python_variables(whole).items()))).run(
+    code, out, err = forks_of(whole).run(
         words,
         stdin=stdin.encode() if isinstance(stdin, str) else stdin,
         environment=whole,
@@ -75,7 +80,7 @@ def run_kohort(*words: str, stdin: str | bytes = "", env: Mapping[str, str] | No
 class Running:
     """A command that goes on; its lines are gathered as they come, without what a busy machine makes a broker say."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | ForkedProcess
     lines: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     _news: threading.Condition = field(default_factory=threading.Condition)
@@ -133,7 +138,8 @@ class Running:
 @contextmanager
 def started_kohort(*words: str) -> Iterator[Running]:
     """A command line that runs until it is told to stop; killed if it is still there at the end."""
-    with started_python("-m", "kohort.cli.main", *words) as running:
+    whole = environment()
+    with _running(forks_of(whole).open(words, environment=whole)) as running:
         yield running
     assert not any(_TRACEBACK in line for line in running.complaints), "\n".join(running.complaints)
 
@@ -147,8 +153,9 @@ def started_python(*arguments: str) -> AbstractContextManager[Running]:
     return started([sys.executable, *arguments], env=environment())
 
 
-@contextmanager
-def started(command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None) -> Iterator[Running]:
+def started(
+    command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None
+) -> AbstractContextManager[Running]:
     """Any command that runs until it is told to stop; killed if it is still there at the end."""
     process = subprocess.Popen(
         command,
@@ -162,6 +169,11 @@ def started(command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None 
         # A shell lets its background jobs ignore Ctrl-C, and they hand that down to everything that they start.
         preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 - it takes no lock that another thread could hold
     )
+    return _running(process)
+
+
+@contextmanager
+def _running(process: subprocess.Popen[str] | ForkedProcess) -> Iterator[Running]:
     running = Running(process)
     try:
         yield running

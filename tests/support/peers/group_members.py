@@ -1,7 +1,7 @@
 """Members of one group, ours and others', in threads and in processes, and the ledger of what they did together.
 
-Run as a script this file is one member in a process of its own, which can be stopped and killed; it prints what it
-does as JSON lines and ends when its standard input does.
+`main` is one member in a process of its own, which can be stopped and killed; it prints what it does as JSON lines and
+ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any, Protocol, Self
 
 from kohort import Consumer, TopicPartition
 from kohort.errors import FencedError
+from support.peers.cli import forks_of
 from support.waiting import PATIENCE_SECONDS
 
 
@@ -244,12 +244,13 @@ class ProcessMember:
     def __init__(self, ledger: Ledger, name: str, *, topic: str, **options: Any) -> None:
         self.name = name
         self._ledger = ledger
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, topic, json.dumps(options)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        whole = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self._process = forks_of(whole, __name__).open(
+            [topic, json.dumps(options)],
+            environment=whole,
+            script=f"from {__name__} import main\nmain()",
+            has_input=True,
+            errors=2,
         )
         self._reader = threading.Thread(target=self._listen, name=f"member-{name}", daemon=True)
         self._reader.start()
@@ -362,7 +363,3 @@ def main() -> None:
         note_callback=lambda kind, partitions: _say(kind, partitions=partitions),
         may_be_fenced=True,
     )
-
-
-if __name__ == "__main__":
-    main()

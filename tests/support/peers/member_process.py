@@ -1,6 +1,6 @@
 """A member of a group by any client, in a process of its own: it can be stopped and killed, and says what it does.
 
-Run as a script this file is one by a client of Python; Java's is `KafkaMember`, and Go and Node
+`main` is one by a client of Python; Java's is `KafkaMember`, and Go and Node
 have theirs in `go_clients` and `node_clients`. All print "held t-0 t-1" when what
 they hold changes, "committed 0:5 1:7" when they have committed, "error CLASS MESSAGE" and at last "closed", and take
 the same words. What their libraries log goes to standard error.
@@ -21,6 +21,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from support.peers.apache import java_program
+from support.peers.cli import forks_of
+from support.peers.forked_commands import ForkedProcess
 from support.peers.java_member import PROGRAM
 from support.peers.other_languages import go_program, node_command
 from support.waiting import PATIENCE_SECONDS, until
@@ -43,30 +45,14 @@ class MemberProcess:
 
     def __init__(self, client: str, address: str, group: str, topic: str, options: Mapping[str, object]) -> None:
         """`client`: "java", or one of Python, Go or Node; `options`: its own, with underscores for dots."""
-        if client == "java":
-            settings = [f"{key.replace('_', '.')}={value}" for key, value in options.items()]
-            arguments = (address, group, "-", topic, "commit.ms=0", "enable.auto.commit=false", *settings)
-            command = java_program(PROGRAM, *arguments, heap="128m", log_level="info")
-        elif client in _GO_CLIENTS:
-            command = [str(go_program(client)), address, group, topic, json.dumps(options)]
-        elif client in _NODE_CLIENTS:
-            command = [*node_command(client), address, group, topic, json.dumps(options)]
-        else:
-            command = [sys.executable, __file__, client, address, group, topic, json.dumps(options)]
         self.held: set[int] = set()
         self.committed: dict[int, int] = {}
         self.commits = 0
         self.is_closed = False
         self.errors: list[str] = []
         self.logged: list[str] = []
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        )
+        is_python = client != "java" and client not in (*_GO_CLIENTS, *_NODE_CLIENTS)
+        self._process = (_fork if is_python else _start)(client, address, group, topic, options)
         self._readers = [threading.Thread(target=each, daemon=True) for each in (self._read, self._read_log)]
         for reader in self._readers:
             reader.start()
@@ -143,6 +129,32 @@ class MemberProcess:
             self.logged.append(line.rstrip())
 
 
+def _start(client: str, address: str, group: str, topic: str, options: Mapping[str, object]) -> subprocess.Popen[str]:
+    if client == "java":
+        settings = [f"{key.replace('_', '.')}={value}" for key, value in options.items()]
+        arguments = (address, group, "-", topic, "commit.ms=0", "enable.auto.commit=false", *settings)
+        command = java_program(PROGRAM, *arguments, heap="128m", log_level="info")
+    elif client in _GO_CLIENTS:
+        command = [str(go_program(client)), address, group, topic, json.dumps(options)]
+    else:
+        command = [*node_command(client), address, group, topic, json.dumps(options)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def _fork(client: str, address: str, group: str, topic: str, options: Mapping[str, object]) -> ForkedProcess:
+    whole = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    words = [client, address, group, topic, json.dumps(options)]
+    forks = forks_of(whole, "support.peers.polled_members", __name__)
+    return forks.open(words, environment=whole, script=f"from {__name__} import main\nmain()", has_input=True)
+
+
+def main() -> None:
+    """Be a member, as the words of the command line say."""
+    client, address, group, topic, options = sys.argv[1:]
+    _run(client, address, group, topic, json.loads(options))
+
+
 def _run(client: str, address: str, group: str, topic: str, options: dict[str, Any]) -> None:
     from support.peers import polled_members
 
@@ -216,8 +228,3 @@ def wait_for(happened: Any, members: Mapping[str, MemberProcess], what: str) -> 
 
     pause = threading.Event()
     until(happened, what=tell, step=lambda: pause.wait(0.02))
-
-
-if __name__ == "__main__":
-    client_name, to, in_group, of_topic, options_text = sys.argv[1:]
-    _run(client_name, to, in_group, of_topic, json.loads(options_text))

@@ -23,11 +23,13 @@ from typing import Final
 
 import pytest
 
-from support.peers.java_options import SHORT_LIVED
+from support.peers.java_options import FEW_ROWS, SHORT_LIVED
 
 CACHE: Final = Path(__file__).resolve().parents[3] / ".cache"
 #: Of the archive; a start of Spark takes ten seconds on a machine of its own.
 _PATIENCE_S: Final = 150
+#: What Spark has from Java where a session does not say it. How many partitions a shuffle has is a test's own business.
+_SETTINGS: Final = shlex.join(f"-D{name}={value}" for name, value in FEW_ROWS.items() if "shuffle" not in name)
 
 
 def require_spark() -> None:
@@ -49,7 +51,7 @@ def _quick_home(java_home: Path) -> Path:
     import pyspark
 
     java = (java_home / "bin" / "java").resolve()
-    facts = [pyspark.__version__, pyspark.__file__, str(java), java.stat().st_mtime_ns]
+    facts = [pyspark.__version__, pyspark.__file__, str(java), java.stat().st_mtime_ns, SHORT_LIVED, _SETTINGS]
     home = CACHE / f"spark-java-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}"
     CACHE.mkdir(exist_ok=True)
     with open(CACHE / "spark-java.lock", "w") as lock:
@@ -88,7 +90,7 @@ def _build_home(draft: Path, home: Path, java_home: Path) -> None:
     # Java says on its error output that it has seen the variable.
     shim.write_text(
         "#!/bin/sh\nunset JDK_JAVA_OPTIONS\n"
-        f'exec {shlex.quote(str(java_home / "bin" / "java"))} {SHORT_LIVED} {shared} -Xlog:disable "$@"\n'
+        f'exec {shlex.quote(str(java_home / "bin" / "java"))} {SHORT_LIVED} {_SETTINGS} {shared} -Xlog:disable "$@"\n'
     )
     shim.chmod(0o755)
     shutil.copytree(draft, home)
@@ -99,9 +101,8 @@ def _write_archive(path: str) -> None:
     from pyspark.sql import SparkSession
 
     settings = {
+        **FEW_ROWS,
         "spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={path} -Xlog:disable",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
     }
     spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     spark.range(100).selectExpr("id", "id % 3 AS rest").groupBy("rest").count().collect()

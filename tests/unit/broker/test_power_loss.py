@@ -81,8 +81,8 @@ def released_by_any_sync(patch: pytest.MonkeyPatch) -> None:
     """Who waits for an offset is answered after the next sync, whatever that covered."""
     whole = Durability._on_synced
 
-    def release_all(self: Durability, log: PartitionLog, durable_offset: int) -> None:
-        whole(self, log, durable_offset)
+    def release_all(self: Durability, log: PartitionLog, durable_offset: int, seconds: float) -> None:
+        whole(self, log, durable_offset, seconds)
         for _, callback in self._waiting.pop(log, ()):
             callback()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Generic, TypeVar
 
@@ -106,7 +106,8 @@ class MemberDescription:
     and on brokers that are none of kohort's. `metadata_size`: their number, -1 for none; where a group publishes more
     than 1 MiB in all, some members have a size and `None`.
 
-    Of brokers of kohort, milliseconds before the answer, `None` where it is not known: `last_heard_ms` (a heartbeat, or
+    Of brokers of kohort, which two descriptions may differ in and be equal, in milliseconds before the answer, `None`
+    where it is not known: `last_heard_ms` (a heartbeat, or
     another sign of life), `last_fetch_ms`, `last_commit_ms`. `session_left_ms`: until its session ends. `overdue_ms`:
     for how long others have waited for it to give up partitions or to rejoin; `None` where none does. `is_connected`:
     whether one of its connections is open.
@@ -122,12 +123,12 @@ class MemberDescription:
     offline_since_ms: int | None = None
     metadata: bytes | None = None
     metadata_size: int = -1
-    last_heard_ms: int | None = None
-    last_fetch_ms: int | None = None
-    last_commit_ms: int | None = None
-    session_left_ms: int | None = None
-    overdue_ms: int | None = None
-    is_connected: bool | None = None
+    last_heard_ms: int | None = field(default=None, compare=False)
+    last_fetch_ms: int | None = field(default=None, compare=False)
+    last_commit_ms: int | None = field(default=None, compare=False)
+    session_left_ms: int | None = field(default=None, compare=False)
+    overdue_ms: int | None = field(default=None, compare=False)
+    is_connected: bool | None = field(default=None, compare=False)
 
     @classmethod
     def of_consumer(cls, row: consumer_group_describe.Member) -> MemberDescription:
