@@ -52,7 +52,9 @@ def main() -> int:
     if not options.no_site:
         _say("the site of the docs")
         environment = {"NO_MKDOCS_2_WARNING": "1"}
-        _run(sys.executable, "-m", "mkdocs", "build", "--quiet", "-d", str(RELEASE / "site"), cwd=TREE, more=environment)
+        _run(
+            sys.executable, "-m", "mkdocs", "build", "--quiet", "-d", str(RELEASE / "site"), cwd=TREE, more=environment
+        )
     for path in sorted(DIST.iterdir()):
         _say(f"  {path.stat().st_size / 1e6:5.2f} MB  {path.name}")
     if options.dry_run:
@@ -150,7 +152,11 @@ def _say(text: str) -> None:
 
 
 def _run(
-    *command: str, cwd: Path = TREE, more: Mapping[str, str] | None = None, captured: bool = False, log: Path | None = None
+    *command: str,
+    cwd: Path = TREE,
+    more: Mapping[str, str] | None = None,
+    captured: bool = False,
+    log: Path | None = None,
 ) -> str:
     """Run a command, and end with its code if it fails; return what it printed if that is captured."""
     environment = {**os.environ, **(more or {})}
