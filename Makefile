@@ -41,6 +41,6 @@ clean:
 	[ ! -f demo-output/.kohort-demo ] || rm -rf demo-output/data demo-output/flights.png demo-output/report.html demo-output/.kohort-demo
 	find src -name '*.so' -o -name 'kernels.c' | xargs -r rm -f
 
-# Each of these takes several virtual machines.
+# Each of these takes several virtual machines, but for the wheels, which take compilers.
 SOAK_ALONE := $(patsubst %,tests/%.py,spark/test_cluster spark/test_connect spark/test_declarative \
-	interop/test_secured_cluster interop/test_admin_apache_cluster)
+	interop/test_secured_cluster interop/test_admin_apache_cluster interop/test_wheels)

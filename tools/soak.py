@@ -172,7 +172,11 @@ SOAKS: Mapping[str, Soak] = {
         "15 each",
         (("bash", "tools/test_all.sh"),),
     ),
-    "wheels": Soak("wheels with and without a C compiler, by their tags", "1", (("bash", "tools/wheels.sh"),)),
+    "packages": Soak(
+        "a release made, and each of its forms installed by each Python here, without network and compiler",
+        "8",
+        (("bash", "tools/setup.sh", "packages"), tests("interop/test_wheels.py", jobs=0)),
+    ),
 }
 
 
