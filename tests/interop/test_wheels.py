@@ -1,6 +1,6 @@
-"""A release is made, and installed by each Python of this machine without network and compiler: `make soak ONLY=packages`.
+"""A release is made, and installed by each Python here, without network and compiler: `make soak ONLY=packages`.
 
-The network is used once, to fetch for each Python the three packages that kohort needs, pytest, and what builds an sdist.
+The network is used once, to fetch for each Python what kohort needs, pytest, and what builds an sdist.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def test_each_form_is_installed_by_each_python(
     (pure,) = (path for path in dist if path.name.endswith("-py3-none-any.whl"))
     package = {"sdist": sdist, "pure": pure}.get(form)
     if package is None:
-        # The release has the wheel of its own Python; those of others are built as an index's user would with a compiler.
+        # The release has the wheel of its own Python; those of the others are built of its sdist.
         tag = f"cp{version.replace('.', '')}"
         made = [path for path in dist if f"-{tag}-{tag}-" in path.name]
         if not made:
