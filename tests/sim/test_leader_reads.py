@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from kohort.broker.apis import fetch
+from kohort.broker.context import BrokerContext
 from kohort.broker.fetch.ownership import Fence, OwnershipTable
 from kohort.broker.groups.ownership_messages import OwnershipMessages
 from kohort.client.consumer.membership.member import Member
 from kohort.errors import InvariantViolation
-from kohort.simulation.clients.client_world import ClientWorld
+from kohort.simulation.clients.client_world import ClientWorld, MessageFaults
 from kohort.simulation.clients.plan import Plan, PlannedGroup
+from kohort.testing.ownership_links import Faults
 
 SEEDS = 40
 #: Words of membership are lost for longer than a session; nothing else is.
@@ -34,6 +37,8 @@ TORN = Plan(
 )
 #: The same, and messages to leaders are lost, late and repeated.
 APART = replace(TORN, messages_fail=True)
+#: Members' grants are revoked.
+REVOKED = replace(TORN, weights={"revoke_reader": 2, "add_reader": 1}, perturbed_s=6.0)
 
 
 @pytest.fixture
@@ -105,8 +110,24 @@ def plant_untouched(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fence, "find_reason", find)
 
 
+def plant_endless(patch: pytest.MonkeyPatch) -> None:
+    """A leader that is cut off, as one is here for the whole time, does not look at the end of a lease."""
+
+    def cut_off(faults: MessageFaults) -> None:
+        if not faults._is_over:
+            faults._world.brokers.ownership.faults[2] = Faults(delay_ms=0, lost=None, repeated=0)
+
+    patch.setattr(fetch, "is_over", lambda *_: False)
+    patch.setattr(MessageFaults, "_disturb", cut_off)
+
+
+def plant_kept(patch: pytest.MonkeyPatch) -> None:
+    """A grant that was verified once is valid for ever."""
+    patch.setattr(BrokerContext, "tokens_revoked", lambda _: None)
+
+
 @pytest.mark.large
-@pytest.mark.parametrize("plan", [TORN, APART], ids=["torn", "apart"])
+@pytest.mark.parametrize("plan", [TORN, APART, REVOKED], ids=["torn", "apart", "revoked"])
 def test_leaders_hold_deaf_members_to_their_assignments(deaf: pytest.MonkeyPatch, plan: Plan) -> None:
     served = refused = 0
     for seed in range(4):
@@ -124,8 +145,10 @@ def test_leaders_hold_deaf_members_to_their_assignments(deaf: pytest.MonkeyPatch
         (plant_forgotten, TORN, "ReadByOwner"),
         (plant_hasty, APART, "ToldAfterLeaders"),
         (plant_untouched, TORN, "OwnerIsServed"),
+        (plant_endless, APART, "ReadByOwner"),
+        (plant_kept, REVOKED, "RevokedIsRevoked"),
     ],
-    ids=["unheard", "forgotten", "hasty", "untouched"],
+    ids=["unheard", "forgotten", "hasty", "untouched", "endless", "kept"],
 )
 def test_mistake_is_found(
     deaf: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], plan: Plan, law: str

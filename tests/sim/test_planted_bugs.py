@@ -37,6 +37,7 @@ from kohort.coordinator.decision import Arm, Decision, Reply, ReplyBody, TimerKe
 from kohort.coordinator.journal_events import reporter, triggers
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.offsets import commit
+from kohort.coordinator.ownership import fences
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.records.types import MemberState, Record
 from kohort.errors import ErrorCode
@@ -76,6 +77,13 @@ def test_partition_that_is_given_away_before_it_is_given_up(monkeypatch: pytest.
     monkeypatch.setattr(reconcile, "_still_owned", always({}))
 
     assert law_that_finds() == "NoDoubleClientAssignment"
+
+
+def test_message_to_leaders_that_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition is given up, and its leader serves it to the member still."""
+    monkeypatch.setattr(fences._Following, "fences", lambda *_: iter(()))
+
+    assert law_that_finds() == "LeadersKnow"
 
 
 def test_partition_that_is_given_to_two(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ from kohort.simulation.invariants.assignments import ComputationLaws, Generation
 from kohort.simulation.invariants.convergence import check_moves_nothing
 from kohort.simulation.invariants.delayed_heartbeats import HoldLaws, UpdateLaws
 from kohort.simulation.invariants.offsets import OffsetLaws
-from kohort.simulation.invariants.ownership import MoveLaws, OwnerLaws, PaceLaws
+from kohort.simulation.invariants.ownership import MoveLaws, OwnerLaws, PaceLaws, ToldOwners
 from kohort.simulation.invariants.sessions import CauseLaws, HandOvers, SessionLaws
 from kohort.simulation.invariants.static_membership import ClassicStaticLaws, StaticLaws
 from kohort.simulation.members.process import MemberProcess
@@ -60,6 +60,8 @@ class _ShardLaws:
         self.holds = HoldLaws()
         self.updates = UpdateLaws()
         self.static = StaticLaws()
+        self.told_owners = ToldOwners()
+        self.told_owners.load(groups)
 
 
 class Checkers:
@@ -214,6 +216,9 @@ class Checkers:
             self._classic_static.after_step(groups, group_id)
             self.owners.check_no_change_without_move(groups, group_id)
             self.owners.check_owners(groups, group_id)
+        # Last: what leaders are told follows from what the other laws are about.
+        if home.index not in self._loading:
+            self._of(home).told_owners.after_step(groups, decision)
 
     def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
         """Check that the content of a reply stays true."""
@@ -240,6 +245,8 @@ class Checkers:
         """
         self._loading.discard(home.index)
         self._of(home).sessions = SessionLaws(home.shard.groups, now_ms=self._now_ms())
+        # Leaders are told the present owners.
+        self._of(home).told_owners.load(home.shard.groups)
         check_assignment_is_due(home.shard.groups, home.shard.timers, home.shard.groups.consumer)
 
     def on_shift(self, home: Home, gap_ms: int) -> None:
@@ -356,6 +363,7 @@ LAWS: Final = {
     "PublishedIsTold": "at rest each watcher knows the published metadata, which is the metadata that members want",
     "ToldAlike": "an update beside heartbeats tells a member the same as a heartbeat of that moment would",
     "ToldAgain": "the next heartbeat repeats an update beside heartbeats, and does not fence a member without it",
+    "LeadersKnow": "what leaders are told of a partition gives its present owner, and nothing is told of what stays",
     "NoFatalAnswer": "a living member is never told an error that ends a stock client",
     "DeadlinesEnd": "where no member is left, no deadline is",
 }

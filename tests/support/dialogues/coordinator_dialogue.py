@@ -69,8 +69,8 @@ from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
 from kohort.journal.ring import Journal
 from kohort.journal.rows import Entry
+from kohort.simulation.invariants.ownership import ToldOwners
 from kohort.simulation.runtime import check_end_of_hold, check_renewal
-from support.dialogues.told_owners import ToldOwners
 
 #: What a test says a member has: partitions of topic "t", or topic -> partitions.
 Owned = Iterable[int] | Mapping[str, Iterable[int]]

@@ -185,6 +185,9 @@ def law_that_finds(**planted: Any) -> str:
             if found == FOUND:
                 break
     assert found == FOUND, f"{found} of {SEEDS} seeds found the bug"
+    if len(broken_by) > 1:
+        # What a member is given by mistake, leaders are told by mistake.
+        broken_by.pop("LeadersKnow", None)
     assert len(broken_by) == 1, f"the bug breaks several laws: {broken_by}"
     return next(iter(broken_by))
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
+from kohort.broker.topics.revocations import RevokedKind
 from kohort.coordinator.records.types import OffsetCommitted
 from kohort.ids import TopicId, TopicPartition
 from kohort.records.columns import gather_columns
@@ -34,6 +35,9 @@ from kohort.simulation.clients.writer import MOST_BATCH_BYTES, Writer, is_checke
 from kohort.simulation.trace import LawBroken
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.ownership_links import Faults
+
+#: Longer than any lease in these worlds, ms.
+REVOKED_MS: Final = 3_600_000
 
 
 class ClientWorld(ProgramWorld):
@@ -411,6 +415,23 @@ class ClientFaults:
 
     async def crash_reader(self) -> None:
         self._random.choice(self._world.readers).crash()
+
+    async def revoke_reader(self) -> None:
+        """Revoke a member's grants, and end its process some time later: it would stay a member without reading."""
+        world = self._world
+        shown = world.reads.shown
+        granted = [each for each in world.readers if each.consumer is not None and each.consumer.member_id in shown]
+        if not granted:
+            return
+        reader = self._random.choice(granted)
+        assert reader.consumer is not None
+        capability = shown[reader.consumer.member_id]
+        world.tell("world", f"the grants of {reader.name} are revoked")
+        shared = world.brokers.shared
+        name: tuple[int, str] = (RevokedKind.ID, capability.chain[0])
+        ends_ms = {name: shared.clock.now_ms() + REVOKED_MS}
+        shared.cluster.work.ask([shared.revocations.revocation(ends_ms, lambda _: None)])
+        world.loop.call_later(self._random.choice((0.5, 2.0)), reader.crash)
 
     async def add_reader(self) -> None:
         world = self._world

@@ -5,6 +5,7 @@ Laws, of members that say whose they are:
   it; once they know its next owner, no other member is. A leader that is cut off from the coordinator knows so by the
   lease of the former owner's grant.
 - `ToldAfterLeaders`: a member is told that a partition is its own when all leaders know.
+- `RevokedIsRevoked`: a member whose grant was revoked is served nothing by it, at no leader.
 - `OwnerIsServed`: a leader that has heard of everything refuses a member no partition that is its own by the
   coordinator and by its own word; so a member without a move never waits.
 Source: requirement H5.
@@ -22,6 +23,7 @@ from kohort.broker.apis import fetch
 from kohort.broker.fetch.ownership import Claim, OwnershipChange
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
+from kohort.security.capabilities.capability import Capability
 from kohort.simulation.trace import LawBroken
 from kohort.testing.clusternodes import Brokers
 
@@ -42,6 +44,8 @@ class LeaderReads:
         #: Shard -> how often it was loaded; messages of a former coordinator count no more.
         self._terms: Final[dict[int, int]] = {}
         self._brokers: Brokers | None = None
+        #: Member -> the latest grant that it has shown.
+        self.shown: Final[dict[str, Capability]] = {}
         #: Rows with records that members were served, and rows that they were refused.
         self.served = self.refused = 0
 
@@ -108,6 +112,8 @@ class LeaderReads:
         claim, plan = fetching._claim, fetching._plan
         if not isinstance(claim, Claim) or claim.is_void:
             return
+        if claim.capability is not None:
+            self.shown[claim.member_id] = claim.capability
         for topic_id, rows in ((rows.topic.topic_id, rows) for rows in plan.topics if rows.topic is not None):
             for at in range(rows.first, rows.stop):
                 row = fetching._rows[at]
@@ -116,6 +122,9 @@ class LeaderReads:
                 place = (claim.group_id, topic_id, plan.numbers[at])
                 if row.records:
                     self.served += 1
+                    if self._is_revoked(claim, fetching):
+                        why = f"{claim.member_id} is served partition {place[2]} by a grant that was revoked"
+                        raise LawBroken("RevokedIsRevoked", why)
                     self._check_served(place, claim)
                 elif row.error_code == ErrorCode.FENCED_MEMBER_EPOCH:
                     self.refused += 1
@@ -135,9 +144,15 @@ class LeaderReads:
             return
         if claim.not_after_ms is not None and claim.not_after_ms <= now_ms:
             return
+        if self._is_revoked(claim, fetching):
+            return
         is_owner = self._known.get(place) == claim.member_id == self._owner_of(place)
         if is_owner and claim.lists(place[1], place[2]):
             raise LawBroken("OwnerIsServed", f"{claim.member_id} is refused partition {place[2]}, which is its own")
+
+    @staticmethod
+    def _is_revoked(claim: Claim, fetching: Any) -> bool:
+        return claim.capability is not None and fetching._context.revocations.is_revoked(claim.capability)
 
     def _owner_of(self, place: _Place) -> str | None:
         """Return the member that the coordinator has assigned a partition, and has not asked for it."""
