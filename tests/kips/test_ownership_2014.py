@@ -188,7 +188,7 @@ def test_brokers_store_no_assignment() -> None:
         group = Brokered(loop, 6)
         group.heartbeat("a", epoch=0)
         # A coordinator that has just read its log has to tell all owners; from then on moves alone are kept.
-        await asyncio.sleep(23)
+        await asyncio.sleep(25)
         for table in group.tables.values():
             table.forget(int(loop.time() * 1000))
             assert len(table) == 0

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from kohort.base.clock import WallClock
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import Asker, Peer, Request
 from kohort.broker.connections.sockets import listen_on_all
@@ -228,6 +229,8 @@ class ClusterNode:
         self.leadership: NodeLeadership | None = None
         #: The policy by which its heartbeats are held; `None`: that of its settings.
         self.delayed_heartbeats: DelayedHeartbeats | None = None
+        #: The clock of this broker alone; `None`: that of all.
+        self.clock: WallClock | None = None
         #: The part that sends members updates by fetches; `None`: the broker's own.
         self.membership_updates: Callable[[Coordination, Callable[[MemberKey], None]], MembershipUpdates] | None = None
         self._listeners: Listeners | None = None
@@ -274,7 +277,7 @@ class ClusterNode:
         shared = self.brokers.shared
         context = BrokerContext(
             settings=settings,
-            clock=shared.clock,
+            clock=self.clock or shared.clock,
             loop=shared.loop,
             store=shared.store,
             most_connections=settings.values["max.connections"],

@@ -27,6 +27,8 @@ from kohort.ids import RequestToken
 
 #: Partitions of one message after a shard was loaded.
 LOADED_AT_ONCE: Final = 1_000
+#: The clocks of two brokers may differ by this part of a lease: a leader that is cut off ends it by its own clock.
+CLOCKS_DIFFER_BY: Final = 10
 #: Value of `group.ownership.enforce` with which leaders know clients by client id and host.
 _ALL: Final = "all"
 
@@ -68,6 +70,15 @@ class OwnLeader:
         """Do nothing: its table is as young as this coordinator."""
 
 
+def alive_ms(lease_ms: int) -> int:
+    """Return for how long a grant of that lease may be alive at a leader, ms: the longer, the slower its clock.
+
+    >>> alive_ms(3_000)
+    3300
+    """
+    return lease_ms + lease_ms // CLOCKS_DIFFER_BY
+
+
 class OwnershipMessages:
     """The messages of one runtime's shards to the leaders; belongs to the loop."""
 
@@ -104,7 +115,7 @@ class OwnershipMessages:
         now_ms = self._now_ms()
         longest_ms, batch, size = 0, list[FencePartitions | OpenPartitions](), 0
         for effect in loaded_ownership(shard.groups, shard.settings_for):
-            longest_ms = max(longest_ms, effect.lease_ms)
+            longest_ms = max(longest_ms, alive_ms(effect.lease_ms))
             batch.append(effect)
             size += len(effect.places)
             if size >= LOADED_AT_ONCE:
@@ -112,7 +123,7 @@ class OwnershipMessages:
                 batch, size = [], 0
         if batch:
             self._tell(index, shard, batch)
-        self._keep_until[index] = now_ms + max(longest_ms, shard.settings.lease_ms)
+        self._keep_until[index] = now_ms + max(longest_ms, alive_ms(shard.settings.lease_ms))
         # Replies that the former coordinator held back wait for this one's messages, if there are any.
         for key in [key for key in self._held_back if key not in self.unknown]:
             self._let_go(key)
@@ -183,8 +194,8 @@ class OwnershipMessages:
             effect.epoch,
             effect.places,
             is_open,
-            effect.lease_ms,
-            effect.lease_ms if isinstance(effect, OpenPartitions) else effect.stock_lease_ms,
+            alive_ms(effect.lease_ms),
+            alive_ms(effect.lease_ms) if isinstance(effect, OpenPartitions) else effect.stock_lease_ms,
             self._sender(shard, effect, settings, shared),
             settings.group_ownership_enforce,
             settings.group_ownership_refusal,
@@ -196,7 +207,7 @@ class OwnershipMessages:
         """Note the epoch of a change; return whether the group counts its epochs anew, as one made again does."""
         epoch, until_ms = self._told.get(effect.group_id, (0, 0))
         stock_ms = effect.stock_lease_ms if isinstance(effect, FencePartitions) else 0
-        ends_ms = max(until_ms, now_ms + max(effect.lease_ms, stock_ms))
+        ends_ms = max(until_ms, now_ms + max(alive_ms(effect.lease_ms), stock_ms))
         if isinstance(effect, FencePartitions):
             self._put(effect.group_id, max(epoch, effect.epoch), ends_ms, now_ms)
             return False

@@ -84,6 +84,8 @@ class Plan:
     """
 
     brokers: int = 3
+    #: How far the clock of the second broker is behind those of the others, ms.
+    behind_ms: int = 0
     topics: Mapping[str, int] = field(default_factory=lambda: {"t": 4, "u": 2})
     groups: tuple[PlannedGroup, ...] = (
         PlannedGroup(group_id="blue", protocol="consumer", readers=2, auto_commit=True),

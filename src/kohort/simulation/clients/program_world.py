@@ -15,7 +15,7 @@ from functools import partial
 from random import Random
 from typing import Any, ClassVar, Final
 
-from kohort.base.clock import Clock
+from kohort.base.clock import Clock, WallClock
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.groups.coordination import Coordination
@@ -203,6 +203,8 @@ class ProgramWorld(ABC):
         for node in self.brokers.nodes.values():
             node.delayed_heartbeats = HoldsFor(settings[0].values, shared.clock, self.plan.hold_share)
             node.membership_updates = partial(TellsAlike, self.fail)
+        if self.plan.behind_ms:
+            self.brokers.nodes[2].clock = _ClockBehind(shared.clock, self.plan.behind_ms)
         for each in settings:
             await self.start_broker(each.node_id)
         self.bootstrap = ",".join(f"{node.host}:{node.port}" for node in self.brokers.nodes.values())
@@ -245,6 +247,23 @@ class ProgramWorld(ABC):
         law = error.law if isinstance(error, InvariantViolation) else f"NoSurprise: {type(error).__name__}: {error}"
         again = f"\n  again with: make seed WORLD={self.name} SEED={self.seed}"
         return InvariantViolation(f"{law}{again}", self.story.of())
+
+
+class _ClockBehind:
+    """A broker's clock that is behind another."""
+
+    def __init__(self, clock: WallClock, behind_ms: int) -> None:
+        self._clock: Final = clock
+        self._behind_ms: Final = behind_ms
+
+    @property
+    def stepped_ms(self) -> int:
+        """See `WallClock`."""
+        return self._clock.stepped_ms
+
+    def now_ms(self) -> int:
+        """See `Clock`."""
+        return self._clock.now_ms() - self._behind_ms
 
 
 class HoldsFor(DelayedHeartbeats):
