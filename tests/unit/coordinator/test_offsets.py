@@ -149,6 +149,19 @@ def test_what_nobody_holds_may_be_committed_by_any_member(group: GroupDialogue) 
     assert group.commit({("u", 0): 9}, member_id="a", epoch=1).errors() == (NONE,)
 
 
+def test_member_that_shows_a_grant_commits_to_its_acknowledgement_and_no_longer() -> None:
+    """users@kafka 2014-07, steps 5 to 8: partition 3 is released, 2 is not yet, and no next owner has come."""
+    group = GroupDialogue({"t": 4})
+    group.stable(a=[0, 1, 2, 3])
+    group.heartbeat("b", epoch=0)
+    group.heartbeat("a", epoch=1).replies(epoch=1, assigned=[0, 1])
+    assert group.commit({3: 40}, member_id="a", epoch=1, shows_grant=True).errors() == (NONE,)
+    group.heartbeat("a", epoch=1, owned=[0, 1, 2])
+    late = group.commit({0: 1, 2: 7, 3: 50}, member_id="a", epoch=1, shows_grant=True)
+    assert late.errors() == (NONE, NONE, STALE)
+    assert group.committed([2, 3]) == {2: 7, 3: 40}
+
+
 def test_fetch_of_everything_is_in_order(group: GroupDialogue) -> None:
     group.set_topics({"t": 2, "b": 11})
     group.commit({1: 1, 0: 2, ("b", 10): 3, ("b", 9): 4})

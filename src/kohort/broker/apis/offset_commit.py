@@ -56,6 +56,7 @@ def handle(
         is_member_epoch_aware=request.version >= 9,
         retention_ms=message.retention_time_ms,
         released=released,
+        shows_grant=message.grant is not None,
     )
 
     def translate(request: Request, body: commands.CommitOffsetsReply | Refusal) -> wire.OffsetCommitResponse:

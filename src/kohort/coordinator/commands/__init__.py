@@ -473,6 +473,7 @@ class CommitOffsets(GroupCommand):
     `is_member_epoch_aware`: OffsetCommit version 9 on; a KIP-848 member that speaks an older one is refused.
     `retention_ms`: how long the offsets are kept (OffsetCommit up to version 4), -1 leaves it to the coordinator.
     `released`: partitions that the member gives up with this commit, its last one of them.
+    `shows_grant`: it has shown a grant, and may commit what it holds alone; any other member also what no member holds.
     """
 
     member_id: str
@@ -482,6 +483,7 @@ class CommitOffsets(GroupCommand):
     is_member_epoch_aware: bool = True
     retention_ms: int = -1
     released: Partitions | None = None
+    shows_grant: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,7 @@ def examine_partitions(
         topic_id, error = _check_partition(groups.image, offset, settings)
         if error == ErrorCode.NONE and group is not None and member is not None:
             place = topic_id, TopicPartition(offset.topic, offset.partition)
-            error = _check_grant(group, member, place, command.generation_or_member_epoch)
+            error = _check_grant(group, member, place, command)
         # The member had revoked the partition in the former KIP-848 group: another member may have committed since.
         elif error == ErrorCode.NONE and share is not None and offset.partition not in share.get(offset.topic, ()):
             error = ErrorCode.REBALANCE_IN_PROGRESS
@@ -176,17 +176,19 @@ def _check_partition(
 
 
 def _check_grant(
-    group: ConsumerGroup, member: ConsumerMember, place: tuple[TopicId, TopicPartition], epoch: int
+    group: ConsumerGroup, member: ConsumerMember, place: tuple[TopicId, TopicPartition], command: commands.CommitOffsets
 ) -> ErrorCode:
-    """Check whether a member may commit a partition with an epoch."""
+    """Check whether a member may commit a partition with the commit's epoch."""
     topic_id, (topic, partition) = place
+    epoch = command.generation_or_member_epoch
     # A member that newer epochs did not concern may have revoked a partition before them, and others are about to take
     # it.
     is_left_alone = member.member_epoch != group.target_epoch and member.member_id not in group.behind
     if epoch == member.member_epoch and not (is_left_alone and any(topic in each for each in group.subscriptions)):
         # KIP-848: with the current epoch the member knows its assignment, so only another owner forbids the commit.
-        holder = group.holders.get(topic_id, {}).get(partition, member.member_id)
-        is_allowed = holder == member.member_id
+        # users@kafka 2014-07: commits are taken to the acknowledgement, and not until the next owner comes.
+        unheld = None if command.shows_grant else member.member_id
+        is_allowed = group.holders.get(topic_id, {}).get(partition, unheld) == member.member_id
     else:
         # KIP-1251: an older epoch is enough for a partition that was granted at it or before.
         granted_at = _granted_at(member, topic_id, partition)
