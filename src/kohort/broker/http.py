@@ -14,10 +14,10 @@ import contextlib
 import ipaddress
 import logging
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from time import monotonic
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -77,7 +77,7 @@ class _Open:
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self.writer: Final = writer
-        self.since: float | None = monotonic()
+        self.since: float | None = time.monotonic()
 
 
 class HttpServer:
@@ -119,7 +119,7 @@ class HttpServer:
         try:
             limit_s = HEAD_SECONDS
             while await self._answer_next(this, reader, limit_s):
-                this.since, limit_s = monotonic(), IDLE_SECONDS
+                this.since, limit_s = time.monotonic(), IDLE_SECONDS
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
             # The client is gone, or too slow.
             writer.transport.abort()

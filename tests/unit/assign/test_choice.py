@@ -79,7 +79,7 @@ def test_plain_kernels_run_beside_their_compiled_form(asked: str) -> None:
 
 
 def test_asking_for_c_where_nothing_is_compiled_says_what_to_do() -> None:
-    with pytest.raises(ConfigError, match="the kernels are not compiled; install kohort where a C compiler is found"):
+    with pytest.raises(ConfigError, match="the kernels are not compiled: install a wheel or a compiler"):
         chosen_form(plain_form(kernels), "c")
 
 
