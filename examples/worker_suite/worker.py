@@ -1,4 +1,4 @@
-"""A worker on confluent-kafka: bills each order, and sends what it cannot read to a topic of dead letters."""
+"""A worker on confluent-kafka: bills each order, and sends unreadable ones to a topic of dead letters."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TIMEOUT_SECONDS = 500
 
 
 def forks_of_examples() -> Forks:
-    """What forks for them; a warning is an error, as by Python's -W."""
+    """The process that forks for the examples; a warning is an error, as by Python's -W."""
     return forks_of(environment({"PYTHONWARNINGS": "error"}))
 
 

@@ -160,7 +160,7 @@ def run_suite(pytester: pytest.Pytester, *options: str, suite: str = SUITE) -> p
 
 
 def test_tests_share_a_broker_and_leave_nothing_to_one_another(pytester: pytest.Pytester) -> None:
-    """The fixture `kohort`: reset for each test, topics of marks, names of the test's own; what fails tells why."""
+    """The fixture `kohort` is reset for each test; a failing test shows why its groups rebalanced."""
     done = run_suite(pytester)
     done.assert_outcomes(passed=7, failed=1, errors=2)
     text = done.stdout.str()
@@ -170,7 +170,7 @@ def test_tests_share_a_broker_and_leave_nothing_to_one_another(pytester: pytest.
 
 
 def test_the_same_tests_run_at_another_cluster(pytester: pytest.Pytester, kohort_broker: kohort.Broker) -> None:
-    """`--kohort-bootstrap`: what needs kohort's own broker skips by name, and nothing of others is deleted there."""
+    """`--kohort-bootstrap`: tests of faults skip by name, and no topic of others is deleted there."""
     with kohort.Admin(bootstrap_servers=kohort_broker.bootstrap_servers) as admin:
         admin.create_topic("theirs", 1)
         chosen = "topics_of_the_mark or names or strikes_nothing"

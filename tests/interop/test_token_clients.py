@@ -111,7 +111,6 @@ def test_client_reads_on_when_its_session_is_over(client: str, mechanism: str, b
     def read_on() -> None:
         stage.send()
         stage.wait(0, 1)
-        time.sleep(0.05)
 
     until(has_gone_on, what=lambda: f"{dict(stage.logins)}", step=read_on)
     read_on()
@@ -137,11 +136,11 @@ def refused_partition(stage: Stage, client: str) -> None:
     if client == "librdkafka":
         # It begins at an offset. The others look for both beginnings at once, and get no further.
         stage.wait(1)
-        until(lambda: reader.errors, what="librdkafka is refused", step=lambda: time.sleep(0.01))
+        until(lambda: reader.errors, what="librdkafka is refused")
     elif client == "aiokafka":
-        until(lambda: stage.lookups.total() >= 3, what="it looks again and again", step=lambda: time.sleep(0.01))
+        until(lambda: stage.lookups.total() >= 3, what="it looks again and again")
     else:
-        until(lambda: reader.errors, what=f"{client} is refused", step=lambda: time.sleep(0.01))
+        until(lambda: reader.errors, what=f"{client} is refused")
     assert reader.read.keys() == ({1} if client == "librdkafka" else set())
 
 
@@ -179,12 +178,11 @@ def ended(stage: Stage, client: str) -> None:
     until(
         is_refused,
         what=lambda: f"{client} is refused: {len(stage.logins)} logins, {reader.errors}",
-        step=lambda: time.sleep(0.01),
     )
     read, connections = sum(reader.read.values()), len(stage.logins)
     stage.send()
     if not reader.errors or client == "librdkafka":
-        until(lambda: len(stage.logins) > connections, what="it comes again", step=lambda: time.sleep(0.01))
+        until(lambda: len(stage.logins) > connections, what="it comes again")
     assert sum(reader.read.values()) == read
 
 
@@ -197,7 +195,7 @@ LIMITS: Final[Mapping[str, Callable[[Stage, str], None]]] = {
 
 
 def table() -> dict[str, dict[str, str]]:
-    """Limit -> client -> what the page says that it is told."""
+    """The rows of the page: limit -> client -> the words for the application's error."""
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in PAGE.read_text().splitlines()

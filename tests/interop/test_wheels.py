@@ -49,7 +49,7 @@ TOO_OLD = [version for version in sorted(PYTHONS) if int(version.partition(".")[
 
 
 def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROOT) -> str:
-    """What a command prints; it must end well. With `env` it gets these variables and no other."""
+    """Run a command, which has to end with 0; return its output. `env`: its whole environment."""
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
     return done.stdout
@@ -57,7 +57,7 @@ def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROO
 
 @pytest.fixture(scope="module")
 def dist() -> Sequence[Path]:
-    """What `tools/release.py` makes of what is committed: `twine check` and `check-wheel-contents` are a part of it."""
+    """The files of a release of the last commit, which `twine check` and `check-wheel-contents` have passed."""
     for module in ("build", "twine", "auditwheel", "check_wheel_contents"):
         if find_spec(module) is None:
             pytest.skip(f"{module} is not installed: tools/setup.sh packages")
@@ -123,7 +123,7 @@ class Machine:
 def test_each_form_is_installed_by_each_python(
     version: str, form: str, dist: Sequence[Path], house: Path, tmp_path: Path
 ) -> None:
-    """Without network and compiler; what comes out of it says how fast it is."""
+    """Without network and compiler; `kohort --version` says whether it has kernels."""
     machine = Machine(tmp_path, PYTHONS[version], house)
     (sdist,) = (path for path in dist if path.name.endswith(".tar.gz"))
     (pure,) = (path for path in dist if path.name.endswith("-py3-none-any.whl"))

@@ -188,7 +188,7 @@ class Broker:
         self._running = None
 
     def _carry_out(self, work: Callable[[Server], R]) -> R:
-        """Have the thread of a broker in this process do something; return what it returns."""
+        """Call `work` on the thread of a broker in this process; return its value."""
         if not isinstance(self._running, _InThread):
             raise StateError("this needs a broker that runs, and in this process: without process=True")
         return self._running.carry_out(work)
@@ -266,7 +266,7 @@ class _InThread:
             raise self._failure
 
     def carry_out(self, work: Callable[[Server], R]) -> R:
-        """Have the broker's thread do something; return what it returns, and raise what it raises."""
+        """Call `work` on the broker's thread; return its value, or raise its error."""
         server, loop, done = self._server, self._loop, Future[R]()
         assert server is not None and loop is not None, "it was started"
 

@@ -219,7 +219,7 @@ class Server:
         assert self._listeners is not None and self._context is not None
         self._listeners.routes.pass_through(through)
         for connection in self._context.connections:
-            # A heartbeat that comes again byte for byte takes no route.
+            # A heartbeat or a fetch that its client sends again is carried out without a route.
             connection.examine_rights()
 
     def time_passed(self, by_ms: int) -> None:

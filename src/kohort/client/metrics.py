@@ -77,7 +77,7 @@ class Calls:
 
     def note(self, took_ms: int, throttle_ms: int, now_ms: int) -> None:
         """Count an answer."""
-        # Every answer comes by here: what could be calls is written out.
+        # Every answer comes by here: what could be calls, `max` and `Histogram.observe` among them, is written out.
         number = now_ms // WINDOW_MS
         if number != self._number:
             self._before = self._window if number == self._number + 1 else ApiCounters()

@@ -46,7 +46,7 @@ _ALIKE: Final = (
 
 
 class FaultNotStruckError(KohortError):
-    """A fault that was planted struck no request, so that the test has not tried what it says."""
+    """A planted fault struck no request: its test has not tried the fault."""
 
 
 class _Kind(Enum):

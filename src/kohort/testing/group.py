@@ -129,7 +129,7 @@ class TestedGroup:
 
     @contextlib.contextmanager
     def freeze(self) -> Iterator[None]:
-        """Leave what members ask their coordinator unanswered, as one that hangs; afterwards they connect again.
+        """Answer no request of a member to its coordinator, which seems to hang; afterwards members connect again.
 
         Raises:
             StateError: the broker takes no faults: it is not in this process.

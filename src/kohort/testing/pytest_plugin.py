@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TOLD: Final = ("kohort", "kohort_broker", "kohort_cluster", "kohort_process")
 #: Groups that a failing test tells of.
 _MOST_GROUPS: Final = 10
-#: The longest name that Kafka allows a topic, and how much of a test's name is taken.
+#: Characters of a test's name that names of topics and groups have: Kafka allows 249, and a worker's may follow.
 _LONGEST_NAME: Final = 200
 #: The key of a worker's input for the address of the broker that all of them share.
 _SHARED: Final = "kohort_bootstrap"
@@ -144,7 +144,10 @@ def kohort_client_options(kohort_secured: Secured | None) -> dict[str, str]:
 
 @pytest.fixture
 def kohort_broker(
-    request: pytest.FixtureRequest, kohort_broker_config: dict[str, object], kohort_secured: Secured | None
+    request: pytest.FixtureRequest,
+    kohort_broker_config: dict[str, object],
+    kohort_secured: Secured | None,
+    kohort_client_options: dict[str, str],
 ) -> Iterator[Broker]:
     """Start a broker for this test alone; `kohort_broker.bootstrap_servers` is its address."""
     from kohort.testing.broker import Broker
@@ -152,8 +155,7 @@ def kohort_broker(
     topics, config = _marked(request)
     secured = {} if kohort_secured is None else kohort_secured.config
     with Broker(config={**secured, **kohort_broker_config, **config}) as broker:
-        if topics:
-            _create(broker, topics, {} if kohort_secured is None else kohort_secured.client_options)
+        _create(broker, topics, kohort_client_options)
         yield broker
         broker.faults.check()
 
@@ -170,6 +172,7 @@ def kohort_cluster(
     kohort_cluster_size: int,
     kohort_broker_config: dict[str, object],
     kohort_secured: Secured | None,
+    kohort_client_options: dict[str, str],
 ) -> Iterator[Cluster]:
     """Start a cluster for this test alone; its leaders and coordinators can be moved."""
     from kohort.testing.broker import DEFAULTS
@@ -178,8 +181,7 @@ def kohort_cluster(
     topics, config = _marked(request)
     secured = {} if kohort_secured is None else kohort_secured.config
     with Cluster(kohort_cluster_size, config={**DEFAULTS, **secured, **kohort_broker_config, **config}) as cluster:
-        if topics:
-            _create(cluster, topics, {} if kohort_secured is None else kohort_secured.client_options)
+        _create(cluster, topics, kohort_client_options)
         yield cluster
 
 
@@ -192,8 +194,7 @@ def kohort_process(
 
     topics, config = _marked(request)
     with Broker(data_dir=tmp_path / "kohort", process=True, config={**kohort_broker_config, **config}) as broker:
-        if topics:
-            _create(broker, topics, {})
+        _create(broker, topics)
         yield broker
 
 
@@ -239,8 +240,7 @@ def kohort(
     is_own = isinstance(kohort_session, Broker) and not request.config.getoption("--kohort-shared")
     if isinstance(kohort_session, Broker) and is_own:
         kohort_session.reset()
-    if topics:
-        _create(kohort_session, topics, {})
+    _create(kohort_session, topics)
     yield kohort_session
     if isinstance(kohort_session, Broker):
         kohort_session.faults.check()
@@ -252,7 +252,7 @@ def kohort(
 def kohort_topic(request: pytest.FixtureRequest, kohort: Broker | ClusterElsewhere) -> Iterator[str]:
     """Create a topic with a name of the test's own, one partition, and delete it at the end; its name."""
     name = _name_of(request)
-    _create(kohort, {name: 1}, {})
+    _create(kohort, {name: 1})
     yield name
     kohort.admin.delete_topics([name])
 
@@ -285,11 +285,13 @@ def kohort_spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-def _create(cluster: Any, topics: Mapping[str, int], options: Mapping[str, str]) -> None:
-    """Create the topics that a test begins with."""
+def _create(cluster: Any, topics: Mapping[str, int], options: Mapping[str, str] | None = None) -> None:
+    """Create the topics that a test begins with; `options`: those that a client needs for a login and TLS."""
+    if not topics:
+        return
     import kohort
 
-    with kohort.Admin({"bootstrap.servers": cluster.bootstrap_servers, **options}) as admin:
+    with kohort.Admin({"bootstrap.servers": cluster.bootstrap_servers, **(options or {})}) as admin:
         for name, partitions in topics.items():
             admin.create_topic(name, partitions)
 

@@ -333,7 +333,7 @@ def _broker_stands_still(group: Group, _: ExitStack) -> Iterable[str]:
 
 
 def _broker_killed(group: Group, _: ExitStack) -> Iterable[str]:
-    """It dies while it holds heartbeats, and is there again: members go on as what they were."""
+    """The broker dies while it holds heartbeats and starts again: its members go on with their partitions."""
     held = {name: set(member.held) for name, member in group.members.items()}
     group.broker.kill()
     group.broker.start()
@@ -344,7 +344,7 @@ def _broker_killed(group: Group, _: ExitStack) -> Iterable[str]:
 
 
 def _static(group: Group, stack: ExitStack) -> Iterable[str]:
-    """A static member closes while its heartbeat is held, and a process of its name has what it had."""
+    """A static member closes while its heartbeat is held; the next process of its name has its partitions."""
     held = set(group.members["one"].held)
     group.members["one"].close()
     group.start(stack, "one")
@@ -356,7 +356,7 @@ def _static(group: Group, stack: ExitStack) -> Iterable[str]:
 
 
 def _cut(group: Group, _: ExitStack) -> Iterable[str]:
-    """What one says of its membership is lost, or what it is told, for longer than its session; then all arrives.
+    """Requests of one member, or their answers, are lost for longer than its session; then all arrives.
 
     Requests: the other member gets everything, and a member of kohort's has let go by then. Answers: some clients say
     their word again in time by another connection, and keep their share.

@@ -59,14 +59,7 @@ def kafka_python(address: str, mechanism: str, provider: Provider, lease_s: floa
         def token(self) -> str:
             return provider()
 
-    options: dict[str, Any] = {
-        "security_protocol": LISTENER, "sasl_mechanism": mechanism, "fetch_max_wait_ms": WAIT_MS,
-    }  # fmt: skip
-    if mechanism == PLAIN:
-        options |= {"sasl_plain_username": "token", "sasl_plain_password": provider()}
-    else:
-        options["sasl_oauth_token_provider"] = Tokens()
-    return KafkaPythonReader(address, options)
+    return KafkaPythonReader(address, _python_options(mechanism, provider, Tokens))
 
 
 def aio_kafka(address: str, mechanism: str, provider: Provider, lease_s: float) -> Reader:
@@ -74,14 +67,17 @@ def aio_kafka(address: str, mechanism: str, provider: Provider, lease_s: float) 
         async def token(self) -> str:
             return provider()
 
+    return AiokafkaReader(address, _python_options(mechanism, provider, Tokens))
+
+
+def _python_options(mechanism: str, provider: Provider, tokens: Callable[[], object]) -> dict[str, Any]:
+    """The options of kafka-python and aiokafka, which have the same names; `tokens` makes a provider of theirs."""
     options: dict[str, Any] = {
         "security_protocol": LISTENER, "sasl_mechanism": mechanism, "fetch_max_wait_ms": WAIT_MS,
     }  # fmt: skip
     if mechanism == PLAIN:
-        options |= {"sasl_plain_username": "token", "sasl_plain_password": provider()}
-    else:
-        options["sasl_oauth_token_provider"] = Tokens()
-    return AiokafkaReader(address, options)
+        return options | {"sasl_plain_username": "token", "sasl_plain_password": provider()}
+    return options | {"sasl_oauth_token_provider": tokens()}
 
 
 def java(address: str, mechanism: str, provider: Provider, lease_s: float) -> Reader:
@@ -181,7 +177,7 @@ class Stage:
         def tell() -> str:
             return f"{dict(reader.read)} of {self.sent} each, {reader.errors}"
 
-        until(is_read, what=tell, step=lambda: time.sleep(0.002))
+        until(is_read, what=tell)
 
     def rows(self) -> list[object]:
         """What the broker tells of the groups and tokens that there were."""

@@ -286,10 +286,10 @@ class CachedRequest(Protocol):
 
 
 class Repeatable(Protocol):
-    """What a request was for, if its client may send it again."""
+    """The handling of a request that its client may send again."""
 
     def cache(self, frame: memoryview, request: Request) -> CachedRequest | None:
-        """Return what is kept of `request`, whose bytes without their length are `frame`; `None`: nothing."""
+        """Return the kept form of `request`, whose bytes without their length are `frame`; `None`: it is not kept."""
 
 
 class RepeatableHeartbeat(Protocol):

@@ -327,7 +327,7 @@ _Known = dict[_Place, str | None]
 
 
 class ToldOwners:
-    """What the leaders of partitions know by the messages of one coordinator."""
+    """The owners that leaders know by the messages of one coordinator."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
