@@ -728,13 +728,19 @@ def test_certificates_are_taken_again_while_clients_are_connected(
     def lines(event: str) -> list[str]:
         return [line for record in caplog.records if event in (line := record.getMessage())]
 
+    def put(data: bytes) -> None:
+        """Replace the file at once: a thread may be reading it."""
+        beside = tmp_path / "beside.pem"
+        beside.write_bytes(data)
+        beside.replace(path)
+
     async def story(door: Door) -> None:
         door.handshakes.start()
         context = client_context(certificates)
         old = Wire(door, context)
         await old.shake_hands()
 
-        path.write_bytes(new[:-60])
+        put(new[:-60])
         for _ in range(3):
             door.later(FILES_SECONDS)
             await settled(lambda: not door.handshakes._files.pending)
@@ -742,7 +748,7 @@ def test_certificates_are_taken_again_while_clients_are_connected(
         beside = Wire(door, context)
         await beside.shake_hands()
 
-        path.write_bytes(new)
+        put(new)
         door.later(FILES_SECONDS)
         await settled(lambda: lines("certificates_taken"))
         renewed = Wire(door, context)
