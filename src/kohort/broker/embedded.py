@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from kohort.base.clock import WallClock
+    from kohort.broker.http import HttpMaker
     from kohort.broker.server import Server
 
 #: The listener of a broker from Python that is not configured.
@@ -396,11 +397,12 @@ def serve_in_foreground(
     first_users: Iterable[FirstUser] = (),
     on_ready: Callable[[Addresses], None],
     stop_on_eof: bool = False,
+    http_maker: HttpMaker | None = None,
 ) -> int:
     """Run a broker in the main thread until SIGINT or SIGTERM.
 
     With `stop_on_eof` it belongs to the program at the other end of standard input, and stops when that ends. An error
-    that keeps it from starting is raised.
+    that keeps it from starting is raised. `http_maker` is that of `serve`.
 
     Returns:
         The exit code: 0 after a clean stop, 74 if the disk failed, 70 after a bug; both are logged.
@@ -425,7 +427,8 @@ def serve_in_foreground(
         on_ready(server.addresses)
 
     try:
-        serve(settings, on_ready=announce, stop_on=[signal.SIGTERM] if stop_on_eof else [signal.SIGINT, signal.SIGTERM])
+        stop_on = [signal.SIGTERM] if stop_on_eof else [signal.SIGINT, signal.SIGTERM]
+        serve(settings, on_ready=announce, stop_on=stop_on, http_maker=http_maker)
     except Exception as failure:
         if not is_ready:
             raise

@@ -12,7 +12,7 @@ import contextlib
 import ipaddress
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -68,12 +68,20 @@ class Access:
     """
 
     def __init__(
-        self, mode: Mode, open_reader: Callable[..., ClusterReader], *, is_loopback: bool, token: str = ""
+        self,
+        mode: Mode,
+        open_reader: Callable[..., ClusterReader],
+        *,
+        is_loopback: bool,
+        token: str = "",
+        free: Sequence[str] = (),
     ) -> None:
+        """Create it; `free`: further paths that need no login."""
         self.mode: Final = mode
         self._open_reader: Final = open_reader
         self._is_loopback: Final = is_loopback
         self.token: Final = token
+        self.free: Final = (*_FREE, *free)
         self._sessions: Final[dict[str, Session]] = {}
         self._own: Session | None = None
 
@@ -209,7 +217,7 @@ class Guard:
             return with_cookie(RedirectResponse(path, 303), cookie, scheme=scope["scheme"])
         session = self._access.session_of(headers)
         scope.setdefault("state", {})["session"] = session
-        if session is not None or path.startswith(_FREE):
+        if session is not None or path.startswith(self._access.free):
             return None
         if path.endswith(".json") or path in ("/events", "/metrics"):
             return PlainTextResponse("log in first\n", 401, {"WWW-Authenticate": "Bearer"})

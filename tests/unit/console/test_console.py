@@ -6,20 +6,24 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing
+from threading import Thread
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pytest
 
 import kohort
+from kohort.broker.options.settings import BrokerSettings
+from kohort.broker.server import serve as serve_broker
 from kohort.ids import TopicPartition
 from support.waiting import until
 
 for package in ("starlette", "uvicorn", "jinja2"):
     pytest.importorskip(package)
 
-from kohort.console.serving import ConsoleServer  # noqa: E402
+from kohort.console.serving import BrokerConsole, ConsoleServer, self_options  # noqa: E402
 from kohort.console.swimlanes import draw_lanes  # noqa: E402
 
 WAIT_S = 20.0
@@ -232,3 +236,38 @@ def test_events_follow_the_journal_and_resume(running: Running) -> None:
     numbers = [number for number, _ in rows]
     assert numbers == sorted(set(numbers)) and numbers[0] > first
     assert sum("47000" in said for _, said in rows) == 1
+
+
+def test_a_broker_serves_its_own_paths_beside_its_console() -> None:
+    """`kohort up --http`: /metrics is made on the broker's loop, pages are asked for over the wire."""
+    settings = BrokerSettings.of({"listeners": "PLAINTEXT://127.0.0.1:0", "http.listen": "127.0.0.1:0"})
+    console, ready = BrokerConsole(settings, has_changes=False), Future[tuple[Any, Any]]()
+    thread = Thread(
+        target=serve_broker,
+        args=(settings,),
+        kwargs={"on_ready": lambda *running: ready.set_result(running), "http_maker": console.make},
+        daemon=True,
+    )
+    thread.start()
+    server, loop = ready.result(WAIT_S)
+    try:
+        port = int(console.url().rpartition(":")[2].strip("/"))
+        assert server.addresses["http"] == ("127.0.0.1", port)
+        assert "kohort_broker_connections" in ask(port, "/metrics").text
+        assert [ask(port, path).text for path in ("/healthz", "/readyz")] == ["ok\n", "ok\n"]
+        assert ask(port, "/metrics", "POST").status == 405 and ask(port, "/metrics", Host="evil.example").status == 403
+        assert json.loads(ask(port, "/groups.json").text)["is_known"] is True
+    finally:
+        loop.call_soon_threadsafe(server.request_stop)
+        thread.join(WAIT_S)
+    console.join()
+    assert not thread.is_alive()
+
+
+def test_a_console_in_a_broker_takes_the_listener_that_asks_least() -> None:
+    config = {"listeners": "SASL_SSL://0.0.0.0:1,SASL_PLAINTEXT://127.0.0.1:2", "sasl.enabled.mechanisms": "PLAIN"}
+    settings = BrokerSettings.of(config)
+    options = self_options(settings, {"SASL_SSL": ("0.0.0.0", 1), "SASL_PLAINTEXT": ("127.0.0.1", 2)})
+    assert options == {
+        "bootstrap.servers": "127.0.0.1:2", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"
+    }  # fmt: skip

@@ -48,7 +48,8 @@ _NODE: Final = [
     text(
         "http.listen",
         None,
-        "Where /metrics, /healthz and /readyz are served by HTTP, as HOST:PORT; by default nowhere (not in Kafka).",
+        "Where /metrics, /healthz and /readyz are served by HTTP, and by `kohort up` the console, as HOST:PORT; "
+        "by default nowhere (not in Kafka).",
     ),
     text("log.dir", None, "The data directory; without one the log is kept in memory (Kafka: /tmp/kafka-logs)."),
     text("log.dirs", None, "Another name of log.dir; here too one directory only."),

@@ -73,15 +73,11 @@ def run(options: argparse.Namespace) -> int:
             certificate=options.certificate,
             key=options.key,
         )
-        host, port = settings.http_listener.host, bound.getsockname()[1]
-        place = address(host, port)
-        url = f"{'https' if options.certificate else 'http'}://{place}/"
-        if server.access.token and not options.token_file:
-            url += f"?token={server.access.token}"
-        say(f"console: {url}")
+        url = server.url("https" if options.certificate else "http")
+        say(f"console: {url.partition('?')[0] if options.token_file else url}")
         if not is_loopback(bound.getsockname()[0]) and not options.certificate:
             say("without --certificate the login and every page can be read on the way")
-        say(f"ready {place}")
+        say(f"ready {address(settings.http_listener.host, bound.getsockname()[1])}")
         sys.stdout.flush()
         stopped = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stopped.set())
