@@ -34,7 +34,7 @@ from kohort.console.access import Access, FormError, Guard, Session, check_form_
 from kohort.console.pages import PageError, link
 from kohort.console.reader import ClusterReader, GroupReader
 from kohort.console.swimlanes import draw_lanes
-from kohort.errors import KohortError
+from kohort.errors import KohortError, UnknownTopicError
 from kohort.journal.words import show_clock, show_duration
 
 if TYPE_CHECKING:
@@ -51,9 +51,14 @@ PAGES: Final[Mapping[str, Callable[[ClusterReader, pages.Params], Awaitable[page
     "group": pages.group,
     "rebalance": pages.rebalance,
     "partition": pages.partition,
+    "topics": pages.topics,
+    "topic": pages.topic,
+    "broker": pages.broker,
 }
 #: Pages that every page leads to.
-NAV: Final = (("groups", "Groups"),)
+NAV: Final = (("groups", "Groups"), ("topics", "Topics"), ("broker", "Brokers"))
+#: Pages that show the state of the whole cluster.
+_OF_CLUSTER: Final = ("groups", "topics", "broker")
 #: Made pages that are kept for other tabs.
 _KEPT_PAGES: Final = 64
 #: Streams of events at a time.
@@ -119,7 +124,7 @@ class Console:
 
     def _source(self, session: Session, name: str, request: Request) -> GroupReader | ClusterReader | None:
         group_id = request.query_params.get("id" if name == "group" else "group", "")
-        return session.reader.group(group_id) if group_id else session.reader if name == "groups" else None
+        return session.reader.group(group_id) if group_id else session.reader if name in _OF_CLUSTER else None
 
     def _render(self, template: str, request: Request, values: Mapping[str, Any]) -> str:
         session: Session | None = getattr(request.state, "session", None)
@@ -150,6 +155,8 @@ class Console:
                 return await handler(request)
             except PageError as why:
                 return self._problem(request, str(why), why.status)
+            except UnknownTopicError as why:
+                return self._problem(request, str(why), 404)
             except KohortError as why:
                 return self._problem(request, str(why), getattr(why, "status", 502))
             except Exception:

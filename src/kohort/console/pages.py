@@ -6,17 +6,23 @@ topics and members are the clients' own text: they are escaped where they are sh
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from kohort.assign.assignors import BUILT_IN
 from kohort.client.admin.results.groups import GroupDescription
-from kohort.console.reader import ClusterReader, ClusterView, GroupLine, GroupView
-from kohort.errors import NotInHistoryError
+from kohort.console.reader import ClusterReader, ClusterView, GroupLine, GroupReader, GroupView
+from kohort.console.records import RECORDS_SHOWN, Wanted, read_records
+from kohort.errors import KohortError, NotInHistoryError
 from kohort.journal.explain.explanation import GroupExplanation, GroupRebalance
 from kohort.journal.words import show_duration, show_partitions
+from kohort.metrics.peers import find_problems
+from kohort.pipelines.replaying import Replay, find_assignor
 
 #: Rows of one page of groups, lanes of one picture, rebalances and rows of history on the page of a group.
 GROUPS_SHOWN: Final = 100
@@ -342,7 +348,27 @@ async def rebalance(reader: ClusterReader, params: Params) -> Values:
         **_rebalance_values(group_id, wanted, is_short=False),
         **{name: each and link("rebalance", group=group_id, began=each.began_ms) for name, each in beside.items()},
         "owners": _before_and_after(found, wanted),
+        "what_if": await _what_if(reader.group(group_id), wanted),
     }
+
+
+async def _what_if(group: GroupReader, wanted: GroupRebalance) -> list[Values]:
+    """List how many partitions each assignor would have moved, each having its own way since the oldest row."""
+    if wanted.protocol != "consumer" or wanted.number is None:
+        return []
+    events, first = list(group.events), wanted.first_number or wanted.number
+
+    def replay() -> list[Values]:
+        told = Replay(group.group_id, [find_assignor(name) for name in BUILT_IN], {})
+        for event in events:
+            told.read(event)
+        return [
+            {"assignor": fact.assignor, "moved": fact.moved, "fewest": fact.fewest, "most": fact.most}
+            for fact in told.finish()
+            if fact.epoch is not None and first <= fact.epoch <= (wanted.number or first)
+        ]
+
+    return await asyncio.to_thread(replay)
 
 
 async def _explanation(reader: ClusterReader, group_id: str) -> GroupExplanation:
@@ -433,6 +459,130 @@ async def partition(reader: ClusterReader, params: Params) -> Values:
         "has_history": view.has_history,
         "owners": [asdict(row) for row in reversed(owners[-100:])],
         "failure": view.failure,
+        "around": await _records(reader, _around(topic, number, None if offsets is None else offsets.committed)),
+    }
+
+
+def _around(topic: str, partition: int, committed: int | None) -> Wanted:
+    start = None if committed is None else max(0, committed - RECORDS_SHOWN // 2)
+    return Wanted(topic=topic, partition=partition, offset=start)
+
+
+# -- topics -----------------------------------------------------------------------------------------------------------
+
+
+async def topics(reader: ClusterReader, params: Params) -> Values:
+    """List topics by name, those that match, with the groups that have committed in them."""
+    view = await reader.look()
+    wanted, page = params.get("q", "").strip(), number_of(params, "page", default=1, low=1)
+    found = sorted(view.snapshot.topics.values(), key=lambda each: each.name) if view.snapshot else []
+    matching = [each for each in found if wanted.lower() in each.name.lower()]
+    return {
+        **_about(view),
+        "q": wanted,
+        "page": page,
+        "pages": max(1, -(-len(matching) // GROUPS_SHOWN)),
+        "matching": len(matching),
+        "all": len(found),
+        "topics": [
+            {
+                "name": each.name,
+                "partitions": len(each.partitions),
+                "offsets": sum(max(0, row.end - max(row.begin, 0)) for row in each.partitions),
+                "cleanup_policy": each.cleanup_policy,
+                "without_leader": sum(row.leader < 0 for row in each.partitions),
+                "out_of_sync": sum(len(row.in_sync) < len(row.replicas) for row in each.partitions),
+                "groups": sum(each.name in line.state.offsets for line in view.lines),
+            }
+            for each in matching[(page - 1) * GROUPS_SHOWN : page * GROUPS_SHOWN]
+        ],
+    }
+
+
+async def topic(reader: ClusterReader, params: Params) -> Values:
+    """Show one topic: its partitions, configs and readers, and records by offset, time or key."""
+    name = text_of(params, "name")
+    view = await reader.look()
+    (described,) = await reader.call(lambda: reader.admin.describe_topics([name]))
+    wanted = Wanted(
+        topic=name,
+        partition=number_of(params, "partition") if params.get("partition") else None,
+        offset=number_of(params, "offset") if params.get("offset") else None,
+        time_ms=time_of(params, "time") if params.get("time") else None,
+        key=params.get("key") or None,
+        path=params.get("path", ""),
+    )
+    partitions = [asdict(row) for row in described.partitions]
+    lines = [line for line in view.lines if name in line.state.offsets]
+    return {
+        "name": name,
+        "topic_id": described.topic_id,
+        "configs": dict(described.configs),
+        "partitions": partitions[:OFFSETS_SHOWN],
+        "partitions_left_out": max(0, len(partitions) - OFFSETS_SHOWN),
+        "readers": [_line_values(line) for line in lines[:GROUPS_SHOWN]],
+        "asked": {"partition": wanted.partition, "offset": wanted.offset, "time": params.get("time", ""),
+                  "key": wanted.key, "path": wanted.path},
+        "records": await _records(reader, wanted),
+    }  # fmt: skip
+
+
+async def _records(reader: ClusterReader, wanted: Wanted) -> Values:
+    """Read records, or say why they cannot be read: the rest of the page is there all the same."""
+    try:
+        return {**await read_records(reader.options, wanted), "failure": ""}
+    except KohortError as why:
+        return {"records": [], "scanned": 0, "is_cut": False, "bound": "", "next": None, "failure": str(why)}
+
+
+def time_of(params: Params, name: str) -> int:
+    """Read a time of a query: milliseconds since 1970, or a date with a time as forms have it.
+
+    Raises:
+        PageError: it is neither.
+    """
+    if params[name].isdecimal():
+        return number_of(params, name)
+    try:
+        return int(datetime.fromisoformat(params[name]).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise PageError(400, f"{name} cannot be {params[name][:40]!r}: as 2026-11-28T14:02:11 is expected") from None
+
+
+# -- brokers ----------------------------------------------------------------------------------------------------------
+
+#: Facts of a broker by the first words of their names, and a title for each part.
+_PARTS: Final = (
+    ("Limits reached", ("limits.reached.",)),
+    ("Loop", ("loop.",)),
+    ("Disk and recovery", ("disk.", "recovery.", "data.", "relaxed.", "damaged.", "offline.", "log.")),
+    ("Quotas", ("quotas",)),
+    ("The rest", ("",)),
+)
+
+
+async def broker(reader: ClusterReader, _: Params) -> Values:
+    """Show the brokers, and what the one that was asked says of itself."""
+    view = await reader.look()
+    snapshot = view.snapshot
+    facts = dict(snapshot.facts) if snapshot is not None else {}
+    parts: dict[str, Values] = {title: {} for title, _ in _PARTS}
+    for name, value in facts.items():
+        title = next(title for title, starts in _PARTS if name.startswith(starts))
+        # Limits that were never met are many.
+        if title != _PARTS[0][0] or value != "0":
+            parts[title][name.removeprefix("limits.reached.")] = value
+    return {
+        **_about(view),
+        "cluster_id": snapshot.cluster_id if snapshot is not None else "",
+        "controller_id": snapshot.controller_id if snapshot is not None else -1,
+        "brokers": [
+            {name: getattr(each, name) for name in ("broker_id", "host", "port", "rack")}
+            for each in (snapshot.brokers if snapshot is not None else ())
+        ],
+        "problems": [each.said for each in find_problems(facts)],
+        "facts": facts,
+        "parts": parts,
     }
 
 

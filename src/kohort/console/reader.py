@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -22,7 +22,6 @@ from kohort.journal.words import MemberNames
 from kohort.metrics.cluster import ClusterSnapshot, EndOffsets, GroupState, collect, note_ends
 
 if TYPE_CHECKING:
-    from kohort import Admin
     from kohort.client.admin.results.groups import GroupDescription, GroupOffset, HistoryEvent
     from kohort.journal.explain.explanation import GroupExplanation
 
@@ -132,8 +131,12 @@ class GroupView:
 class ClusterReader:
     """Reads a cluster with one login, for all pages of that login."""
 
-    def __init__(self, admin: Admin, threads: ThreadPoolExecutor) -> None:
-        self.admin: Final = admin
+    def __init__(self, options: Mapping[str, Any], threads: ThreadPoolExecutor) -> None:
+        from kohort import Admin
+
+        #: Of the clients of this login.
+        self.options: Final = options
+        self.admin: Final = Admin(options)
         self._threads: Final = threads
         self.view: Final = ClusterView()
         self.changed: Final = Changed()
@@ -249,7 +252,7 @@ class GroupReader:
         self.watchers = 0
         self.used_at = 0.0
         self._under: Final = _Under()
-        self._events: list[HistoryEvent] = []
+        self.events: list[HistoryEvent] = []
         self._is_complete = True
         self._ends: Final = EndOffsets()
         self._read_at = self._described_at = 0.0
@@ -298,19 +301,19 @@ class GroupReader:
             return False
         try:
             # The last row is asked for again: a broker that has forgotten it was started anew.
-            last = self._events[-1] if self._events else None
+            last = self.events[-1] if self.events else None
             found = admin.group_history(self.group_id, after=None if last is None else last.sequence - 1)
             if last is not None:
                 again = found.events[0] if found.events else None
                 if again is not None and (again.sequence, again.time_ms) == (last.sequence, last.time_ms):
-                    self._events[-1:] = found.events
+                    self.events[-1:] = found.events
                     return len(found.events) > 1 or again.times != last.times
                 found = admin.group_history(self.group_id)
-            self._events, self._is_complete = list(found.events), found.is_complete and not found.has_older
+            self.events, self._is_complete = list(found.events), found.is_complete and not found.has_older
         except UnsupportedFeatureError:
             view.has_history = False
             return False
-        return bool(self._events) or last is not None
+        return bool(self.events) or last is not None
 
     def _describe(self) -> None:
         admin, view = self._cluster.admin, self.view
@@ -336,19 +339,19 @@ class GroupReader:
 
     def _explain(self, *, has_rows: bool) -> None:
         view = self.view
-        if len(self._events) > MOST_ROWS:
-            del self._events[: MOST_ROWS // 4]
+        if len(self.events) > MOST_ROWS:
+            del self.events[: MOST_ROWS // 4]
             self._is_complete = False
         # What waits goes on waiting though no row comes.
         if has_rows or view.explanation is None or view.explanation.now:
-            found = explain(self.group_id, self._events, now_ms=_now_ms(), is_complete=self._is_complete)
+            found = explain(self.group_id, self.events, now_ms=_now_ms(), is_complete=self._is_complete)
             view.explanation = replace(found, has_older=not self._is_complete)
         if has_rows or not view.told:
             names = MemberNames()
-            names.learn(self._events)
+            names.learn(self.events)
             view.told = [
                 Told(sequence=event.sequence, time_ms=event.time_ms, said=said)
-                for event, said in fold(self._events, names)
+                for event, said in fold(self.events, names)
             ]
 
 

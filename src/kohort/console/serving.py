@@ -112,13 +112,11 @@ class ConsoleServer:
         self._thread: threading.Thread | None = None
 
     def _open_reader(self, name: str = "", password: str = "") -> ClusterReader:
-        from kohort import Admin
-
         options = dict(self._options)
         if name:
             options |= {"sasl.username": name, "sasl.password": password}
             options.setdefault("sasl.mechanism", "SCRAM-SHA-512")
-        return ClusterReader(Admin(options), self._threads)
+        return ClusterReader(options, self._threads)
 
     def url(self, scheme: str = "http") -> str:
         """Return the address to open, with its token if it has one."""

@@ -112,10 +112,38 @@ def test_every_page_has_a_json_twin(running: Running) -> None:
     assert '<svg class="lanes"' in shown and "b left" in shown
     rebalance = json.loads(ask(port, group["why"]["href"], Accept="application/json").text)
     assert {each["member"]: each["after"] for each in rebalance["owners"]} == {"a": "orders:0-1", "b": "-"}
+    assert {each["assignor"]: each["most"] for each in rebalance["what_if"]}.items() >= {
+        "range": 2,
+        "sticky": 2,
+    }.items()
     assert "<h2>Phases</h2>" in ask(port, group["why"]["href"]).text
     partition = json.loads(ask(port, "/partition.json?group=billing&topic=orders&partition=1").text)
     assert partition["owners"][0]["member"] == "a" and partition["owners"][0]["ended_ms"] is None
     assert ask(port, "/partition?group=billing&topic=orders&partition=1").status == 200
+
+
+def test_records_are_found_by_offset_time_key_and_path(running: Running) -> None:
+    port = running.port
+    with kohort.Producer(bootstrap_servers=running.broker.bootstrap_servers) as producer:
+        for number in range(30):
+            value = json.dumps({"lines": [{"sku": f"<b>{number}"}]})
+            sent = producer.send("orders", value, key=f"k{number % 3}", partition=1, timestamp_ms=1_000 * number)
+        sent.result(WAIT_S)
+
+    def found(query: str) -> list[tuple[int, str]]:
+        page = json.loads(ask(port, f"/topic.json?name=orders&{query}").text)["records"]
+        assert page["failure"] == "" and page["is_cut"] is False
+        return [(each["offset"], each["value"]) for each in page["records"]]
+
+    assert [offset for offset, _ in found("")] == list(range(10, 30))
+    assert [offset for offset, _ in found("partition=1&offset=27")] == [27, 28, 29]
+    assert [offset for offset, _ in found("time=28000")] == [28, 29]
+    assert found("partition=1&key=k2&path=$.lines[0].sku")[0] == (2, "<b>2")
+    text = ask(port, "/topic?name=orders").text
+    assert "&lt;b&gt;29" in text and "<b>29" not in text
+    assert ask(port, "/topic?name=nowhere").status == 404 and ask(port, "/topic?name=orders&time=soon").status == 400
+    assert [each["name"] for each in json.loads(ask(port, "/topics.json?q=ORD").text)["topics"]] == ["orders"]
+    assert "loop.longest.turn.ms" in ask(port, "/broker").text
 
 
 def test_names_are_hostile_text(running: Running) -> None:
