@@ -21,7 +21,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli import arguments
-from kohort.cli.bootstrap import open_admin
+from kohort.cli.bootstrap import connection
 from kohort.cli.main import add_common
 from kohort.cli.output import complain, one_line, print_json, print_table, say
 from kohort.errors import ConfigError, KohortError
@@ -86,17 +86,18 @@ def run(options: argparse.Namespace) -> int:
     # The other verbs do not pay for it.
     from kohort.console.reader import ClusterReader
 
-    admin, threads = open_admin(options), ThreadPoolExecutor(4, thread_name_prefix="kohort-top")
+    threads = ThreadPoolExecutor(4, thread_name_prefix="kohort-top")
+    reader = ClusterReader(connection(options), threads)
     try:
         # A cluster that does not answer is told at once.
-        admin.describe_cluster()
+        reader.admin.describe_cluster()
         # From now on the state shown says that none is newer, and no line of the client's runs through it.
         for handler in logging.getLogger("kohort.client").handlers:
             handler.setLevel(logging.CRITICAL)
-        asyncio.run(_Top(ClusterReader(admin, threads), options).watch())
+        asyncio.run(_Top(reader, options).watch())
     finally:
         # The calls that are under way fail, and their threads end.
-        admin.close()
+        reader.close()
         threads.shutdown(cancel_futures=True)
     return 0
 
@@ -234,7 +235,7 @@ class _Top:
         group = values["group"]
         if group is None:
             return
-        say("", *_head_of(group))
+        say("", _head_of(group))
         print_table(_MEMBER, [_member_cells(each) for each in group["members"][:_MEMBERS]], empty="no members")
         say(*_tail_of(group))
 
@@ -245,7 +246,7 @@ class _Top:
         yield Text(_title(values), style="bold", no_wrap=True, overflow="ellipsis")
         yield Text(values["silence"] or "q ends, s sorts otherwise, up and down choose a group", style="dim")
         group = values["group"]
-        told = [] if group is None else [*_head_of(group), *_tail_of(group)]
+        told = [] if group is None else [_head_of(group), *_tail_of(group)]
         members = [] if group is None else group["members"][:_MEMBERS]
         # A sentence is folded where it does not fit.
         below = len(members) + sum(1 + len(one_line(each)) // size[0] for each in told)
@@ -257,7 +258,7 @@ class _Top:
         if group is None:
             return
         yield Text("")
-        yield from (Text(one_line(each), style="bold") for each in _head_of(group))
+        yield Text(one_line(_head_of(group)), style="bold")
         if members:
             yield _table(_MEMBER, [_member_cells(each) for each in members], right=range(3, 8))
         for each in _tail_of(group):
@@ -285,23 +286,21 @@ def _member_cells(row: Mapping[str, Any]) -> tuple[object, ...]:
     return name, row["host"], row["owned"], *(_age(row[age]) for age in _AGES)
 
 
-def _head_of(group: Mapping[str, Any]) -> list[str]:
+def _head_of(group: Mapping[str, Any]) -> str:
     """Say how a group is doing."""
     lag = "" if group["lag"] is None else f", lag {group['lag']:,}"
     behind = "" if group["lag_ms"] is None else f" ({show_duration(group['lag_ms'])})"
     often = f", {group['rebalances_per_hour']} rebalances in the last hour" if group["has_history"] else ""
     epoch = "" if group["group_epoch"] is None else f", epoch {group['group_epoch']}"
-    said = f"{group['id']}: {group['group_type'] or 'group'}, {group['state']}{epoch}{lag}{behind}{often}"
-    return [said, *([f"the assignor failed: {group['assignor_failure']}"] if group["assignor_failure"] else [])]
+    return f"{group['id']}: {group['group_type'] or 'group'}, {group['state']}{epoch}{lag}{behind}{often}"
 
 
 def _tail_of(group: Mapping[str, Any]) -> list[str]:
     """Say for which members others wait, and why the group has rebalanced, the latest first."""
     more = len(group["members"]) - _MEMBERS
     said = [f"and {more} more members"] if more > 0 else []
-    for each in group["members"]:
-        if each["stuck"] or each["because"]:
-            said.append(f"STUCK: {each['name']}: {each['stuck']}" if each["stuck"] else each["because"])
+    said += [f"STUCK: {each['name']}: {each['stuck']}" for each in group["members"] if each["stuck"]]
+    said += [each["because"] for each in group["members"] if each["because"] and not each["stuck"]]
     if not group["has_history"]:
         return [*said, _HISTORYLESS]
     for each in group["rebalances"][:_REBALANCES]:
