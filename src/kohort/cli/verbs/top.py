@@ -1,4 +1,4 @@
-"""`kohort top`: which groups are behind, who waits for whom, and why a group has rebalanced, in a terminal.
+"""`kohort top`: the groups that are behind, members that others wait for, and reasons of rebalances, in a terminal.
 
 Laws: it shows the values of the console's pages, in a terminal as a screen, elsewhere as text or lines of JSON. The
 state shown is the latest that the cluster has told; one line says since when there is none newer. It changes nothing.
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Top:
-    """What is shown, and the keys that change it."""
+    """The state shown, and the keys that change the view of it."""
 
     def __init__(self, reader: ClusterReader, options: argparse.Namespace) -> None:
         self._reader: Final = reader
@@ -169,7 +169,7 @@ class _Top:
             self._shown_ms, self._shown_at = values["time_ms"], now
 
     async def _values(self) -> dict[str, Any]:
-        """Ask for what is shown: the groups, and one of them."""
+        """Ask for the groups, and for one of them."""
         from kohort.console import pages
 
         found = await pages.groups(self._reader, {"q": self._options.group, "sort": self._sort})
