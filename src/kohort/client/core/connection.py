@@ -133,6 +133,11 @@ class Connection(asyncio.BufferedProtocol):
         return self.was_ready and self._sign_in is None and self._close_reason is None
 
     @property
+    def login_ms(self) -> int:
+        """How long a login lasts, milliseconds; 0: without end."""
+        return self._session[1]
+
+    @property
     def renew_at_ms(self) -> int | None:
         """When to renew the login, before its session ends; `None`: it does not end."""
         began_ms, lifetime_ms = self._session

@@ -119,6 +119,11 @@ class CoordinatorLookup:
 class UpdatedMember(Protocol):
     """The member that takes membership updates."""
 
+    @property
+    def interval_ms(self) -> int:
+        """The coordinator's heartbeat interval; 0: it was not told."""
+        ...
+
     def say(self) -> KnownMembership | None:
         """Return the member's assignment as it knows it; `None`: no membership, or a doubtful one."""
         ...

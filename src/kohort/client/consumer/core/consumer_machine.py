@@ -168,6 +168,8 @@ class ConsumerMachine:
                 self._member.answer_open_callbacks(now_ms)
             self._member.work(now_ms)
             self._wake_speech()
+            # It may have news for brokers whose fetches wait.
+            self._sender.wake()
         self._wake_telling()
 
     def _speak(self, now_ms: int) -> None:

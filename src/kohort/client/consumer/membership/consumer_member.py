@@ -688,6 +688,10 @@ class ConsumerMember(Member):
                 listed.setdefault(self._ids[topic], []).append(partition)
         return [heartbeat.TopicPartitions(topic_id=each, partitions=listed[each]) for each in sorted(listed)] or None
 
+    @property
+    def interval_ms(self) -> int:
+        return self._interval_ms
+
     def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
         self._is_full, self._due_ms = True, now_ms
         endpoint, epoch = self._lookup.endpoint, self.epoch
