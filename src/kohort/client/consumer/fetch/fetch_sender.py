@@ -415,8 +415,7 @@ class FetchSender:
         settings = self._settings
         is_long = target.long is None
         # A short fetch ends the wait of a long one that waits for longer than it has to, since it is behind it.
-        is_behind = not is_long and target.is_patient
-        lane = Lane.FETCH if is_long or is_behind else Lane.FETCH_AT_ONCE
+        lane = Lane.FETCH if is_long or target.is_patient else Lane.FETCH_AT_ONCE
         size = min(settings.options["fetch_max_bytes"], len(due) * settings.options["max_partition_fetch_bytes"], room)
         if is_long:
             # The rest is for a short fetch of partitions that become ready while this one is under way.
@@ -428,8 +427,8 @@ class FetchSender:
             names = {bytes(each.topic_id): partition.topic for partition, each in asked.items()}
             has_ids = all(each.topic_id != ZERO_TOPIC_ID for each in asked.values())
             contents = Contents(0, NO_SESSION, topics_of(asked.items()), [], has_ids)
-        has_news = self._has_news(target) or bool(contents.topics or contents.forgotten)
         if is_long:
+            has_news = self._has_news(target) or bool(contents.topics or contents.forgotten)
             target.is_patient = target.is_idle and not has_news and target.beside is None and contents.session_epoch > 0
         request = FetchRequest(
             # A short fetch does not wait, so that the next one can ask for partitions that become ready meanwhile.
@@ -456,16 +455,8 @@ class FetchSender:
             timeout_ms=request.max_wait_ms + self._requests.request_timeout_ms,
             wake=self.wake,
         )
-        fetch = Fetch(
-            target=target,
-            lane=lane,
-            is_long=is_long,
-            token=token,
-            reserved_bytes=size,
-            asked=asked,
-            names=names,
-            sent_ms=now_ms,
-        )
+        fetch = Fetch(target=target, lane=lane, is_long=is_long, token=token, asked=asked, names=names, sent_ms=now_ms)
+        fetch.reserved_bytes = size
         if self._lookup is not None:
             fetch.grants = self._lookup.updates.grants
         if self._lookup is not None and self._lookup.endpoint == target.endpoint:

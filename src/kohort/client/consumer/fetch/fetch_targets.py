@@ -28,12 +28,12 @@ class Fetch:
     #: Whether it waits for data; the short one beside it does not.
     is_long: bool
     token: int
-    reserved_bytes: int
     asked: Mapping[TopicPartition, Asked]
     #: topic id -> name, of the topics in the request.
     names: Mapping[bytes, str]
     #: `ReceivedUpdates.era` when it was sent, if that broker coordinates the group.
     era: int = 0
+    reserved_bytes: int = 0
     sent_ms: int = 0
     #: How many grants its member had taken when it was sent.
     grants: int = 0
@@ -75,7 +75,7 @@ class FetchTarget:
     def askable(self) -> dict[TopicPartition, Reading]:
         """Return the partitions for a fetch through a free lane."""
         if self.long is None:
-            # What a short fetch behind the long one asked for is known with the next answer, and goes into the next one.
+            # The answer to a short fetch behind the long one comes at once: its partitions go into the next long one.
             is_behind = self.beside is not None and self.beside.lane is Lane.FETCH
             return {} if is_behind else self.ready
         return self.fresh if self.beside is None else {}
