@@ -317,10 +317,13 @@ def test_groups_are_listed_described_and_deleted(address: str, group: kohort.Con
     header, row = said(run_kohort("group", "list", "--brief", *broker))
     assert (start_of(header), start_of(row)) == (["GROUP", "TYPE", "STATE"], ["workers", "consumer", "Stable"])
 
-    title, header, member, blank, offsets_header, *offsets = said(run_kohort("group", "describe", "workers", *broker))
+    described = said(run_kohort("group", "describe", "workers", *broker))
+    title, header, member, _, ages_header, ages, blank, offsets_header, *offsets = described
     assert title.startswith("workers: consumer, Stable, assignor uniform, epoch ")
     assert start_of(header) == ["MEMBER", "CLIENT", "HOST", "EPOCH", "PARTITIONS"]
     assert start_of(member)[0] == group.member_id and start_of(member)[-1] == "work:0-1"
+    assert start_of(ages_header) == ["MEMBER", "HEARD", "POLLED", "FETCHED", "COMMITTED", "SESSION", "LEFT"]
+    assert start_of(ages)[0] == group.member_id and "-" not in start_of(ages)[1:]
     assert blank == ""
     assert start_of(offsets_header) == ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"]
     assert [start_of(line) for line in offsets] == [

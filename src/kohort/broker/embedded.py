@@ -25,13 +25,14 @@ from kohort.base.options import Password, as_text
 from kohort.broker.limits.connection_quotas import raise_limit
 from kohort.broker.options.first_users import FirstUser, check_first_users
 from kohort.broker.options.listeners import address
-from kohort.broker.options.settings import HTTP, BrokerSettings
+from kohort.broker.options.settings import HTTP, HTTP_LISTEN, BrokerSettings
 from kohort.errors import ConfigError, KohortError, StateError, StorageError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from kohort.base.clock import WallClock
+    from kohort.broker.http import HttpMaker
     from kohort.broker.server import Server
 
 #: The listener of a broker from Python that is not configured.
@@ -158,17 +159,22 @@ class Broker:
                 running = _InThread(self._settings, self._clock)
             self._addresses = running.start()
             self._running = running
-            if not all(each.port for each in self._settings.listeners):
-                self._keep_ports()
+            self._keep_ports()
         return self
 
     def _keep_ports(self) -> None:
         """Listen on the ports that were free now when the broker is started again, where its clients look for it."""
+        settings, http = self._settings, self._settings.http_listener
+        if all(each.port for each in settings.listeners) and (http is None or http.port):
+            return
         ports = {name: port for name, (_, port) in self._addresses.items()}
-        listeners = tuple(replace(each, port=ports[each.name]) for each in self._settings.listeners)
-        self._settings = replace(self._settings, listeners=listeners)
-        config = {**self._given.config, "listeners": ",".join(each.url for each in listeners)}
-        self._given = replace(self._given, config=config, host=None, port=None)
+        listeners = tuple(replace(each, port=ports[each.name]) for each in settings.listeners)
+        kept = {"listeners": ",".join(each.url for each in listeners)}
+        if http is not None:
+            kept[HTTP_LISTEN] = address(http.host, ports[HTTP])
+        self._settings = replace(settings, listeners=listeners, values={**settings.values, **kept})
+        given = {name: value for name, value in self._given.config.items() if name.replace("_", ".") not in kept}
+        self._given = replace(self._given, config={**given, **kept}, host=None, port=None)
 
     def stop(self) -> None:
         """Stop the broker cleanly, and raise the error that made it fail while it ran.
@@ -396,11 +402,12 @@ def serve_in_foreground(
     first_users: Iterable[FirstUser] = (),
     on_ready: Callable[[Addresses], None],
     stop_on_eof: bool = False,
+    http_maker: HttpMaker | None = None,
 ) -> int:
     """Run a broker in the main thread until SIGINT or SIGTERM.
 
     With `stop_on_eof` it belongs to the program at the other end of standard input, and stops when that ends. An error
-    that keeps it from starting is raised.
+    that keeps it from starting is raised. `http_maker` is that of `serve`.
 
     Returns:
         The exit code: 0 after a clean stop, 74 if the disk failed, 70 after a bug; both are logged.
@@ -425,7 +432,8 @@ def serve_in_foreground(
         on_ready(server.addresses)
 
     try:
-        serve(settings, on_ready=announce, stop_on=[signal.SIGTERM] if stop_on_eof else [signal.SIGINT, signal.SIGTERM])
+        stop_on = [signal.SIGTERM] if stop_on_eof else [signal.SIGINT, signal.SIGTERM]
+        serve(settings, on_ready=announce, stop_on=stop_on, http_maker=http_maker)
     except Exception as failure:
         if not is_ready:
             raise

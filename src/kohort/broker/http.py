@@ -18,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from kohort.broker.connections.sockets import is_loopback, plain_host
@@ -60,6 +60,18 @@ class Answer:
 
 
 Handler = Callable[[Asked], Awaitable[Answer]]
+
+
+class HttpServing(Protocol):
+    """A server of a table of paths: this module's, or the console."""
+
+    async def start(self, bound: socket.socket) -> None: ...
+    def sockets(self) -> list[socket.socket]: ...
+    def stop(self) -> None: ...
+
+
+#: Makes one of paths and of the broker's addresses by their listeners' names.
+HttpMaker = Callable[[Mapping[str, Handler], Mapping[str, tuple[str, int]]], HttpServing]
 
 
 class _BadRequestError(Exception):
@@ -165,7 +177,7 @@ class HttpServer:
     async def _answer(self, asked: Asked) -> Answer:
         handler = self._paths.get(asked.path)
         if handler is None:
-            known = " ".join(self._paths)
+            known = " ".join(path for path in self._paths if path != "/")
             return Answer(f"there is no such page; there are: {known}\n".encode(), status=HTTPStatus.NOT_FOUND)
         try:
             return await handler(asked)

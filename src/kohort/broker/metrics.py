@@ -127,7 +127,12 @@ def paths_of(context: BrokerContext, runtime: Runtime, failure: Callable[[], obj
         unserved = sum(isinstance(each, UnservedShard) for each in runtime.shards)
         return _verdict([*found, *([f"{unserved} logs of groups could not be read"] if unserved else [])])
 
-    return {"/metrics": page, "/healthz": health, "/readyz": readiness}
+    async def start(_: Asked) -> Answer:
+        return Answer(
+            b"/metrics /healthz /readyz; with pip install 'kohort[console]' kohort up shows the console here\n"
+        )
+
+    return {"/metrics": page, "/healthz": health, "/readyz": readiness, "/": start}
 
 
 def _verdict(problems: Sequence[str]) -> Answer:

@@ -48,7 +48,7 @@ from kohort.storage.recovery import RecoveryReport
 from kohort.storage.store import Store
 
 if TYPE_CHECKING:
-    from kohort.broker.http import HttpServer
+    from kohort.broker.http import HttpMaker, HttpServing
 
 __all__ = ["BrokerStartError", "Server", "new_event_loop", "run_broker", "serve"]
 
@@ -76,12 +76,15 @@ class Server:
         outlives_brokers: bool = False,
         watch: LoopWatch | None = None,
         fs: FileSystem | None = None,
+        http_maker: HttpMaker | None = None,
     ) -> None:
         """Prepare the broker.
 
         `outlives_brokers`: data in memory stays for the next broker, as if it were on disk.
         `fs` has the data directory; `None` stands for the file system of this machine.
+        `http_maker` makes what speaks HTTP, where the settings ask for it; `None`: the small server of `http.py`.
         """
+        self._http_maker: Final = http_maker
         self._fs: Final = fs
         # Some values change while the broker runs.
         settings = self._settings = replace(settings, values=dict(settings.values))
@@ -91,7 +94,7 @@ class Server:
         self._context: BrokerContext | None = None
         self._runtime: Runtime | None = None
         self._listeners: Listeners | None = None
-        self._http: HttpServer | None = None
+        self._http: HttpServing | None = None
         self._compactor: LogCleaner | None = None
         self._checkpointer: Checkpointer | None = None
         self._scrubber: Scrubber | None = None
@@ -163,7 +166,8 @@ class Server:
         from kohort.broker.http import HttpServer
         from kohort.broker.metrics import paths_of
 
-        self._http = HttpServer(paths_of(context, self.runtime, lambda: self.failure))
+        paths, make = paths_of(context, self.runtime, lambda: self.failure), self._http_maker
+        self._http = HttpServer(paths) if make is None else make(paths, dict(context.leadership.addresses))
         assert self._listeners is not None
         self._listeners.further_sockets = self._http.sockets
         await self._http.start(bound)
@@ -424,12 +428,13 @@ async def run_broker(
     on_ready: Callable[[Server], None],
     clock: WallClock | None = None,
     watch: LoopWatch | None = None,
+    http_maker: HttpMaker | None = None,
 ) -> None:
     """Serve until the task is cancelled or `Server.request_stop` is called, then stop cleanly.
 
     Raises what kept the broker from starting, or what made it fail while it ran.
     """
-    server = Server(settings, clock=clock, watch=watch)
+    server = Server(settings, clock=clock, watch=watch, http_maker=http_maker)
     await server.start()
     try:
         on_ready(server)
@@ -457,6 +462,7 @@ def serve(
     on_ready: Callable[[Server, asyncio.AbstractEventLoop], None],
     stop_on: Sequence[signal.Signals] = (),
     clock: WallClock | None = None,
+    http_maker: HttpMaker | None = None,
 ) -> None:
     """Run a broker on a new loop until it is asked to stop; raise the error that made it fail.
 
@@ -465,6 +471,7 @@ def serve(
         on_ready: called on the loop once clients can connect.
         stop_on: signals that stop the broker; only in the main thread.
         clock: the broker's; `None`: that of this machine.
+        http_maker: makes what speaks HTTP, where the settings ask for it; `None`: a small server of metrics.
     """
     watch = LoopWatch()
     loop = new_event_loop(watch)
@@ -476,7 +483,9 @@ def serve(
 
     try:
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(run_broker(settings, on_ready=announce, clock=clock, watch=watch))
+        loop.run_until_complete(
+            run_broker(settings, on_ready=announce, clock=clock, watch=watch, http_maker=http_maker)
+        )
     finally:
         with contextlib.suppress(RuntimeError):
             loop.run_until_complete(loop.shutdown_asyncgens())

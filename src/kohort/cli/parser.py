@@ -85,6 +85,7 @@ EXAMPLES: Final = {
     "kohort log repair": "kohort log repair ./kohort-data --execute",
     "kohort log dump": "kohort log dump ./kohort-data/orders-0 --records",
     "kohort log import": "kohort log import /var/lib/kafka --into ./kohort-data",
+    "kohort console": "kohort console -b 127.0.0.1:9092",
     "kohort report": "kohort report billing --since 2h --out report.html",
     "kohort demo": "kohort demo --no-spark",
     "kohort completion": 'eval "$(kohort completion bash)"',

@@ -71,6 +71,7 @@ class MemberState:
     last_fetch_ms: int = -1
     last_commit_ms: int = -1
     overdue_ms: int = -1
+    last_poll_ms: int = -1
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -189,7 +190,7 @@ def _member(found: Any) -> MemberState:
     assigned: dict[str, int] = {}
     for topic, _ in found.assignment:
         assigned[topic] = assigned.get(topic, 0) + 1
-    ages = ("last_heard_ms", "last_fetch_ms", "last_commit_ms", "overdue_ms")
+    ages = ("last_heard_ms", "last_fetch_ms", "last_commit_ms", "overdue_ms", "last_poll_ms")
     known = {name: value for name in ages if (value := getattr(found, name, None)) is not None}
     return MemberState(member_id=found.member_id, client_id=found.client_id, assigned=assigned, **known)
 

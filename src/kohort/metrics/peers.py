@@ -321,6 +321,7 @@ def _own(groups: _Groups) -> Steps:
         "last_heard_ms": Family("kohort_member_last_heard_seconds", "gauge", "Time since the last sign of a member."),
         "last_fetch_ms": Family("kohort_member_last_fetch_seconds", "gauge", "Time since the last fetch of a member."),
         "last_commit_ms": Family("kohort_member_last_commit_seconds", "gauge", "Time since a member's last commit."),
+        "last_poll_ms": Family("kohort_member_last_poll_seconds", "gauge", "Time since a member's application polled."),
     }
     stuck = Family(
         "kohort_member_stuck",

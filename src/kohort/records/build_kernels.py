@@ -116,7 +116,14 @@ def spread_rows(
 
     Returns:
         For each partition its rows, ascending; empty if a row names a partition that is not there.
+
+    Raises:
+        IndexError: a list has fewer rows than `stop`, or `turn` is no partition.
     """
+    # Compiled, nothing below looks at a length.
+    is_short = (keys is not None and len(keys) < stop) or (partitions is not None and len(partitions) < stop)
+    if is_short or (stop > 0 and (turn < 0 or turn >= count)):
+        raise IndexError("a list is shorter than the number of rows, or the turn is no partition")
     spread: list[list[int]] = [[] for _ in range(count)]
     for row in range(stop):
         number = turn

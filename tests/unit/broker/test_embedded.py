@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -246,6 +247,21 @@ def test_a_broker_can_be_started_again(tmp_path: Path) -> None:
     for _ in range(2):
         with broker:
             assert broker.port > 0
+
+
+@pytest.mark.parametrize(
+    ("process", "name"), [(False, "http_listen"), pytest.param(True, "http.listen", marks=pytest.mark.process)]
+)
+def test_free_ports_are_the_same_when_it_is_started_again(process: bool, name: str) -> None:
+    """Clients and scrapers look for it there."""
+    broker = Broker(process=process, config={name: "127.0.0.1:0"})
+    found = set()
+    for _ in range(2):
+        with broker:
+            found.add((broker.bootstrap_servers, broker.http_address))
+            with urlopen(f"http://{broker.http_address}/healthz", timeout=20) as answer:
+                assert answer.status == 200
+    assert len(found) == 1
 
 
 def test_one_of_many_threads_starts_it() -> None:

@@ -65,6 +65,20 @@ def test_answer_stands_and_has_the_id_of_each_request(client: RawClient, version
     assert [client.receive(BEAT, version) for _ in frames] == [(id_, standing) for id_ in (7, -1, 7, 2**31 - 1)]
 
 
+def test_heartbeat_tells_since_when_no_application_polls(client: RawClient, broker: Broker) -> None:
+    standing = settle(client)
+    with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        (member,) = admin.describe_group("g").members
+        assert member.last_poll_ms is None, "a stock client tells nothing"
+        for _ in range(2):
+            assert client.ask(BEAT, 1, beat_request("a", standing.member_epoch, last_poll_ms=7_000)) == standing
+            (member,) = admin.describe_group("g").members
+            assert member.last_poll_ms is not None and member.last_heard_ms is not None
+            assert member.last_poll_ms == 7_000 + member.last_heard_ms
+        admin.alter_group_configs("g", {"group.liveness": "fetch"})
+        assert admin.describe_group("g").members[0].last_poll_ms is None, "a fetch is no word of polls"
+
+
 def test_same_bytes_are_answered_anew_once_there_is_something_new(client: RawClient) -> None:
     standing = settle(client)
     request = beat_request("a", standing.member_epoch)

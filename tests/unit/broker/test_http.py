@@ -104,6 +104,7 @@ def test_page_says_what_admin_says(broker: kohort.Broker) -> None:
         assert member.last_fetch_ms is not None
         assert member.last_heard_ms is not None
         assert member.session_left_ms is not None
+        assert member.last_poll_ms is not None
         assert member.last_heard_ms + member.session_left_ms <= 45_000
     assert any(member.last_commit_ms is not None for member in described.members)
     assert all(0 <= value < 60 for value in heard.values())

@@ -32,7 +32,10 @@ def structs_in(cls: type[Message]) -> set[type[Message]]:
 
 
 MEMBERS = ("Member", "DescribedGroupMember")
-SIGNS = ("last_heard_ms", "last_fetch_ms", "last_commit_ms", "session_left_ms", "overdue_ms", "is_connected")
+SIGNS = (
+    *("last_heard_ms", "last_fetch_ms", "last_commit_ms", "session_left_ms", "overdue_ms", "is_connected"),
+    "last_poll_ms",
+)
 #: (class name of the message or struct, tag) → attribute.
 TAGGED_FIELDS = {
     ("ApiVersionsResponse", 10_000): "broker_version",
@@ -46,6 +49,8 @@ TAGGED_FIELDS = {
     ("ConsumerGroupHeartbeatRequest", 10_004): "metadata",
     ("ConsumerGroupHeartbeatRequest", 10_005): "watched_version",
     ("ConsumerGroupHeartbeatRequest", 10_006): "wants_numbers",
+    ("ConsumerGroupHeartbeatRequest", 10_007): "last_poll_ms",
+    ("HeartbeatRequest", 10_000): "last_poll_ms",
     ("ConsumerGroupHeartbeatResponse", 10_000): "rebalance_reason",
     ("ConsumerGroupHeartbeatResponse", 10_001): "should_compute_assignment",
     ("ConsumerGroupHeartbeatResponse", 10_002): "client_assignment",

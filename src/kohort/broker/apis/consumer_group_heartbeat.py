@@ -48,6 +48,7 @@ def handle(context: BrokerContext, request: Request, message: wire.ConsumerGroup
     if message.wants_numbers and terms.hold_ms > 0 and message.member_epoch > 0:
         # A member whose grant is to be renewed does not wait for it.
         terms = terms._replace(hold_ms=0) if context.member_grants.is_due(request.connection, member) else terms
+    runtime.reads.note_poll(member, message.last_poll_ms)
     command = _command(request, message, member_id, runtime.next_token(), terms, hides_topics=runtime.hides_topics)
     # A heartbeat that names no partitions may be repeated byte for byte; see `connections.heartbeats`.
     if owned is None and message.member_epoch > 0:

@@ -28,6 +28,7 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
     if rights.is_restricted and not rights.allows(AclOperation.READ, ResourceType.GROUP, message.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     runtime, connections = context.runtime, context.member_connections
+    runtime.reads.note_poll((message.group_id, message.member_id), message.last_poll_ms)
     token = runtime.next_token()
     command = commands.Heartbeat(
         cause=token,

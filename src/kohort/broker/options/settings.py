@@ -25,6 +25,8 @@ from kohort.errors import ConfigError
 
 #: The name of the address at which HTTP is spoken; those of listeners are in upper case.
 HTTP: Final = "http"
+#: The option that says where.
+HTTP_LISTEN: Final = "http.listen"
 #: The broker's identity, addresses and place of data.
 _NODE: Final = [
     count("node.id", 1, "The number of this broker in Metadata answers (Kafka: no default)."),
@@ -46,9 +48,10 @@ _NODE: Final = [
         "that is left out are told the address listened on (Kafka: they find no broker).",
     ),
     text(
-        "http.listen",
+        HTTP_LISTEN,
         None,
-        "Where /metrics, /healthz and /readyz are served by HTTP, as HOST:PORT; by default nowhere (not in Kafka).",
+        "Where /metrics, /healthz and /readyz are served by HTTP, and by `kohort up` the console, as HOST:PORT; "
+        "by default nowhere (not in Kafka).",
     ),
     text("log.dir", None, "The data directory; without one the log is kept in memory (Kafka: /tmp/kafka-logs)."),
     text("log.dirs", None, "Another name of log.dir; here too one directory only."),
@@ -625,11 +628,11 @@ class BrokerSettings:
     @property
     def http_listener(self) -> ListenerSettings | None:
         """Where HTTP is spoken; `None`: nowhere."""
-        text = self.values["http.listen"]
+        text = self.values[HTTP_LISTEN]
         if not text:
             return None
         try:
-            (found,) = parse_endpoints("http.listen", text)
+            (found,) = parse_endpoints(HTTP_LISTEN, text)
         except (ConfigError, ValueError):
             found = None
         if found is None or "://" in text:

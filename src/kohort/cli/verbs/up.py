@@ -13,6 +13,8 @@ from kohort.errors import ConfigError
 if TYPE_CHECKING:
     from kohort.broker.options.first_users import FirstUser
     from kohort.broker.options.listeners import ListenerSettings
+    from kohort.broker.options.settings import BrokerSettings
+    from kohort.console.serving import BrokerConsole
 
 #: Where a data directory may come from if the command line names none.
 DIRECTORY_OPTIONS = ("log.dir", "log_dir", "log.dirs", "log_dirs")
@@ -34,7 +36,10 @@ def add_parser(subparsers: Any) -> None:
         "--config listener.security.protocol.map=NAME:PROTOCOL,...",
     )
     up.add_argument(
-        "--http", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz by HTTP there (default: nowhere)"
+        "--http",
+        metavar="HOST:PORT",
+        help="serve the console (if kohort[console] is installed), /metrics, /healthz and /readyz by HTTP there "
+        "(default: nowhere)",
     )
     up.add_argument(
         "--allow-anonymous",
@@ -71,19 +76,40 @@ def run(options: argparse.Namespace) -> int:
 
     settings = BrokerSettings.of(config, host=options.host, port=options.port, data_dir=options.data_dir)
 
+    console = _console_of(settings)
+
     def announce(addresses: Mapping[str, tuple[str, int]]) -> None:
         limit_bytes = memory_limit_bytes(settings.values["memory.limit.bytes"])
-        for line in announcement(settings.listeners, addresses, data_dir=data_dir, limit_bytes=limit_bytes):
+        url = "" if console is None else console.url()
+        for line in announcement(
+            settings.listeners, addresses, data_dir=data_dir, limit_bytes=limit_bytes, console=url
+        ):
             print(line, flush=True)
 
-    return serve_in_foreground(
-        data_dir=options.data_dir,
-        host=options.host,
-        port=options.port,
-        config=config,
-        first_users=[first_user(text) for text in options.scram_user],
-        on_ready=announce,
-    )
+    try:
+        return serve_in_foreground(
+            data_dir=options.data_dir,
+            host=options.host,
+            port=options.port,
+            config=config,
+            first_users=[first_user(text) for text in options.scram_user],
+            on_ready=announce,
+            http_maker=None if console is None else console.make,
+        )
+    finally:
+        if console is not None:
+            console.join()
+
+
+def _console_of(settings: BrokerSettings) -> BrokerConsole | None:
+    """Prepare the console of this broker, where HTTP is asked for and its packages are installed."""
+    from kohort.console import has_extra
+
+    if settings.http_listener is None or not has_extra():
+        return None
+    from kohort.console.serving import BrokerConsole
+
+    return BrokerConsole(settings, has_changes=False)
 
 
 def first_user(text: str) -> FirstUser:
@@ -162,11 +188,12 @@ def announcement(
     *,
     data_dir: object | None,
     limit_bytes: int,
+    console: str = "",
 ) -> list[str]:
     """Return the lines printed when clients can connect; the last one is for programs that wait.
 
     `addresses`: listener -> the host and the port that it listens on. `limit_bytes`: the memory that records may take
-    where there is no directory.
+    where there is no directory. `console`: its URL, empty without one.
     """
     from kohort.broker.embedded import tell_addresses
     from kohort.broker.options.listeners import address
@@ -194,6 +221,7 @@ def announcement(
             lines.append(f"  clients{whose} are told to connect to {told} (advertised.listeners)")
     if "http" in addresses:
         lines.append(f"  http:   http://{address(*addresses['http'])}/metrics")
+    lines += [f"  console: {console}"] if console else []
     return [*lines, "  stop with Ctrl-C", f"ready {tell_addresses(addresses)}"]
 
 

@@ -260,13 +260,15 @@ class LastRead:
 class Reads:
     """Reads of all groups of a broker."""
 
-    __slots__ = ("_client_of", "_clients", "_looked", "_size", "awaited", "committed", "fetched")
+    __slots__ = ("_client_of", "_clients", "_looked", "_size", "awaited", "committed", "fetched", "polled_ms")
 
     def __init__(self) -> None:
         #: Member -> time of its latest fetch, or of the end of a waiting fetch's connection.
         self.fetched: Final[dict[MemberKey, int]] = {}
         #: Member -> time of its latest commit.
         self.committed: Final[dict[MemberKey, int]] = {}
+        #: Member -> for how long its application had not polled by its latest heartbeat, ms.
+        self.polled_ms: Final[dict[MemberKey, int]] = {}
         #: Member -> partition from another member that it has not read yet -> that one's last read. No empty inner
         #: mapping.
         self.awaited: Final[dict[MemberKey, dict[Partition, LastRead]]] = {}
@@ -292,6 +294,14 @@ class Reads:
         self.fetched[key] = now_ms
         if len(self.fetched) > _MEMBERS_LIMIT:
             del self.fetched[next(iter(self.fetched))]
+
+    def note_poll(self, key: MemberKey, last_poll_ms: int) -> None:
+        """Note the words of a member's heartbeat about its application's polls; -1: it has none."""
+        if last_poll_ms < 0:
+            return
+        self.polled_ms[key] = last_poll_ms
+        if len(self.polled_ms) > _MEMBERS_LIMIT:
+            del self.polled_ms[next(iter(self.polled_ms))]
 
     def latest(self, key: MemberKey) -> tuple[int | None, int | None]:
         """Return when a member has fetched and committed last."""

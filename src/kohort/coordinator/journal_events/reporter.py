@@ -130,6 +130,7 @@ class MemberSigns(NamedTuple):
     last_commit_ms: int
     overdue_ms: int
     session_left_ms: int
+    last_poll_ms: int
 
 
 class Reporter:
@@ -224,11 +225,8 @@ class Reporter:
         )
         if consumer is None and found is None:
             return None
-        if found is None:
-            settings = effective_settings(self._settings, groups.configs.get(group_id, {}))
-            session_ms = settings.group_consumer_session_timeout_ms
-        else:
-            session_ms = found.session_timeout_ms
+        settings = effective_settings(self._settings, groups.configs.get(group_id, {}))
+        session_ms = settings.group_consumer_session_timeout_ms if found is None else found.session_timeout_ms
         key = group_id, member_id
         # While its heartbeat or its join is held the member has no deadline: its connection stands.
         deadline_ms = timers.deadline(TimerKey("session", group_id, member_id))
@@ -243,7 +241,11 @@ class Reporter:
         fetch_ms, commit_ms, wait_ms = (
             -1 if at is None else max(0, now_ms - at) for at in (*self.reads.latest(key), since_ms)
         )
-        return MemberSigns(heard_ms, fetch_ms, commit_ms, wait_ms, left_ms)
+        # Where fetches count as signs of life the latest one is no heartbeat, which alone tells of polls.
+        told_ms = -1 if settings.counts_fetches else self.reads.polled_ms.get(key, -1)
+        return MemberSigns(
+            heard_ms, fetch_ms, commit_ms, wait_ms, left_ms, told_ms if told_ms < 0 else told_ms + heard_ms
+        )
 
     def on_fetch(
         self,

@@ -59,6 +59,8 @@ class Member(Message):
     overdue_ms: int = field(INT64, tag=10_007, default=-1)
     #: Ours (wire.private): 1 if a connection of the member is open, 0 if not, -1: not known.
     is_connected: int = field(INT8, tag=10_008, default=-1)
+    #: Ours (wire.private): milliseconds since its application polled, as it told; -1: not known.
+    last_poll_ms: int = field(INT64, tag=10_009, default=-1)
 
 
 class DescribedGroup(Message):

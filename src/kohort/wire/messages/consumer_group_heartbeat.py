@@ -58,6 +58,8 @@ class ConsumerGroupHeartbeatRequest(Message):
     watched_version: int = field(INT64, tag=10_005, default=-1)
     #: Ours: whether the member takes news in answers to fetches and commits as well, and wants assignments numbered.
     wants_numbers: bool = field(BOOL, tag=10_006, default=False)
+    #: Ours: milliseconds since the application polled, 0 if it does so all the time; -1: the member does not tell.
+    last_poll_ms: int = field(INT32, tag=10_007, default=-1)
 
 
 class Assignment(Message):

@@ -15,6 +15,8 @@ class HeartbeatRequest(Message):
     generation_id: int = field(INT32)
     member_id: str = field(STRING)
     group_instance_id: str | None = field(STRING, since=3, nullable=3, default=None)
+    #: Ours (wire.private): milliseconds since the application polled, as in ConsumerGroupHeartbeat; -1: it is not told.
+    last_poll_ms: int = field(INT32, since=4, tag=10_000, default=-1)
 
 
 @message(key=12, kind="response", versions="0-4", flexible="4+")

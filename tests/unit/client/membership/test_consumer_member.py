@@ -750,3 +750,17 @@ def test_nothing_is_asked_of_anybody_before_the_application_wants_something(memb
     assert member.find(ConsumerGroupHeartbeatRequest) == []
     assert member.find(MetadataRequest) == []
     assert BROKER not in {send.to for send in member.open}
+
+
+def test_heartbeats_tell_for_how_long_the_application_has_not_polled(member: ConsumerDialogue) -> None:
+    """As long as it polls they are equal: the broker answers a repeated one without reading it."""
+    member.stable(0)
+    told = []
+    for _ in range(2):
+        member.advance(4_000)
+        member.poll()
+        member.advance(1_500)
+        told.append(member.heartbeat().last_poll_ms)
+        member.reply(epoch=1)
+    member.advance(5_700)
+    assert (told, member.heartbeat().last_poll_ms) == ([0, 0], 5_000)

@@ -283,6 +283,12 @@ def test_rows_are_spread_measured_and_written_as_records_are(
 @FORMS
 def test_row_that_names_a_partition_that_is_not_there_spreads_nothing(kernels: ModuleType) -> None:
     assert kernels.spread_rows(None, [0, 4], 2, 4, 0) == []
+    for keys, partitions, turn in (([b"a"], None, 0), (None, [0], 0), ([b"a"], [0, 1], 0), (None, None, 4)):
+        with pytest.raises(IndexError, match="shorter"):
+            kernels.spread_rows(keys, partitions, 2, 4, turn)
+    with pytest.raises(IndexError, match="the turn"):
+        kernels.spread_rows(None, None, 1, 0, -1)
+    assert kernels.spread_rows([b"a"], [0], 0, 4, 9) == [[], [], [], []]
     assert kernels.first_unfit([None, b"a", b"abc"], 2) == 2
     assert kernels.first_unfit([None, bytearray(b"a")], 2) == 1
     assert kernels.first_unfit([None, b"a"], 2) == -1

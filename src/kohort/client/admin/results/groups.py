@@ -110,7 +110,8 @@ class MemberDescription:
     where it is not known: `last_heard_ms` (a heartbeat, or
     another sign of life), `last_fetch_ms`, `last_commit_ms`. `session_left_ms`: until its session ends. `overdue_ms`:
     for how long others have waited for it to give up partitions or to rejoin; `None` where none does. `is_connected`:
-    whether one of its connections is open.
+    whether one of its connections is open. `last_poll_ms`: since its application polled at most, which members by
+    kohort tell with heartbeats.
     """
 
     member_id: str
@@ -129,6 +130,7 @@ class MemberDescription:
     session_left_ms: int | None = field(default=None, compare=False)
     overdue_ms: int | None = field(default=None, compare=False)
     is_connected: bool | None = field(default=None, compare=False)
+    last_poll_ms: int | None = field(default=None, compare=False)
 
     @classmethod
     def of_consumer(cls, row: consumer_group_describe.Member) -> MemberDescription:
@@ -158,7 +160,8 @@ class MemberDescription:
 
 #: Fields of a member that are -1 on the wire where they are not known.
 _TIMES: Final = (
-    "offline_since_ms", "last_heard_ms", "last_fetch_ms", "last_commit_ms", "session_left_ms", "overdue_ms"
+    "offline_since_ms", "last_heard_ms", "last_fetch_ms", "last_commit_ms", "session_left_ms", "overdue_ms",
+    "last_poll_ms",
 )  # fmt: skip
 
 

@@ -400,6 +400,7 @@ class ClassicMember(Member):
             generation_id=self.epoch,
             member_id=self.member_id,
             group_instance_id=self._settings.options["group_instance_id"],
+            last_poll_ms=self.last_poll_ms(now_ms),
         )
         interval_ms = self._interval_ms
 

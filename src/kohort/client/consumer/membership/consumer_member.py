@@ -272,8 +272,7 @@ class ConsumerMember(Member):
 
     def _heartbeat(self, endpoint: Endpoint, now_ms: int) -> None:
         is_full, says_topics = self._is_full, self._is_full or self._has_new_topics
-        # The overtaken one may bring a new epoch. By the old epoch a coordinator takes only heartbeats that list what
-        # is owned.
+        # The overtaken one may bring a new epoch: by the old one only heartbeats that list what is owned are taken.
         lists_owned = is_full or self._has_news or bool(self._in_flight)
         said = self._host.publishing.say(now_ms, is_full=is_full)
         self._is_owed = self._is_owed and not (lists_owned and self._target == self._latest)
@@ -298,6 +297,7 @@ class ConsumerMember(Member):
             metadata=said.metadata,
             watched_version=said.watched_version,
             client_assignors=self._computing.take_words(is_full=is_full),
+            last_poll_ms=self.last_poll_ms(now_ms),
         )
         epoch, interval_ms = self.epoch, self._interval_ms
         self._has_news = self._has_new_topics = False

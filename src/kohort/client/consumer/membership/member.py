@@ -274,6 +274,12 @@ class Member(ABC):
             self._is_waiting_for_poll = False
             self._requests.wake_all()
 
+    def last_poll_ms(self, now_ms: int) -> int:
+        """Return for how long the application has not polled, in whole seconds; 0: it polls."""
+        # While it polls all heartbeats are equal, which a broker answers without reading them.
+        since_ms = now_ms - self._polled_ms
+        return 0 if since_ms < _POLLS_MS else since_ms // 1000 * 1000
+
     def on_callback_started(self, started: events.CallbackStarted, now_ms: int) -> None:
         """Read the assigned partitions, paused, so that the callback can ask for their positions."""
         wanted = self.callbacks.on_started(started.number, now_ms)
@@ -685,6 +691,8 @@ class Idleness:
         self._requests.warn(f"no partition for this member of group {self._group_id}: {why}")
 
 
+#: An application that has polled within so long polls: a consumer notes its polls each second.
+_POLLS_MS: Final = 2_000
 #: Added to the end of the longest hold: a broker may stand still for a moment before it answers.
 _MARGIN_MS: Final = 2_000
 #: Holds in a row that a member may cut before it heartbeats by `_PAUSE_MS`.

@@ -1,0 +1,301 @@
+"""The console as browsers and scripts ask for it: pages, JSON twins, events, and what it refuses."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import closing
+from threading import Thread
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pytest
+
+import kohort
+from kohort.broker.options.settings import BrokerSettings
+from kohort.broker.server import serve as serve_broker
+from kohort.ids import TopicPartition
+from support.waiting import until
+
+for package in ("starlette", "uvicorn", "jinja2"):
+    pytest.importorskip(package)
+
+from kohort.console.serving import BrokerConsole, ConsoleServer, self_options  # noqa: E402
+from kohort.console.swimlanes import draw_lanes  # noqa: E402
+
+WAIT_S = 20.0
+HOSTILE = 'a "quoted" </script><b>\n&' + "x" * 220
+
+
+class Running(NamedTuple):
+    """A console of a broker with the group `billing`, which has had two members."""
+
+    port: int
+    broker: kohort.Broker
+    admin: kohort.Admin
+
+
+def serve(options: dict[str, Any], **given: Any) -> ConsoleServer:
+    bound = socket.create_server(("127.0.0.1", 0))
+    server = ConsoleServer(options, bound, **given)
+    server.start()
+    return server
+
+
+def stop(server: ConsoleServer) -> None:
+    server.stop()
+    server.join(WAIT_S)
+
+
+def port_of(server: ConsoleServer) -> int:
+    return int(server.bound.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("orders", 2)
+        admin.alter_group_offsets(HOSTILE, {TopicPartition("orders", 0): 0})
+        options = {"bootstrap_servers": broker.bootstrap_servers, "group_id": "billing"}
+        with kohort.Consumer("orders", client_id="a", **options) as a:
+            until(a.assignment, what="a has it all", step=lambda: a.poll(0.02))
+            with kohort.Consumer("orders", client_id="b", **options) as b:
+
+                def poll() -> None:
+                    a.poll(0.02)
+                    b.poll(0.02)
+
+                until(b.assignment, what="shared", step=poll)
+            until(lambda: is_at_rest(admin), what="at rest", step=lambda: a.poll(0.02))
+            server = serve({"bootstrap.servers": broker.bootstrap_servers})
+            try:
+                yield Running(port_of(server), broker, admin)
+            finally:
+                stop(server)
+
+
+def is_at_rest(admin: kohort.Admin) -> bool:
+    last = admin.explain_group("billing").last
+    return last is not None and last.ended_ms is not None and "b left" in last.sentence
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: http.client.HTTPMessage
+    text: str
+
+
+def ask(port: int, path: str, method: str = "GET", body: str | None = None, **headers: str) -> Answer:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)) as connection:
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        found = connection.getresponse()
+        return Answer(found.status, found.headers, found.read().decode())
+
+
+def test_every_page_has_a_json_twin(running: Running) -> None:
+    """Requirement J3: who owns what, how far behind, and why."""
+    port, _, _ = running
+    page = ask(port, "/groups?sort=name&q=bill")
+    assert page.status == 200 and ">billing</a>" in page.text and "script-src 'self'" in str(page.headers)
+    groups = json.loads(ask(port, "/groups.json?q=bill").text)["groups"]
+    assert [(each["id"], each["state"], each["members"]) for each in groups] == [("billing", "Stable", 1)]
+    group = json.loads(ask(port, "/group?id=billing", Accept="application/json").text)
+    assert [(each["name"], each["owned"]) for each in group["members"]] == [("a", "orders:0-1")]
+    assert "b left" in group["why"]["sentence"] and group["rebalances_per_hour"] == 3
+    lanes = {each["name"]: each["spans"] for each in group["picture"]["lanes"]}
+    owners = [[span["member"] for span in spans if not span["is_unread"]] for spans in lanes.values()]
+    assert sorted(lanes) == ["orders-0", "orders-1"] and ["a", "b", "a"] in owners
+    shown = ask(port, "/group?id=billing").text
+    assert '<svg class="lanes"' in shown and "b left" in shown
+    rebalance = json.loads(ask(port, group["why"]["href"], Accept="application/json").text)
+    assert {each["member"]: each["after"] for each in rebalance["owners"]} == {"a": "orders:0-1", "b": "-"}
+    assert {each["assignor"]: each["most"] for each in rebalance["what_if"]}.items() >= {
+        "range": 2,
+        "sticky": 2,
+    }.items()
+    assert "<h2>Phases</h2>" in ask(port, group["why"]["href"]).text
+    partition = json.loads(ask(port, "/partition.json?group=billing&topic=orders&partition=1").text)
+    assert partition["owners"][0]["member"] == "a" and partition["owners"][0]["ended_ms"] is None
+    assert ask(port, "/partition?group=billing&topic=orders&partition=1").status == 200
+
+
+def test_records_are_found_by_offset_time_key_and_path(running: Running) -> None:
+    port = running.port
+    with kohort.Producer(bootstrap_servers=running.broker.bootstrap_servers) as producer:
+        for number in range(30):
+            value = json.dumps({"lines": [{"sku": f"<b>{number}"}]})
+            sent = producer.send("orders", value, key=f"k{number % 3}", partition=1, timestamp_ms=1_000 * number)
+        sent.result(WAIT_S)
+
+    def found(query: str) -> list[tuple[int, str]]:
+        page = json.loads(ask(port, f"/topic.json?name=orders&{query}").text)["records"]
+        assert page["failure"] == "" and page["is_cut"] is False
+        return [(each["offset"], each["value"]) for each in page["records"]]
+
+    assert [offset for offset, _ in found("")] == list(range(10, 30))
+    assert [offset for offset, _ in found("partition=1&offset=27")] == [27, 28, 29]
+    assert [offset for offset, _ in found("time=28000")] == [28, 29]
+    assert found("partition=1&key=k2&path=$.lines[0].sku")[0] == (2, "<b>2")
+    text = ask(port, "/topic?name=orders").text
+    assert "&lt;b&gt;29" in text and "<b>29" not in text
+    assert ask(port, "/topic?name=nowhere").status == 404 and ask(port, "/topic?name=orders&time=soon").status == 400
+    assert [each["name"] for each in json.loads(ask(port, "/topics.json?q=ORD").text)["topics"]] == ["orders"]
+    assert "loop.longest.turn.ms" in ask(port, "/broker").text
+
+
+def test_names_are_hostile_text(running: Running) -> None:
+    """A group's id is its client's own: quotes, tags, line ends, 249 characters."""
+    port, _, _ = running
+    for path in ("/groups", f"/group?id={quote(HOSTILE)}"):
+        text = ask(port, path).text
+        assert "</script><b>" not in text.replace("</script>\n", "") and "&lt;/script&gt;&lt;b&gt;\\n" in text, path
+    assert json.loads(ask(port, f"/group.json?id={quote(HOSTILE)}").text)["id"] == HOSTILE
+    lane = {"name": '"><script>', "href": "/x?a=\"><b>", "spans": [
+        {"member": "<i>", "from_ms": 0, "to_ms": 9, "said": "<u>&", "is_unread": False}]}  # fmt: skip
+    drawn = draw_lanes({"from_ms": 0, "to_ms": 9, "members": ["<i>"], "lanes": [lane], "seams": [], "lags": []})
+    assert not [tag for tag in ("<script", "<b>", "<i>", "<u>") if tag in drawn]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/group?id=nobody", 404),
+        ("/group", 400),
+        ("/rebalance?group=billing&number=x", 400),
+        ("/rebalance?group=billing&number=99", 404),
+        ("/partition?group=billing&topic=orders&partition=77", 404),
+        ("/groups?page=0", 400),
+        ("/groups?sort=%3Cb%3E", 400),
+        ("/group?id=billing&from=99999999999999999999", 200),
+        ("/nowhere", 404),
+        ("/static/../app.py", 404),
+    ],
+)
+def test_pages_that_there_are_not_say_so(running: Running, path: str, status: int) -> None:
+    found = ask(running.port, path)
+    assert found.status == status and "Traceback" not in found.text
+    assert "Content-Security-Policy" in found.headers
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example:9080"},
+        {"Host": "localhost.evil.example"},
+        {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "cors"},
+    ],
+)
+def test_other_pages_read_nothing(running: Running, headers: dict[str, str]) -> None:
+    """DNS rebinding, and requests of pages of other sites."""
+    found = ask(running.port, "/groups", **headers)
+    assert found.status == 403 and "billing" not in found.text
+    assert ask(running.port, "/groups", Host=f"localhost:{running.port}").status == 200
+
+
+def test_a_form_of_another_page_is_refused(running: Running) -> None:
+    host = f"127.0.0.1:{running.port}"
+    foreign = ask(running.port, "/logout", "POST", "", Host=host, Origin="http://evil.example")
+    assert (foreign.status, foreign.text) == (403, "the form is of another page\n")
+    own = ask(running.port, "/logout", "POST", "form_token=x", Host=host, Origin=f"http://{host}")
+    assert own.status == 403 and "another session" in own.text
+
+
+def test_a_token_is_asked_for(running: Running) -> None:
+    """Beyond loopback, or where one is given: by a form, by the address, or by a header."""
+    server = serve({"bootstrap.servers": running.broker.bootstrap_servers}, token="s3cret")
+    try:
+        port = port_of(server)
+        asked = ask(port, "/groups")
+        assert (asked.status, asked.headers["Location"]) == (303, "/login")
+        assert ask(port, "/groups.json").status == 401 and ask(port, "/events").status == 401
+        assert ask(port, "/login").status == 200 and ask(port, "/static/console.css").status == 200
+        assert ask(port, "/login", "POST", "token=wrong").status == 403
+        for opened in (ask(port, "/login", "POST", "token=s3cret"), ask(port, "/groups?token=s3cret")):
+            assert opened.status == 303 and "HttpOnly" in opened.headers["Set-Cookie"]
+            cookie = opened.headers["Set-Cookie"].partition(";")[0]
+            assert ask(port, "/groups", Cookie=cookie).status == 200
+        assert ask(port, "/groups.json", Authorization="Bearer s3cret").status == 200
+        assert ask(port, "/groups.json", Authorization="Bearer s3cre").status == 401
+    finally:
+        stop(server)
+
+
+class Events:
+    """A stream of events of a group, as a browser reads it."""
+
+    def __init__(self, port: int, path: str, last: str = "") -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+        self._connection.request("GET", path, headers={"Last-Event-ID": last} if last else {})
+        self._answer = self._connection.getresponse()
+
+    def next_row(self) -> tuple[int, str]:
+        """Wait for an event `row`: its id and its sentence."""
+        found: dict[str, str] = {}
+        while True:
+            line = self._answer.readline().decode().rstrip("\n")
+            if line:
+                name, _, value = line.partition(": ")
+                found[name] = value
+            elif found.get("event") == "row":
+                return int(found["id"]), json.loads(found["data"])["said"]
+            else:
+                found = {}
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def test_events_follow_the_journal_and_resume(running: Running) -> None:
+    """An id per row: a browser that comes again misses none, and none comes twice."""
+    with closing(Events(running.port, "/events?group=billing")) as events:
+        running.admin.alter_group_configs("billing", {"consumer.session.timeout.ms": 46000})
+        first, said = events.next_row()
+        while "configs changed" not in said:
+            first, said = events.next_row()
+    for value in (47000, 48000):
+        running.admin.alter_group_configs("billing", {"consumer.session.timeout.ms": value})
+    with closing(Events(running.port, "/events?group=billing", last=str(first))) as events:
+        rows = [events.next_row()]
+        while "48000" not in rows[-1][1]:
+            rows.append(events.next_row())
+    numbers = [number for number, _ in rows]
+    assert numbers == sorted(set(numbers)) and numbers[0] > first
+    assert sum("47000" in said for _, said in rows) == 1
+
+
+def test_a_broker_serves_its_own_paths_beside_its_console() -> None:
+    """`kohort up --http`: /metrics is made on the broker's loop, pages are asked for over the wire."""
+    settings = BrokerSettings.of({"listeners": "PLAINTEXT://127.0.0.1:0", "http.listen": "127.0.0.1:0"})
+    console, ready = BrokerConsole(settings, has_changes=False), Future[tuple[Any, Any]]()
+    thread = Thread(
+        target=serve_broker,
+        args=(settings,),
+        kwargs={"on_ready": lambda *running: ready.set_result(running), "http_maker": console.make},
+        daemon=True,
+    )
+    thread.start()
+    server, loop = ready.result(WAIT_S)
+    try:
+        port = int(console.url().rpartition(":")[2].strip("/"))
+        assert server.addresses["http"] == ("127.0.0.1", port)
+        assert "kohort_broker_connections" in ask(port, "/metrics").text
+        assert [ask(port, path).text for path in ("/healthz", "/readyz")] == ["ok\n", "ok\n"]
+        assert ask(port, "/metrics", "POST").status == 405 and ask(port, "/metrics", Host="evil.example").status == 403
+        assert json.loads(ask(port, "/groups.json").text)["is_known"] is True
+    finally:
+        loop.call_soon_threadsafe(server.request_stop)
+        thread.join(WAIT_S)
+    console.join()
+    assert not thread.is_alive()
+
+
+def test_a_console_in_a_broker_takes_the_listener_that_asks_least() -> None:
+    config = {"listeners": "SASL_SSL://0.0.0.0:1,SASL_PLAINTEXT://127.0.0.1:2", "sasl.enabled.mechanisms": "PLAIN"}
+    settings = BrokerSettings.of(config)
+    options = self_options(settings, {"SASL_SSL": ("0.0.0.0", 1), "SASL_PLAINTEXT": ("127.0.0.1", 2)})
+    assert options == {
+        "bootstrap.servers": "127.0.0.1:2", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"
+    }  # fmt: skip
