@@ -127,7 +127,8 @@ def three_brokers() -> Iterator[list[tuple[str, str]]]:
         if not apache_left_out():
             from support.peers.apache_cluster import ApacheCluster
 
-            clusters.append(("three of Apache Kafka 4.3", stack.enter_context(ApacheCluster(3)).bootstrap_servers))
+            theirs = stack.enter_context(ApacheCluster(3, {"offsets.topic.num.partitions": 50}))
+            clusters.append(("three of Apache Kafka 4.3", theirs.bootstrap_servers))
         yield clusters
 
 

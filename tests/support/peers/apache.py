@@ -2,8 +2,8 @@
 
 Laws: a test that needs the jars says so by calling `kafka_libs`, and is skipped with the reason where they cannot be
 had; concurrent test runs wait for one fetch; a fetch that was cut off leaves nothing behind. What Java would do anew in
-each of its processes is kept beside the jars: an archive of classes that were read and checked, and programs of ours
-that were compiled.
+each of its processes is kept beside the jars: an archive of classes that were read and checked, and our programs
+compiled.
 Run this file to fetch the jars beforehand, with more patience than a test has.
 """
 
@@ -108,12 +108,15 @@ def java_program(source: Path, *arguments: str, heap: str = "256m", log_level: s
     libs = kafka_libs()
     if shutil.which("javac") is None:
         pytest.skip(f"{source.name} needs a JDK (javac), which is not installed")
-    classes = CACHE / f"program-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
+    sources = sorted(source.parent.glob("*.java"))
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()
+    classes = CACHE / f"programs-{digest[:16]}"
     with in_cache():
         if not classes.is_dir():
-            with tempfile.TemporaryDirectory(dir=CACHE, prefix="program-") as directory:
+            # All of them at once: most of what it takes is to start the compiler.
+            with tempfile.TemporaryDirectory(dir=CACHE, prefix="programs-") as directory:
                 made = Path(directory, "classes")
-                subprocess.run(["javac", "-cp", f"{libs}{os.sep}*", "-d", str(made), str(source)], check=True)
+                subprocess.run(["javac", "-cp", f"{libs}{os.sep}*", "-d", str(made), *map(str, sources)], check=True)
                 os.rename(made, classes)
     return java_command(source.stem, *arguments, heap=heap, classes=classes, log_level=log_level)
 

@@ -22,6 +22,12 @@ from support.ports import quiet_port
 _CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 #: A data directory that no broker has used yet.
 BLANK: Final = CACHE / "blank"
+#: Kafka's own topics have 50 partitions by default: to make their files takes seconds of every broker that has a group.
+FEW_PARTITIONS: Final = {
+    "offsets.topic.num.partitions": 6,
+    "transaction.state.log.num.partitions": 6,
+    "share.coordinator.state.topic.num.partitions": 6,
+}
 
 
 class ApacheKafka:
@@ -63,6 +69,7 @@ class ApacheKafka:
             "transaction.state.log.min.isr": 1,
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
+            **FEW_PARTITIONS,
             **(properties or {}),
         }
         self.port = int(str(settings["listeners"]).partition(",")[0].rpartition(":")[2])
