@@ -230,6 +230,7 @@ def members_of(view: GroupView) -> list[Values]:
                 "partitions": len(each.assignment),
                 "owned": show_partitions((row.topic, row.partition) for row in each.assignment),
                 "heard_ms": each.last_heard_ms,
+                "polled_ms": each.last_poll_ms,
                 "fetched_ms": each.last_fetch_ms,
                 "committed_ms": each.last_commit_ms,
                 "session_left_ms": each.session_left_ms,
