@@ -116,6 +116,8 @@ class Console:
         key = id(session), str(request.url), version
         if not is_json and source is not None and source.watchers and key in self._made:
             return HTMLResponse(self._made[key])
+        if is_json and name in _OF_CLUSTER:
+            await session.reader.know()
         values = await PAGES[name](session.reader, request.query_params)
         if is_json:
             return _json(values)

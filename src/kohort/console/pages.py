@@ -48,11 +48,11 @@ class PageError(Exception):
         self.status: Final = status
 
 
-def link(page: str, **params: object) -> str:
+def link(page: str, /, **params: object) -> str:
     """Return the URL of a page; parameters that are `None` or empty are left out.
 
-    >>> link("group", id="a/b c", span=None)
-    '/group?id=a%2Fb+c'
+    >>> link("group", id="a/b c", span=None, page=2)
+    '/group?id=a%2Fb+c&page=2'
     """
     found = {name: value for name, value in params.items() if value not in (None, "")}
     return f"/{page}" + (f"?{urlencode(found)}" if found else "")
