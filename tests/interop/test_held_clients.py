@@ -19,7 +19,18 @@ from kohort.simulation.clients.program_world import HoldsFor
 from support.depth import IS_SOAK
 from support.peers.lossy_proxy import LossyProxy
 from support.ports import quiet_port
-from support.scenarios.held_scenarios import CALM, CLIENTS, CUTS, ROUGH, SHARES, SHORT_SESSIONS, UNABLE, Case, play
+from support.scenarios.held_scenarios import (
+    BRIEF_CUTS,
+    CALM,
+    CLIENTS,
+    CUTS,
+    ROUGH,
+    SHARES,
+    SHORT_SESSIONS,
+    UNABLE,
+    Case,
+    play,
+)
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -41,7 +52,7 @@ def test_held_members_go_on(case: Case, monkeypatch: pytest.MonkeyPatch, tmp_pat
     """H1, G3: nobody is given up wrongly, nobody logs a time-out, everything is owned once and committed."""
     config: dict[str, object] = dict(SHORT_SESSIONS) if case.event in ROUGH else {}
     with ExitStack() as stack:
-        proxy = stack.enter_context(LossyProxy()) if case.event in CUTS else None
+        proxy = stack.enter_context(LossyProxy()) if case.event in (*CUTS, *BRIEF_CUTS) else None
         if proxy is not None:
             config["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{proxy.port}"
         if case.event in SHARES:

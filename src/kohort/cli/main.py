@@ -25,7 +25,7 @@ from kohort.records.kernel_form import tell_kernels
 
 VERBS = (
     *("up", "topic", "send", "tail", "group", "config", "acl", "user", "token", "quota", "cluster", "transactions"),
-    *("tls", "log", "broker", "metrics", "console", "report", "demo", "completion"),
+    *("tls", "log", "broker", "metrics", "console", "top", "report", "demo", "completion"),
 )
 #: The output of `kohort` alone.
 WELCOME: Final = """\

@@ -20,6 +20,7 @@ from kohort.cli.output import complain
 EXAMPLES: Final = {
     "kohort up": "kohort up --data-dir ./kohort-data",
     "kohort broker": "kohort broker status",
+    "kohort top": "kohort top -b 127.0.0.1:9092 --group billing",
     "kohort broker status": "kohort broker status",
     "kohort topic": "kohort topic list",
     "kohort topic create": "kohort topic create orders --partitions 4",
@@ -191,6 +192,7 @@ _VERBS: Final[dict[str, dict[str, str]]] = {
         **_all("dump dump-log", "kohort log dump PATH"),
         **_all("status health", "kohort broker status"),
         **_all("stop down", "Ctrl-C where kohort up runs, or kill (SIGTERM) with its process id"),
+        **_all("ui web dashboard watch", "kohort console (in a browser), or kohort top (here)"),
         **_all("help", "kohort --help"),
         **_all("version", "kohort --version"),
         **dict.fromkeys(("reset", "seek", "reset-offsets"), _RESET),

@@ -251,7 +251,9 @@ class ReaderOptions(SharedOptions, CallOptions, total=False):
     ]
     fetch_min_bytes: Annotated[int, number(1, "Bytes that the broker waits for.")]
     fetch_max_bytes: Annotated[int, number(50 * 1024 * 1024, "Most bytes of one fetch.", minimum=1)]
-    fetch_max_wait_ms: Annotated[int, number(500, "How long the broker waits for fetch.min.bytes.")]
+    fetch_max_wait_ms: Annotated[
+        int, number(500, "How long the broker waits for fetch.min.bytes; up to 4 s while nothing comes from kohort's.")
+    ]
     max_partition_fetch_bytes: Annotated[
         int, number(4 * 1024 * 1024, "Most bytes of one partition in one fetch (Kafka: 1 MiB).", minimum=1)
     ]

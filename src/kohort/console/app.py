@@ -31,6 +31,7 @@ from kohort.broker.http import Asked
 from kohort.cli.output import one_line, plain
 from kohort.console import pages
 from kohort.console.access import Access, FormError, Guard, Session, check_form_token, form_of, with_cookie
+from kohort.console.changes import change_values, find_change
 from kohort.console.pages import PageError, link
 from kohort.console.reader import ClusterReader, GroupReader
 from kohort.console.swimlanes import draw_lanes
@@ -79,8 +80,8 @@ class Console:
         self.has_changes: Final = has_changes
         self._paths: Final = dict(paths)
         self._templates: Final = _environment()
-        #: (session, address, version) -> the page.
-        self._made: Final[dict[tuple[int, str, int], str]] = {}
+        #: (token of the session's forms, address, version) -> the page.
+        self._made: Final[dict[tuple[str, str, int], str]] = {}
         self.streams = 0
 
     def app(self) -> Starlette:
@@ -90,6 +91,8 @@ class Console:
         for name in PAGES:
             page = self._told(partial(self._page, name=name))
             routes += [Route(path, page) for path in (f"/{name}", f"/{name}.json")]
+        if self.has_changes:
+            routes.append(Route("/change", self._told(self._change), methods=["GET", "POST"]))
         routes += [Route(path, partial(_answer, handler=handler)) for path, handler in self._paths.items()]
         static = StaticFiles(directory=_HERE / "static")
         return Starlette(
@@ -110,14 +113,16 @@ class Console:
         is_json = request.url.path.endswith(".json") or _prefers_json(request)
         source = self._source(session, name, request)
         version = 0 if source is None else source.changed.version
-        key = id(session), str(request.url), version
+        key = session.form_token, str(request.url), version
         if not is_json and source is not None and source.watchers and key in self._made:
             return HTMLResponse(self._made[key])
+        if is_json and name in _OF_CLUSTER:
+            await session.reader.know()
         values = await PAGES[name](session.reader, request.query_params)
         if is_json:
             return _json(values)
         page = self._render(f"{name}.html", request, values)
-        self._made[id(session), str(request.url), 0 if source is None else source.changed.version] = page
+        self._made[session.form_token, str(request.url), 0 if source is None else source.changed.version] = page
         if len(self._made) > _KEPT_PAGES:
             del self._made[next(iter(self._made))]
         return HTMLResponse(page)
@@ -183,6 +188,35 @@ class Console:
             # The cluster itself slows down guesses, and a token cannot be guessed.
             status = 403
         return HTMLResponse(self._render("login.html", request, {"said": said}), status)
+
+    async def _change(self, request: Request) -> Response:
+        """Show what a change would do, or do it for a form of this session."""
+        session: Session = request.state.session
+        is_done, said, rows = request.method == "POST", "", list[pages.Values]()
+        params: pages.Params = request.query_params
+        if is_done:
+            params = await form_of(request)
+            check_form_token(params, session)
+        change = find_change(params)
+        # What is optional is empty; without the rest there is nothing to show yet.
+        is_asked = is_done or set(params) - {"kind", "group", "topic"} or set(change.fields) == {"group"}
+        try:
+            if is_asked:
+                work = partial(change.carry_out, session.reader.admin, params, is_done)
+                rows = await session.reader.call(work)
+                if is_done:
+                    asked = {name: params.get(name, "") for name in change.fields}
+                    log.warning("event=console_change kind=%s user=%r %r", params["kind"], session.name, asked)
+        except PageError as why:
+            if why.status != 400:
+                raise
+            is_done, said = False, str(why)
+        except (KohortError, TypeError) as why:
+            is_done, said = False, str(why)
+        values = change_values(change, params, rows, said=said, is_done=is_done)
+        return HTMLResponse(
+            self._render("change.html", request, values), 409 if said and request.method == "POST" else 200
+        )
 
     async def _logout(self, request: Request) -> Response:
         session: Session | None = request.state.session

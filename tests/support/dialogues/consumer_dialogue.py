@@ -85,6 +85,8 @@ class ConsumerDialogue:
         self.now_ms = 1_000_000
         #: Whether the brokers are kohort's.
         self.is_kohort = False
+        #: How long a login lasts; 0: without end.
+        self.login_ms = 0
         #: topic -> (id, number of partitions); what is missing here does not exist.
         self.topics: dict[str, tuple[bytes, int]] = {"orders": (ORDERS, 4)}
         self.leaders: dict[TopicPartition, int] = {}
@@ -183,7 +185,10 @@ class ConsumerDialogue:
         """Answer an open request."""
         send = next(each for each in self.open if each.request is request)
         self.open.remove(send)
-        self.take(ResponseReceived(token=send.token, version=version, message=response, is_kohort=self.is_kohort))
+        received = ResponseReceived(
+            token=send.token, version=version, message=response, is_kohort=self.is_kohort, login_ms=self.login_ms
+        )
+        self.take(received)
 
     def fail(self, request: Message, failure: Failure, detail: str = "scripted") -> None:
         """An open request gets no answer."""

@@ -51,7 +51,12 @@ NOT_HELD: Final[dict[str, tuple[str, dict[str, object]]]] = {
 CALM: Final = ("rest", "commits", "leave", "close", "static")
 #: A member or the broker is silent, or what they say is lost: sessions are short.
 CUTS: Final = {"cut off from the broker": REQUESTS, "not told by the broker": ANSWERS}
-ROUGH: Final = ("kill", "stopped briefly", "stopped for long", "broker stands still", "broker killed", *CUTS)
+BRIEF_CUTS: Final = {"cut off briefly": REQUESTS, "not told briefly": ANSWERS}
+ROUGH: Final = (
+    *("kill", "stopped briefly", "stopped for long", "broker stands still", "broker killed", "named twice"),
+    *CUTS,
+    *BRIEF_CUTS,
+)
 #: What a client does not come through, held or not, and why.
 UNABLE: Final = {
     ("@platformatic/kafka", "broker killed"): "its first heartbeat that fails is its last one",
@@ -82,6 +87,8 @@ _ORDINARY: Final = re.compile(
 _OVERTAKEN: Final = re.compile("rebalanc", re.IGNORECASE)
 #: franz-go tells its application of each membership that has ended, and of each word of it that was lost.
 _TOLD: Final = re.compile(r"kgo\.ErrGroupSession")
+#: A static member that is not the only one of its name.
+_FENCED: Final = re.compile("FENCED_INSTANCE_ID|FencedInstanceId|fenced (by|id)|held by another member")
 #: Java's clients tell all of their configs.
 _CONFIG: Final = re.compile(r"^\s+[\w.]+ = ")
 
@@ -118,7 +125,7 @@ class Group:
         program, options = (CLIENTS | NOT_HELD)[self.case.client]
         if self.case.event in ROUGH and options.get("group_protocol") != "consumer":
             options = {**options, "session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": INTERVAL_MS}
-        if self.case.event == "static":
+        if self.case.event in ("static", "named twice"):
             options = {**options, "group_instance_id": name}
         address = self.broker.bootstrap_servers
         if self.proxy is not None:
@@ -208,13 +215,15 @@ def play(case: Case, broker: Broker, stack: ExitStack, *, proxy: LossyProxy | No
         "broker stands still": _broker_stands_still,
         "broker killed": _broker_killed,
         "static": _static,
+        "named twice": _named_twice,
         **dict.fromkeys(CUTS, _cut),
+        **dict.fromkeys(BRIEF_CUTS, _cut_briefly),
     }[case.event]
     reasons = happen(group, stack)
     group.load.send(RECORDS)
     group.wait_for_commits()
     assert [why for why, _ in group.gone()] == list(reasons), group.gone()
-    if case.event in (*CUTS, "broker killed"):
+    if case.event in (*CUTS, *BRIEF_CUTS, "broker killed", "named twice"):
         print(f"{case}: {len(group.errors())} errors", *group.errors()[:5], sep="\n    ")
     else:
         assert group.errors() == [], group.errors()
@@ -379,6 +388,43 @@ def _cut(group: Group, _: ExitStack) -> Iterable[str]:
     print(f"{group.case}: {len(two.held)} partitions moved, the former owner {kept}")
     group.proxy.restore()
     group.wait_for_shares("one", "two")
+    return [why for why, _ in group.gone()]
+
+
+def _cut_briefly(group: Group, _: ExitStack) -> Iterable[str]:
+    """The same for half of its session: nobody is given up, and each has what it had."""
+    assert group.proxy is not None
+    held = {name: set(member.held) for name, member in group.members.items()}
+    group.proxy.stalled["one"] = BRIEF_CUTS[group.case.event]
+    _pass_time(group, SESSION_MS / 2)
+    group.proxy.restore()
+    group.wait_for_heartbeats(4)
+    group.wait_for_shares("one", "two")
+    assert {name: member.held for name, member in group.members.items()} == held
+    return ()
+
+
+def _named_twice(group: Group, stack: ExitStack) -> Iterable[str]:
+    """A second process has the static name of one that lives: the first is fenced, the other member keeps its share.
+
+    In the consumer protocol the second is refused until the first has gone.
+    """
+    first, two = group.members["one"], group.members["two"]
+    held, others = set(first.held), set(two.held)
+    second = group.start(stack, "one")
+    both = {"first": first, "second": second}
+
+    def words(name: str) -> list[str]:
+        return [*both[name].errors, *filter(_FENCED.search, both[name].logged)]
+
+    wait_for(lambda: words("first") or words("second"), both, "one of the two is told")
+    name = "first" if words("first") else "second"
+    told, stays = both.pop(name), next(iter(both.values()))
+    print(f"{group.case}: the {name} is told {[*told.errors, *filter(_FENCED.search, told.logged)][0]}")
+    told.kill()
+    group.members["one"] = stays
+    group.wait_for_shares("one", "two")
+    assert (stays.held, two.held) == (held, others), "no partition has another name's member"
     return [why for why, _ in group.gone()]
 
 

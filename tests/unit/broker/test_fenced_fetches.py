@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kohort.base.clock import SystemClock
+from kohort.broker.apis import fetch as fetching
 from kohort.broker.context import BrokerContext
 from kohort.broker.fetch.claims import LONGEST_GRANT, MOST_LINES, Claims
 from kohort.broker.fetch.ownership import Claim, OwnershipChange, Sender
@@ -298,6 +299,41 @@ def test_refused_row_of_a_session_is_told_again_when_it_opens_without_new_record
     wired(dialogue)
 
 
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_fetch_that_does_not_wait_ends_the_wait_in_front_of_it(is_slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer would stand behind the other one's for as long; one that waits itself is in no hurry.
+
+    `is_slow`: the rows of the session's fetch are read in several turns of the loop, and it has not begun to wait.
+    """
+    monkeypatch.setattr(fetching, "ROWS_AT_ONCE", 1 if is_slow else 250)
+
+    async def dialogue(world: World) -> None:
+        await world.fetch(0, 1, 2, session_epoch=0, member=world.word("a", 5, 0, 1, 2))
+        session = world.session_id
+        world.send(session_id=session, session_epoch=1, max_wait_ms=FOREVER_MS)
+        world.send(3)
+        answers = await several(world.by, 2)
+        assert [len(each.responses) for _, each in answers] == [0, 1]
+        assert len(world.context.claims) == 1, "it is of the same member"
+
+        world.send(session_id=session, session_epoch=2, max_wait_ms=FOREVER_MS)
+        world.send(3, max_wait_ms=FOREVER_MS)
+        await world.produce(1)
+        assert [len(each.responses) for _, each in await several(world.by, 1)] == [1]
+        assert not world.by.has_written, "nothing ends the wait of one without a session"
+        await world.produce(3)
+        await several(world.by, 1)
+        assert await world.fetch(session_id=session, session_epoch=3) == {1: True}
+
+    async def several(by: WiredConnection, count: int) -> list[tuple[int, Any]]:
+        answers: list[tuple[int, Any]] = []
+        while len(answers) < count:
+            answers += await by.receive(FETCH, VERSION)
+        return answers
+
+    wired(dialogue)
+
+
 def test_connection_may_change_its_member_within_a_session() -> None:
     async def dialogue(world: World) -> None:
         await world.produce(0)
@@ -307,8 +343,10 @@ def test_connection_may_change_its_member_within_a_session() -> None:
         session = world.session_id
         word = world.word("b", 6, 0)
         assert await world.fetch(session_id=session, session_epoch=1, member=word) == {0: True}
-        assert await world.fetch(0, session_epoch=-1) == {0: True}, "whose it is has to be said without a session"
-        assert len(world.context.claims) == 0
+        assert await world.fetch(0, session_epoch=-1) == {0: True}
+        assert len(world.context.claims) == 1, "beside a session it is of the same member"
+        assert await world.fetch(0, session_id=session, session_epoch=-1) == {0: True}
+        assert len(world.context.claims) == 0, "whose it is has to be said without a session"
 
     wired(dialogue)
 

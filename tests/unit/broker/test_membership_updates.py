@@ -172,6 +172,9 @@ def test_fetch_that_says_nothing_is_nobodys_unless_its_session_goes_on() -> None
         assert members.watched == 1
         members.fetch(fetches, None, max_wait_ms=0)
         await fetches.receive(FETCH, FETCH_VERSION)
+        assert members.watched == 1, "beside a session it is of the same member"
+        members.fetch(fetches, None, session_id=answer.session_id, session_epoch=-1, max_wait_ms=0)
+        await fetches.receive(FETCH, FETCH_VERSION)
         assert (members.watched, len(members.context.membership_updates)) == (0, 0)
 
     wired(dialogue)

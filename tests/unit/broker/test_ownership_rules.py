@@ -229,7 +229,7 @@ def test_claims_of_any_client_take_away_and_are_bounded_by_connections(tags: Any
     for number, session_epoch, tag, grant in tags:
         connection: Any = Connection(number)
         message = FetchRequest(session_epoch=session_epoch, topics=[], member=tag, grant=grant)
-        claim = claims.take(connection, message, tag)
+        claim = claims.take(connection, message, tag, begins_anew=message.session_epoch <= 0)
         assert len(claims) <= 3
         if grant is not None:
             assert claim is not None and claim.is_void, "no such text is a token"
@@ -254,7 +254,7 @@ def test_changed_token_is_no_claim() -> None:
     connection: Any = Connection(1)
 
     def take(grant: str) -> Claim:
-        claim = claims.take(connection, FetchRequest(session_epoch=0, topics=[], grant=grant), None)
+        claim = claims.take(connection, FetchRequest(session_epoch=0, topics=[], grant=grant), None, begins_anew=True)
         assert claim is not None
         return claim
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -101,7 +102,8 @@ def test_every_page_has_a_json_twin(running: Running) -> None:
     page = ask(port, "/groups?sort=name&q=bill")
     assert page.status == 200 and ">billing</a>" in page.text and "script-src 'self'" in str(page.headers)
     groups = json.loads(ask(port, "/groups.json?q=bill").text)["groups"]
-    assert [(each["id"], each["state"], each["members"]) for each in groups] == [("billing", "Stable", 1)]
+    found = [(each["id"], each["state"], each["members"], each["partitions"]) for each in groups]
+    assert found == [("billing", "Stable", 1, 2)], "partitions without a committed offset count, too"
     group = json.loads(ask(port, "/group?id=billing", Accept="application/json").text)
     assert [(each["name"], each["owned"]) for each in group["members"]] == [("a", "orders:0-1")]
     assert "b left" in group["why"]["sentence"] and group["rebalances_per_hour"] == 3
@@ -299,3 +301,46 @@ def test_a_console_in_a_broker_takes_the_listener_that_asks_least() -> None:
     assert options == {
         "bootstrap.servers": "127.0.0.1:2", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"
     }  # fmt: skip
+
+
+def test_changes_are_shown_first_and_need_a_form_of_this_console(running: Running) -> None:
+    """Without --http-changes there are none; with it a link only shows, and a form needs the session's token."""
+    assert ask(running.port, "/change?kind=delete&group=batch").status == 404
+    assert "/change" not in ask(running.port, "/group?id=billing").text
+    admin, place = running.admin, TopicPartition("orders", 1)
+    admin.alter_group_offsets("batch", {place: 0})
+    server = serve({"bootstrap.servers": running.broker.bootstrap_servers}, has_changes=True)
+    try:
+        port = port_of(server)
+        assert "/change?kind=delete&amp;group=batch" in ask(port, "/group?id=batch").text
+        shown = ask(port, "/change?kind=delete&group=batch").text
+        assert "Nothing is changed yet." in shown and admin.list_group_offsets(["batch"])["batch"]
+        token = re.findall(r'name="form_token" value="([^"]+)"', shown)[0]
+        for fields in ("kind=delete&group=batch", "kind=delete&group=batch&form_token=x"):
+            assert ask(port, "/change", "POST", fields).status == 403
+        assert ask(port, "/change", "POST", "x" * 70_000).status == 413
+        foreign = {"Origin": "http://evil.example"}
+        assert ask(port, "/change", "POST", f"kind=delete&group=batch&form_token={token}", **foreign).status == 403
+        assert admin.list_group_offsets(["batch"])["batch"]
+
+        refused = ask(port, "/change", "POST", f"kind=reset&group=billing&to=earliest&form_token={token}")
+        assert refused.status == 409 and "stop them first" in refused.text
+        for fields in (
+            "kind=config&group=batch&name=group.moves.paused&value=true",
+            "kind=topic-config&topic=orders&name=retention.ms&value=7200000",
+            "kind=reset&group=batch&to=latest",
+        ):
+            assert "What it would do" in ask(port, f"/change?{fields}").text
+            assert "Done." in ask(port, "/change", "POST", f"{fields}&form_token={token}").text
+        configs = {each.name: each.value for each in admin.describe_group_configs("batch")}
+        assert configs["group.moves.paused"] == "true"
+        assert admin.list_group_offsets(["batch"])["batch"][place].offset > 0
+        assert "Done." in ask(port, "/change", "POST", f"kind=delete&group=batch&form_token={token}").text
+        assert "batch" not in [each.group_id for each in admin.list_groups()]
+        member = admin.describe_group("billing").members[0].member_id
+        moved = ask(port, f"/change?kind=move&group=billing&topic=orders&partition=0&member={member}")
+        assert "Nothing is changed yet." in moved.text
+        assert "has no member" in ask(port, "/change?kind=remove&group=billing&member=nobody").text
+        assert "a number from 0" in ask(port, "/change?kind=move&group=billing&topic=orders&partition=x&member=m").text
+    finally:
+        stop(server)

@@ -8,7 +8,8 @@ it, until there is enough; then all rows are read once more for the answer.
 
 Laws: one slice of rows or bytes in a turn of the loop. Bytes that are not in memory are fetched by a thread, and the
 row is read again when they are. A fetch is answered at most once, and not at all if its connection has gone. What all
-answers together hold in memory is bounded (`AnswerMemory`).
+answers together hold in memory is bounded (`AnswerMemory`). A fetch that does not wait is not held up by a parked one
+in front of it on its connection.
 Source: Apache Kafka's DelayedFetch and ReplicaManager.readFromLog; KIP-74 (one batch however large); KIP-227.
 """
 
@@ -20,6 +21,7 @@ from functools import partial
 from typing import Final
 
 from kohort.broker.connections.measured_request import ROW_BYTES, MeasuredRequest
+from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.fetch.claims import NOTHING_WITHHELD, find_withheld, is_for_members, is_over, void, withhold_all
 from kohort.broker.fetch.fetchsessions import MOST_REPEATED, CachedFetch, FetchPlan, FetchSession, all_asked
@@ -47,6 +49,12 @@ def handle(context: BrokerContext, request: Request, message: wire.FetchRequest)
         )
     except Refused as refused:
         return FetchResponse(error_code=refused.code)
+    begins_anew = message.session_epoch <= 0
+    if session is None and (beside := context.fetch_sessions.of(request.connection)) is not None:
+        # It comes by the connection of a session: of the same member, and answered behind the session's fetch.
+        begins_anew = False
+        if message.max_wait_ms <= 0:
+            beside.overtake()
     known = message.member
     rights = request.connection.rights
     if known is not None and not rights.allows(AclOperation.READ, ResourceType.GROUP, known.group_id):
@@ -55,7 +63,7 @@ def handle(context: BrokerContext, request: Request, message: wire.FetchRequest)
     if known is not None:
         check_rows(sum(len(topic.partitions) for topic in known.topic_partitions), MOST_PARTITIONS, "partitions")
         context.membership_updates.watch(request.connection, known)
-    elif message.session_epoch <= 0 or message.member is not None:
+    elif begins_anew or message.member is not None:
         context.membership_updates.forget(request.connection)
     asked = all_asked(message) if session is None else session.asked()
     is_replica = rights.is_restricted and _is_of_replica(request, message)
@@ -63,7 +71,7 @@ def handle(context: BrokerContext, request: Request, message: wire.FetchRequest)
     # A fetch that is denied shows nothing of its member's progress.
     if not plan.denied:
         context.membership_updates.fetched(request, message, asked, partial(_name, context), now_ms)
-    claim = context.claims.take(request.connection, message, known)
+    claim = context.claims.take(request.connection, message, known, begins_anew=begins_anew)
     Fetching(context, request, message, plan, session, claim=claim).start()
     return None
 
@@ -218,7 +226,7 @@ class Fetching:
 
     def answer(self) -> None:
         """Answer with the available data."""
-        self._parked = None
+        self._leave()
         if self._is_over:
             return
         if self._is_quiet and self._has_nothing_new():
@@ -236,7 +244,7 @@ class Fetching:
         self._context.membership_updates.fetched_until(self._request.connection, self._context.clock.now_ms())
         if self._parked is not None:
             self._parked.cancel()
-            self._parked = None
+            self._leave()
 
     def _examine(self, request: Request) -> None:
         """Answer a fetch whose topics may not all be read any more; nothing of those is in the answer."""
@@ -323,7 +331,8 @@ class Fetching:
     def _answer_or_park(self, *, is_at_once: bool = False) -> None:
         listening, connection = self._context.membership_updates, self._request.connection
         member = listening.member_of(connection)
-        if self._wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
+        wants_answer = self._wants_answer or (self._session is not None and self._session.is_overtaken)
+        if wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
             self._is_over = True
             request = self._request
             request.on_abandon = request.on_rights = request.repeatable = None
@@ -347,7 +356,17 @@ class Fetching:
         if self._may_come_again() and not any(rows):
             self._is_quiet = self._is_at_end(is_first=True)
             self._request.repeatable = self if self._is_quiet else None
+        self._park(member)
+
+    def _park(self, member: MemberKey | None) -> None:
         self._parked = self._context.purgatory.park(self, max_wait_ms=self._max_wait_ms, member=member)
+        if self._session is not None:
+            self._session.waiting = self._parked
+
+    def _leave(self) -> None:
+        self._parked = None
+        if self._session is not None:
+            self._session.waiting = None
 
     # ---- nothing new
 
@@ -375,7 +394,7 @@ class Fetching:
         self._found.clear()
         self._request, self._is_over, self._is_idle = request, False, False
         request.on_abandon = self._abandon
-        self._parked = context.purgatory.park(self, max_wait_ms=self._max_wait_ms, member=member)
+        self._park(member)
         return True
 
     def _may_come_again(self) -> bool:

@@ -126,16 +126,18 @@ class Claims:
     def __len__(self) -> int:
         return len(self._claims)
 
-    def take(self, connection: Peer, message: FetchRequest, known: KnownMembership | None) -> Claim | None:
+    def take(
+        self, connection: Peer, message: FetchRequest, known: KnownMembership | None, *, begins_anew: bool
+    ) -> Claim | None:
         """Take in the grant and the tag of a fetch; return the claim of its connection.
 
-        `known`: the tag `member`, if its sender may read the group.
+        `known`: the tag `member`, if its sender may read the group. `begins_anew`: it begins a session, or is of none.
         """
         number, grant = connection.number, message.grant
         if message.member is None and grant is None:
             if not self._claims:
                 return None
-            if message.session_epoch <= 0:
+            if begins_anew:
                 # Without a session each fetch says anew whose it is.
                 self._claims.pop(number, None)
                 return None
@@ -145,7 +147,7 @@ class Claims:
             self._claims.pop(number, None)
             grant = None
         # A session that begins anew says anew whose it is.
-        former = self._claims.get(number) if message.session_epoch > 0 else None
+        former = None if begins_anew else self._claims.get(number)
         if grant is not None:
             claim = self._of_grant(connection, grant, known, former)
         elif known is None:

@@ -22,6 +22,7 @@ from typing import Final, Protocol
 from kohort.broker.access.rights import Rights
 from kohort.broker.connections.request import Peer, ReplyQueue, Request
 from kohort.broker.fetch.ownership import Claim
+from kohort.broker.fetch.purgatory import DelayedFetch
 from kohort.broker.topics.metadata import Cluster
 from kohort.errors import ErrorCode, Refused
 from kohort.security.access_control import AclOperation, ResourceType
@@ -164,9 +165,11 @@ class FetchSession:
         "epoch",
         "id",
         "is_over",
+        "is_overtaken",
         "served_to",
         "size",
         "used_ms",
+        "waiting",
     )
 
     def __init__(self, session_id: int, *, by_id: bool, now_ms: int) -> None:
@@ -188,6 +191,9 @@ class FetchSession:
         self.served_to: tuple[Claim, int, int] | None = None
         #: Whether it has made room for another one, or was ended.
         self.is_over = False
+        #: Its latest fetch, if that was parked; and whether one that does not wait has come behind it.
+        self.waiting: DelayedFetch | None = None
+        self.is_overtaken = False
         #: Version and body of the latest answer without news.
         self._nothing_new = (-1, b"")
 
@@ -237,8 +243,15 @@ class FetchSession:
 
     def step(self) -> None:
         """Take in a request that names no partitions."""
+        self.is_overtaken = False
         # KIP-227: epochs wrap around to 1, since 0 begins a session.
         self.epoch = 1 if self.epoch == _LAST else self.epoch + 1
+
+    def overtake(self) -> None:
+        """End the wait of its fetch, for one behind it that does not wait."""
+        self.is_overtaken = True
+        if self.waiting is not None and self.waiting.is_parked:
+            self.waiting.expire()
 
     def nothing_new(self, version: int) -> bytes:
         """Return the body of an answer in which nothing is new."""
@@ -298,6 +311,10 @@ class FetchSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def of(self, connection: Peer) -> FetchSession | None:
+        """Return the session of a connection."""
+        return self._sessions.get(connection)
 
     def forget(self, connection: Peer) -> bool:
         """Drop the session of a closed connection; return whether free memory is worth giving back."""

@@ -69,6 +69,11 @@ class DelayedFetch:
         #: When its time is over, by the loop's clock; `None`: it is not parked.
         self.due_ms: int | None = None
 
+    @property
+    def is_parked(self) -> bool:
+        """Whether it still waits."""
+        return self.due_ms is not None
+
     def cancel(self) -> None:
         """Remove the fetch without an answer."""
         self._purgatory.remove(self)

@@ -41,6 +41,12 @@ def add_parser(subparsers: Any) -> None:
         metavar="FILE",
         help="its first line is the token that visitors give (default: a new one, printed)",
     )
+    console.add_argument(
+        "--http-changes",
+        action="store_true",
+        help="let visitors reset offsets, move partitions, set configs, remove members and delete groups, as far as "
+        "their login may (default: the console only shows)",
+    )
     console.add_argument("--certificate", metavar="FILE", help="serve HTTPS with this certificate, PEM")
     console.add_argument("--key", metavar="FILE", help="the key of the certificate, PEM (default: in the same file)")
 
@@ -68,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
         server = ConsoleServer(
             given,
             bound,
+            has_changes=options.http_changes,
             asks_for_users=options.users,
             token=password_in_file(options.token_file) if options.token_file else "",
             certificate=options.certificate,

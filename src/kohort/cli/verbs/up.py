@@ -42,6 +42,11 @@ def add_parser(subparsers: Any) -> None:
         "(default: nowhere)",
     )
     up.add_argument(
+        "--http-changes",
+        action="store_true",
+        help="let visitors of the console change groups and topics, as far as their login may (default: it only shows)",
+    )
+    up.add_argument(
         "--allow-anonymous",
         action="store_true",
         help="listen beyond this machine without a login and TLS: every host that reaches it may do everything",
@@ -76,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
 
     settings = BrokerSettings.of(config, host=options.host, port=options.port, data_dir=options.data_dir)
 
-    console = _console_of(settings)
+    console = _console_of(settings, has_changes=options.http_changes)
 
     def announce(addresses: Mapping[str, tuple[str, int]]) -> None:
         limit_bytes = memory_limit_bytes(settings.values["memory.limit.bytes"])
@@ -101,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
             console.join()
 
 
-def _console_of(settings: BrokerSettings) -> BrokerConsole | None:
+def _console_of(settings: BrokerSettings, *, has_changes: bool) -> BrokerConsole | None:
     """Prepare the console of this broker, where HTTP is asked for and its packages are installed."""
     from kohort.console import has_extra
 
@@ -109,7 +114,7 @@ def _console_of(settings: BrokerSettings) -> BrokerConsole | None:
         return None
     from kohort.console.serving import BrokerConsole
 
-    return BrokerConsole(settings, has_changes=False)
+    return BrokerConsole(settings, has_changes=has_changes)
 
 
 def first_user(text: str) -> FirstUser:

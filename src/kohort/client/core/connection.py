@@ -121,6 +121,8 @@ class Connection(asyncio.BufferedProtocol):
         self._own_deadline_ms = 0
         #: When the present session began, and how long it lasts, ms; 0: it does not end.
         self._session: tuple[int, int] = (0, 0)
+        #: How long a login lasts, milliseconds; 0: without end.
+        self.login_ms = 0
         self._logs_in = sign_in is not None
         #: Whether any request but the connection's own was answered.
         self._has_answered = False
@@ -345,7 +347,8 @@ class Connection(asyncio.BufferedProtocol):
         if request is not None:
             self._say(request)
             return
-        self._session = (self._traffic.now_ms(), self._sign_in.lifetime_ms)
+        self.login_ms = self._sign_in.lifetime_ms
+        self._session = (self._traffic.now_ms(), self.login_ms)
         self._sign_in = None
         self._become_ready()
 

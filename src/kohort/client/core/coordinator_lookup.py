@@ -119,6 +119,11 @@ class CoordinatorLookup:
 class UpdatedMember(Protocol):
     """The member that takes membership updates."""
 
+    @property
+    def interval_ms(self) -> int:
+        """The coordinator's heartbeat interval; 0: it was not told."""
+        ...
+
     def say(self) -> KnownMembership | None:
         """Return the member's assignment as it knows it; `None`: no membership, or a doubtful one."""
         ...
@@ -173,7 +178,7 @@ class ReceivedUpdates:
         self.grant: HeldGrant | None = None
         #: Whether the lease of the grant is over: the member fetches nothing until it is renewed.
         self.is_lapsed = False
-        #: Grants that were taken.
+        #: Grants that were taken, and dropped.
         self.grants = 0
         #: When a fetch that names the member was last sent to the coordinator, or answered by it.
         self.fetched_ms = 0
@@ -282,6 +287,7 @@ class ReceivedUpdates:
 
     def drop(self) -> None:
         """Forget the grant."""
+        self.grants += self.grant is not None
         self.grant, self.is_lapsed = None, False
 
     def on_fetched(self, sent_ms: int, now_ms: int) -> None:

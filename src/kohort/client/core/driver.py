@@ -262,8 +262,12 @@ class Driver(Generic[E]):
             self.handle(RequestFailed(token=send.token, failure=failure, detail=detail))
 
     def _on_response(self, link: BrokerConnection, token: int, version: int, message: Message) -> None:
-        is_kohort = link.connection is not None and link.connection.is_kohort
-        self.handle(ResponseReceived(token=token, version=version, message=message, is_kohort=is_kohort))
+        connection = link.connection
+        is_kohort, login_ms = (False, 0) if connection is None else (connection.is_kohort, connection.login_ms)
+        received = ResponseReceived(
+            token=token, version=version, message=message, is_kohort=is_kohort, login_ms=login_ms
+        )
+        self.handle(received)
 
     # -- connections ----------------------------------------------------------------------------------------------
 

@@ -45,6 +45,8 @@ class ResponseReceived:
     message: Message
     #: Whether the broker is kohort's.
     is_kohort: bool = False
+    #: How long a login of the connection lasts, milliseconds; 0: without end.
+    login_ms: int = 0
 
 
 @value

@@ -38,6 +38,8 @@ class LeaderReads:
         self._fail: Final = fail
         #: Partition -> member that all leaders know as its owner; `None`: they know that it is fenced.
         self._known: Final[dict[_Place, str | None]] = {}
+        #: Partition -> epoch from which its owner has it.
+        self._since: Final[dict[_Place, int]] = {}
         #: Partition -> number of the latest message about it; an older one may be known to all later.
         self._latest: Final[dict[_Place, int]] = {}
         self._messages = 0
@@ -107,6 +109,7 @@ class LeaderReads:
             for place in _places([change]):
                 if self._latest[place] == number:
                     self._known[place] = change.member_id if change.is_open else None
+                    self._since[place] = change.epoch
 
     def _check(self, fetching: Any) -> None:
         claim, plan = fetching._claim, fetching._plan
@@ -147,6 +150,9 @@ class LeaderReads:
         if self._is_revoked(claim, fetching):
             return
         is_owner = self._known.get(place) == claim.member_id == self._owner_of(place)
+        if claim.epoch < self._since.get(place, 0):
+            # By a grant of before the member gave the partition up: it was on its way when it got it again.
+            return
         if is_owner and claim.lists(place[1], place[2]):
             raise LawBroken("OwnerIsServed", f"{claim.member_id} is refused partition {place[2]}, which is its own")
 

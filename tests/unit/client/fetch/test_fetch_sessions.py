@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kohort.client.consumer.application_events import Fence, PartitionsAssigned, Paused, Sought, Start
@@ -88,6 +90,77 @@ def test_paused_partition_leaves_the_session_and_comes_back() -> None:
     broker.serve({})
 
     assert (named(broker.request()), forgotten(broker.request())) == ({0: 0}, [])
+
+
+def idle(**options: object) -> tuple[ConsumerDialogue, SessionBroker]:
+    """A consumer of two partitions at a broker of kohort's, whose latest fetch has brought nothing."""
+    consumer = ConsumerDialogue(**{"group_id": None, **options})
+    consumer.is_kohort = True
+    assign(consumer, 0, 1)
+    broker = SessionBroker(consumer)
+    assert broker.serve({}).max_wait_ms == options.get("fetch_max_wait_ms", 500)
+    return consumer, broker
+
+
+def test_fetch_that_follows_an_empty_one_waits_longer_at_a_broker_of_kohort() -> None:
+    """As long as nothing comes and nothing is asked for anew; a busy one waits as the option says."""
+    consumer, broker = idle()
+    assert [broker.serve(data).max_wait_ms for data in ({}, {1: batch(0, 2)}, {}, {})] == [4_000, 4_000, 500, 4_000]
+    consumer.take(Paused(partitions=(partition(0),), is_paused=True))
+    assert [broker.serve({}).max_wait_ms for _ in range(3)] == [4_000, 500, 4_000], "a change is told with a short wait"
+    consumer.fail(broker.request(), Failure.DISCONNECTED)
+    consumer.advance(1_000)
+    assert broker.serve({}).max_wait_ms == 500
+
+
+@pytest.mark.parametrize(
+    ("options", "waits_ms"),
+    [
+        ({"fetch_max_wait_ms": 200}, 200),
+        ({"fetch_max_wait_ms": 9_000}, 9_000),
+        ({"fetch_min_bytes": 1_000}, 500),
+        ({"is_kohort": False}, 500),
+        ({"login_ms": 40_000}, 1_600),
+    ],
+    ids=str,
+)
+def test_fetch_waits_no_longer_than_it_may(options: dict[str, Any], waits_ms: int) -> None:
+    """Another broker, who asks for less, many bytes together, and a login that is renewed between two answers."""
+    told = {name: options.pop(name) for name in ("is_kohort", "login_ms") if name in options}
+    consumer, broker = idle(**options)
+    for name, value in told.items():
+        setattr(consumer, name, value)
+    broker.serve({})
+    assert broker.request().max_wait_ms == waits_ms
+
+
+def test_partition_that_becomes_ready_ends_a_long_wait() -> None:
+    """By the same connection, so that the broker sees one fetch behind the other; the next one is of all partitions."""
+    consumer, broker = idle()
+    long = broker.request()
+    consumer.take(Sought(partition=partition(0), fence=Fence(99), offset=50))
+    consumer.settle()
+    (short,) = [send for send in consumer.find(FetchRequest) if send.request is not long]
+    assert isinstance(short.request, FetchRequest)
+    assert (short.lane, short.request.max_wait_ms, named(short.request)) == (Lane.FETCH, 0, {0: 50})
+
+    consumer.answer(long, FetchResponse(session_id=SESSION_ID), version=17)
+    consumer.settle()
+    assert [send.request for send in consumer.find(FetchRequest)] == [short.request], "its answer comes at once"
+    consumer.serve_one(short.request, {})
+    assert (named(broker.request()), broker.request().max_wait_ms) == ({0: 50}, 500)
+
+
+def test_connection_that_breaks_with_two_fetches_under_way_is_asked_anew() -> None:
+    consumer, broker = idle()
+    long = broker.request()
+    consumer.take(Sought(partition=partition(0), fence=Fence(99), offset=50))
+    consumer.settle()
+    (short,) = [send.request for send in consumer.find(FetchRequest) if send.request is not long]
+    for request in (long, short):
+        consumer.fail(request, Failure.DISCONNECTED)
+    consumer.advance(1_000)
+    assert (session(broker.request())[1], named(broker.request())) == (0, {0: 50, 1: 0})
 
 
 def beside(consumer: ConsumerDialogue) -> FetchRequest:

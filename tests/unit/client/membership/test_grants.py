@@ -134,6 +134,23 @@ def test_short_fetch_has_no_session_and_shows_it_each_time() -> None:
     assert said == ["kh1.first", "kh1.first"]
 
 
+def test_grant_that_is_renewed_by_a_heartbeat_ends_a_long_wait(member: ConsumerDialogue) -> None:
+    """A leader that is cut off from the coordinator goes by the lease that it was shown."""
+    answer(member)
+    answer(member)
+    (long,) = fetches(member)
+    assert (long.max_wait_ms, long.grant) == (INTERVAL_MS * 7 // 10, None)
+    member.advance(INTERVAL_MS)
+    member.reply(grant=grant("kh1.second"))
+    member.settle()
+    (_, short) = fetches(member)
+    assert (short.max_wait_ms, short.grant, short.topics) == (0, "kh1.second", [])
+    member.answer(long, FetchResponse(session_id=7), version=17)
+    member.answer(short, FetchResponse(), version=17)
+    (next_one,) = fetches(member)
+    assert (next_one.max_wait_ms, next_one.grant) == (500, "kh1.second")
+
+
 def test_grant_is_shown_anew_by_another_connection(member: ConsumerDialogue) -> None:
     member.fail(fetches(member)[0], Failure.DISCONNECTED)
     member.advance(1_000)

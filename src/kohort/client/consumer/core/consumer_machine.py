@@ -110,7 +110,8 @@ class ConsumerMachine:
         self._wake_follow = schedule.add(self._follow_topics)
         self._wake_queries = schedule.add(self._work_queries, self._queries.next_deadline)
         self._queries.wake = self._on_asked
-        self._sender.wake = self._readings.wake_fetches = schedule.add(self._sender.work, self._sender.next_deadline)
+        self.wake_fetches = schedule.add(self._sender.work, self._sender.next_deadline)
+        self._sender.wake = self._readings.wake_fetches = self.wake_fetches
         self._wake_lookups = schedule.add(self._work_lookups, self._lookups.next_deadline)
         if group is not None:
             group.commits.wake_follow = self._wake_follow

@@ -124,7 +124,7 @@ class FetchAnswers:
             return None
         if data.records is None or len(data.records) == 0:
             # A partition that was asked for by the short fetch waits in the next long fetch.
-            reading.is_waiting, reading.attempts = fetch.lane is Lane.FETCH_AT_ONCE, 0
+            reading.is_waiting, reading.attempts = not fetch.is_long, 0
             return None
         assert isinstance(data.records, memoryview), "records that were decoded are a slice of their response"
         end = end_of(data.records, reading.offset)
@@ -254,6 +254,13 @@ def _is_damaged(records: memoryview, position: int) -> bool:
 #: Last version by topic name; later ones go by topic id only.
 _LAST_BY_NAME: Final = 12
 _FIRST_WITH_SESSIONS: Final = 7
+#: The longest wait of a fetch that has nothing to say, behind one that brought nothing, in milliseconds; and what it is
+#: at most of a heartbeat interval, in tenths, and of a login, which is renewed between two answers.
+_IDLE_WAIT_MS: Final = 4_000
+#: The shortest `fetch.max.wait.ms` that is made longer, its default: who asks for less has a reason.
+_SHORTEST_STRETCHED_MS: Final = 500
+_INTERVAL_TENTHS: Final = 7
+_WAITS_PER_LOGIN: Final = 25
 #: Errors after which the next long fetch has to be a full one, without a pause.
 _SESSION_LOST: Final = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 _NOTHING: Final = HeldBytes(0, {})
@@ -336,7 +343,7 @@ class FetchSender:
         self._targets.place_due(now_ms)
         for fetch in self._targets.under_way():
             # Every reading that it was sent for has ended.
-            if fetch.over >= len(fetch.asked):
+            if 0 < len(fetch.asked) <= fetch.over:
                 self._break_off(fetch)
         if self._targets.leaderless:
             self._cluster.refresh_soon(now_ms)
@@ -345,6 +352,8 @@ class FetchSender:
         brokers = len(self._targets)
         missing = 0
         for target in self._targets.all():
+            if target.is_patient and target.long is not None and target.beside is None and self._has_news(target):
+                self._send(target, target.fresh, self._room_for(target, brokers) if target.fresh else 0, now_ms)
             # Through the first lane that is free, then through the other one.
             while self._not_before_ms(target) <= now_ms and (due := target.askable()):
                 size = self._room_for(target, brokers)
@@ -404,9 +413,11 @@ class FetchSender:
 
     def _send(self, target: FetchTarget, due: dict[TopicPartition, Reading], room: int, now_ms: int) -> None:
         settings = self._settings
-        lane = Lane.FETCH if target.long is None else Lane.FETCH_AT_ONCE
+        is_long = target.long is None
+        # A short fetch ends the wait of a long one that waits for longer than it has to, since it is behind it.
+        lane = Lane.FETCH if is_long or target.is_patient else Lane.FETCH_AT_ONCE
         size = min(settings.options["fetch_max_bytes"], len(due) * settings.options["max_partition_fetch_bytes"], room)
-        if lane is Lane.FETCH:
+        if is_long:
             # The rest is for a short fetch of partitions that become ready while this one is under way.
             size = min(size, max(1, room * 3 // 4))
             contents = self._renew(target)
@@ -416,9 +427,12 @@ class FetchSender:
             names = {bytes(each.topic_id): partition.topic for partition, each in asked.items()}
             has_ids = all(each.topic_id != ZERO_TOPIC_ID for each in asked.values())
             contents = Contents(0, NO_SESSION, topics_of(asked.items()), [], has_ids)
+        if is_long:
+            has_news = self._has_news(target) or bool(contents.topics or contents.forgotten)
+            target.is_patient = target.is_idle and not has_news and target.beside is None and contents.session_epoch > 0
         request = FetchRequest(
             # A short fetch does not wait, so that the next one can ask for partitions that become ready meanwhile.
-            max_wait_ms=settings.options["fetch_max_wait_ms"] if lane is Lane.FETCH else 0,
+            max_wait_ms=self._wait_ms(target) if is_long else 0,
             min_bytes=settings.options["fetch_min_bytes"],
             max_bytes=size,
             isolation_level=1 if settings.is_read_committed else 0,
@@ -427,8 +441,8 @@ class FetchSender:
             topics=contents.topics,
             forgotten_topics_data=contents.forgotten,
             rack_id=settings.options["client_rack"],
-            member=self._say(target) if lane is Lane.FETCH else None,
-            grant=self._show(target, lane),
+            member=self._say(target) if is_long else None,
+            grant=self._show(target, is_long=is_long),
         )
         token = self._requests.send(
             target.endpoint,
@@ -441,20 +455,23 @@ class FetchSender:
             timeout_ms=request.max_wait_ms + self._requests.request_timeout_ms,
             wake=self.wake,
         )
-        fetch = Fetch(
-            target=target, lane=lane, token=token, reserved_bytes=size, asked=asked, names=names, sent_ms=now_ms
-        )
+        fetch = Fetch(target=target, lane=lane, is_long=is_long, token=token, asked=asked, names=names, sent_ms=now_ms)
+        fetch.reserved_bytes = size
         if self._lookup is not None:
             fetch.grants = self._lookup.updates.grants
         if self._lookup is not None and self._lookup.endpoint == target.endpoint:
             fetch.era = self._lookup.updates.era
-            fetch.is_counted = lane is Lane.FETCH and target.session.said is not None
+            fetch.is_counted = is_long and target.session.said is not None
             if fetch.is_counted:
                 self._lookup.updates.fetched_ms = now_ms
         self._targets.begin(fetch)
         self.buffer.reserve(target.endpoint, size)
 
-    def _say(self, target: FetchTarget) -> KnownMembership | None:
+    def _has_news(self, target: FetchTarget) -> bool:
+        """Whether the member has a word or a token that was not sent to that broker."""
+        return self._new_word(target) is not None or self._token(target) != target.session.token
+
+    def _new_word(self, target: FetchTarget) -> KnownMembership | None:
         """Return the member's word for that broker if it was not sent in this session; otherwise `None`."""
         lookup, session = self._lookup, target.session
         if lookup is None:
@@ -465,18 +482,24 @@ class FetchSender:
         if not is_told and (lookup.updates.grant is None or target.is_foreign):
             return None
         word = lookup.updates.say()
-        if word is None or word is session.said:
-            return None
-        session.said = word
+        return None if word is session.said else word
+
+    def _token(self, target: FetchTarget) -> str | None:
+        """Return the token of the member's grant, for a broker of kohort's; `None`: there is none."""
+        grant = None if self._lookup is None or target.is_foreign else self._lookup.updates.grant
+        return None if grant is None else grant.token
+
+    def _say(self, target: FetchTarget) -> KnownMembership | None:
+        """Return the member's word that is new to that broker, and note that it is sent."""
+        word = self._new_word(target)
+        if word is not None:
+            target.session.said = word
         return word
 
-    def _show(self, target: FetchTarget, lane: Lane) -> str | None:
+    def _show(self, target: FetchTarget, *, is_long: bool) -> str | None:
         """Return the member's token if that broker was not sent it by that connection; otherwise `None`."""
-        if self._lookup is None or target.is_foreign:
-            return None
-        grant = self._lookup.updates.grant
-        token = None if grant is None else grant.token
-        if lane is not Lane.FETCH:
+        token = self._token(target)
+        if not is_long:
             # Without a session each fetch says whose it is.
             return token
         # A connection that was opened anew without a failed request gets it with the next renewal.
@@ -485,6 +508,23 @@ class FetchSender:
             return None
         # An empty one says that there is none any more.
         return token or ""
+
+    def _wait_ms(self, target: FetchTarget) -> int:
+        """Return how long the next long fetch may wait.
+
+        With one byte enough an answer does not depend on the wait. So a fetch of which nothing is expected waits longer
+        at a broker that ends its wait for a short one behind it.
+        """
+        wait_ms = self._settings.options["fetch_max_wait_ms"]
+        if not target.is_patient:
+            return wait_ms
+        longest_ms = _IDLE_WAIT_MS
+        member = None if self._lookup is None else self._lookup.updates.member
+        if member is not None:
+            longest_ms = min(longest_ms, member.interval_ms * _INTERVAL_TENTHS // 10)
+        if target.login_ms:
+            longest_ms = min(longest_ms, target.login_ms // _WAITS_PER_LOGIN)
+        return max(wait_ms, longest_ms)
 
     def _renew(self, target: FetchTarget) -> Contents:
         """Build the contents of the next long fetch from the partitions that have changed."""
@@ -530,18 +570,22 @@ class FetchSender:
             self._on_failure(fetch, now_ms)
             return
         assert not isinstance(answer, RequestFailed), "it has a message"
-        target.is_foreign = not answer.is_kohort
-        if fetch.lane is Lane.FETCH:
+        target.is_foreign, target.login_ms = not answer.is_kohort, answer.login_ms
+        if fetch.is_long:
             target.session.on_answer(response)
         if self._lookup is not None:
             self._hear(self._lookup.updates, fetch, response.membership_update, now_ms)
         code = ErrorCode.of(response.error_code)
-        if code in _SESSION_LOST and fetch.lane is Lane.FETCH:
+        if code in _SESSION_LOST and fetch.is_long:
             self._end(fetch, _NOTHING)
         elif code is not ErrorCode.NONE:
             self._on_failure(fetch, now_ms)
         else:
             target.attempts = 0
+            if fetch.is_long:
+                options = self._settings.options
+                is_plain = answer.is_kohort and options["fetch_min_bytes"] <= 1 and not response.responses
+                target.is_idle = is_plain and options["fetch_max_wait_ms"] >= _SHORTEST_STRETCHED_MS
             self._end(fetch, self._answers.take(fetch, response, now_ms))
 
     def _hear(self, updates: ReceivedUpdates, fetch: Fetch, news: MembershipUpdate | None, now_ms: int) -> None:
@@ -557,11 +601,12 @@ class FetchSender:
         target = fetch.target
         target.not_before_ms = now_ms + max(1, self._requests.retry.delay_ms(target.attempts))
         target.attempts += 1
+        target.is_idle = False
         for asked in fetch.asked.values():
             if asked.reading.preferred_node >= 0:
                 asked.reading.preferred_node = -1
                 self._readings.touch(asked.reading)
-        if fetch.lane is Lane.FETCH:
+        if fetch.is_long:
             target.session.on_failure()
         self._end(fetch, _NOTHING)
         self._cluster.refresh(now_ms)
@@ -570,7 +615,7 @@ class FetchSender:
         # The broker may hold it for fetch.max.wait.ms. Meanwhile it would serve nothing else on that connection.
         self._requests.forget(fetch.token)
         self._requests.add(Disconnect(to=fetch.target.endpoint, lane=fetch.lane))
-        if fetch.lane is Lane.FETCH:
+        if fetch.is_long:
             fetch.target.session.on_failure()
         self._end(fetch, _NOTHING)
 

@@ -25,13 +25,15 @@ class Fetch:
 
     target: FetchTarget
     lane: Lane
+    #: Whether it waits for data; the short one beside it does not.
+    is_long: bool
     token: int
-    reserved_bytes: int
     asked: Mapping[TopicPartition, Asked]
     #: topic id -> name, of the topics in the request.
     names: Mapping[bytes, str]
     #: `ReceivedUpdates.era` when it was sent, if that broker coordinates the group.
     era: int = 0
+    reserved_bytes: int = 0
     sent_ms: int = 0
     #: How many grants its member had taken when it was sent.
     grants: int = 0
@@ -59,6 +61,11 @@ class FetchTarget:
     beside: Fetch | None = None
     #: Whether its latest answer was none of kohort's.
     is_foreign: bool = False
+    #: Whether its latest long fetch brought nothing, and whether the one under way waits longer for that.
+    is_idle: bool = False
+    is_patient: bool = False
+    #: How long its logins last, milliseconds; 0: without end.
+    login_ms: int = 0
     #: Token of the fetch that was sent last: the broker that has waited longest comes first.
     turn: int = 0
     #: Failures in a row, and the time before which it is not asked again.
@@ -68,7 +75,9 @@ class FetchTarget:
     def askable(self) -> dict[TopicPartition, Reading]:
         """Return the partitions for a fetch through a free lane."""
         if self.long is None:
-            return self.ready
+            # The answer to a short fetch behind the long one comes at once: its partitions go into the next long one.
+            is_behind = self.beside is not None and self.beside.lane is Lane.FETCH
+            return {} if is_behind else self.ready
         return self.fresh if self.beside is None else {}
 
     def offer(self, reading: Reading) -> None:
@@ -166,7 +175,7 @@ class FetchTargets:
         """Note that a fetch was sent."""
         target = fetch.target
         target.turn = fetch.token
-        if fetch.lane is Lane.FETCH:
+        if fetch.is_long:
             target.long = fetch
             return
         target.beside = fetch
@@ -176,7 +185,7 @@ class FetchTargets:
 
     def end(self, fetch: Fetch) -> None:
         """Note that a fetch has ended."""
-        if fetch.lane is Lane.FETCH:
+        if fetch.is_long:
             fetch.target.long = None
             return
         fetch.target.beside = None

@@ -437,6 +437,7 @@ class ConsumerMember(Member):
 
     def _note(self, response: heartbeat.ConsumerGroupHeartbeatResponse, sent_ms: int, *, was_full: bool) -> None:
         """Take epoch, intervals and assignment from a good answer."""
+        said = self.epoch, self._latest, self._is_full, self._lookup.updates.grants
         self._attempts = 0
         self._held_since_ms = None
         self._lookup.works()
@@ -465,6 +466,8 @@ class ConsumerMember(Member):
             self._take_grant(response.grant, sent_ms)
         elif self._leased_until_ms is not None and response.assignment is not None:
             self._take_grant(None, sent_ms)
+        if said != (self.epoch, self._latest, self._is_full, self._lookup.updates.grants):
+            self._host.wake_fetches()
 
     def _take(self, assignment: heartbeat.Assignment, reason: str | None) -> None:
         """Take an assignment, from a heartbeat's answer or from news beside heartbeats."""
@@ -562,6 +565,7 @@ class ConsumerMember(Member):
             self.epoch = max(news.member_epoch, self.epoch)
             self._take(news.assignment, news.rebalance_reason)
         self._host.wake_member()
+        self._host.wake_fetches()
         self._take_grant(news.grant, sent_ms)
         if news.assignment is not None:
             self._follow(now_ms)
@@ -687,6 +691,10 @@ class ConsumerMember(Member):
             if partition not in self._latest.get(self._ids[topic], ()):
                 listed.setdefault(self._ids[topic], []).append(partition)
         return [heartbeat.TopicPartitions(topic_id=each, partitions=listed[each]) for each in sorted(listed)] or None
+
+    @property
+    def interval_ms(self) -> int:
+        return self._interval_ms
 
     def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
         self._is_full, self._due_ms = True, now_ms

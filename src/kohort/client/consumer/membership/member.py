@@ -39,6 +39,8 @@ class MemberHost(Protocol):
     publishing: MembershipMetadata
     #: Wakes the member, whose answers to heartbeats concern no other part unless its state changes.
     wake_member: Callable[[], None]
+    #: Called when the member has news for the brokers that it fetches from.
+    wake_fetches: Callable[[], None]
 
     def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
         """Fetch these partitions from now on."""

@@ -1,0 +1,332 @@
+"""`kohort top`: the groups that are behind, members that others wait for, and reasons of rebalances, in a terminal.
+
+Laws: it shows the values of the console's pages, in a terminal as a screen, elsewhere as text or lines of JSON. The
+state shown is the latest that the cluster has told; one line says since when there is none newer. It changes nothing.
+Source: requirement J3; top(1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.cli import arguments
+from kohort.cli.bootstrap import connection
+from kohort.cli.main import add_common
+from kohort.cli.output import complain, one_line, print_json, print_table, say
+from kohort.errors import ConfigError, KohortError
+from kohort.journal.words import show_clock, show_duration
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+    from kohort.console.reader import ClusterReader
+
+#: The orders of groups, as the console has them; the first is the default.
+SORTS: Final = ("seconds", "lag", "name", "state", "members", "flapping")
+#: The least seconds between two looks at the cluster, and between two looks for an answer or a key.
+LEAST_SECONDS: Final = 2
+_TICK_SECONDS: Final = 0.5
+#: Seconds without an answer after which that is said.
+_SILENCE_SECONDS: Final = 4.0
+#: Members and rebalances of the group that is shown.
+_MEMBERS, _REBALANCES = 12, 5
+_HISTORYLESS: Final = "this cluster keeps no history of groups: only brokers of kohort tell why a group has rebalanced"
+_GROUPS: Final = ("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND", "CHANGES/H")
+_MEMBER: Final = ("MEMBER", "HOST", "OWNS", "HEARD", "POLLED", "FETCHED", "COMMITTED", "SESSION LEFT")
+_AGES: Final = ("heard_ms", "polled_ms", "fetched_ms", "committed_ms", "session_left_ms")
+#: Bytes of a key -> its meaning.
+_KEYS: Final = {
+    **dict.fromkeys((b"q", b"Q", b"\x03", b"\x04"), "quit"),
+    **dict.fromkeys((b"\x1b[A", b"\x1bOA", b"k"), "up"),
+    **dict.fromkeys((b"\x1b[B", b"\x1bOB", b"j"), "down"),
+    b"s": "sort",
+    b"S": "sort",
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the verb to the command line."""
+    top = subparsers.add_parser(
+        "top",
+        help="which groups are behind, their members, and why they rebalance, in a terminal",
+        description="Show the groups of a cluster, kohort's or Apache Kafka's, those that are furthest behind first, "
+        "and of one of them the members and the latest rebalances. Keys: q ends, s sorts otherwise, up and down choose "
+        "the group. Where the output is no terminal it is text.",
+        run=run,
+    )
+    add_common(top)
+    top.add_argument("--group", metavar="TEXT", default="", help="only groups with this in their names")
+    top.add_argument("--sort", choices=SORTS, default=SORTS[0], help="the order of groups (default: %(default)s)")
+    top.add_argument(
+        "--interval",
+        metavar="SPAN",
+        type=arguments.parse_duration,
+        default=timedelta(seconds=LEAST_SECONDS),
+        help=f"look again after so long: 5s, 1m (default, and least: {LEAST_SECONDS}s)",
+    )
+    top.add_argument("--once", action="store_true", help="look once; how old a lag is shows only a second look")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show the cluster until q or Ctrl-C, or once."""
+    if options.interval < timedelta(seconds=LEAST_SECONDS):
+        raise ConfigError(f"--interval is too short: {LEAST_SECONDS}s or more is expected")
+    # The other verbs do not pay for it.
+    from kohort.console.reader import ClusterReader
+
+    threads = ThreadPoolExecutor(4, thread_name_prefix="kohort-top")
+    reader = ClusterReader(connection(options), threads)
+    try:
+        # A cluster that does not answer is told at once.
+        reader.admin.describe_cluster()
+        # From now on the state shown says that none is newer, and no line of the client's runs through it.
+        for handler in logging.getLogger("kohort.client").handlers:
+            handler.setLevel(logging.CRITICAL)
+        asyncio.run(_Top(reader, options).watch())
+    finally:
+        # The calls that are under way fail, and their threads end.
+        reader.close()
+        threads.shutdown(cancel_futures=True)
+    return 0
+
+
+class _Top:
+    """The state shown, and the keys that change the view of it."""
+
+    def __init__(self, reader: ClusterReader, options: argparse.Namespace) -> None:
+        self._reader: Final = reader
+        self._options: Final = options
+        self._sort: str = options.sort
+        #: The group that was chosen; empty: the first one.
+        self._chosen = ""
+        #: Ids of the groups in their order.
+        self._listed: Sequence[str] = ()
+        self._is_over = False
+        self._pressed = asyncio.Event()
+        #: Time of the state that was shown last, and of its showing.
+        self._shown_ms, self._shown_at = 0, 0.0
+        self._is_silent = False
+
+    async def watch(self) -> None:
+        """Look and show until it is over."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._press, "quit")
+        is_screen = sys.stdout.isatty() and not self._options.json and not self._options.once
+        with _screen() if is_screen else contextlib.nullcontext() as live, self._keys(is_heard=is_screen):
+            while not self._is_over:
+                await self._until_pressed(self._look_and_show(live), None)
+                if self._options.once:
+                    return
+                await self._until_pressed(asyncio.sleep(_TICK_SECONDS), live)
+
+    async def _until_pressed(self, work: Any, live: Live | None) -> None:
+        """Wait for the work, or for the end; with a screen for any key."""
+        task, pressed = asyncio.ensure_future(work), asyncio.ensure_future(self._pressed.wait())
+        while not self._is_over and not task.done():
+            await asyncio.wait({task, pressed}, return_when=asyncio.FIRST_COMPLETED)
+            if pressed.done():
+                self._pressed.clear()
+                pressed = asyncio.ensure_future(self._pressed.wait())
+                if live is not None:
+                    break
+        for each in (task, pressed):
+            each.cancel()
+        if task.done() and not task.cancelled():
+            task.result()
+
+    async def _look_and_show(self, live: Live | None) -> None:
+        now = time.monotonic()
+        is_due = now - self._shown_at >= self._options.interval.total_seconds() - _TICK_SECONDS
+        if live is None and self._shown_ms and not is_due:
+            return
+        values = await self._values()
+        is_new = values["time_ms"] > self._shown_ms
+        if live is not None:
+            from rich.console import Group
+
+            live.update(Group(*self._drawn(values, live.console.size)), refresh=True)
+        elif is_new:
+            if self._options.json:
+                print_json(values)
+            else:
+                self._print(values)
+            sys.stdout.flush()
+        if live is None and values["silence"] and not self._is_silent:
+            complain(values["silence"])
+        self._is_silent = bool(values["silence"])
+        if is_new:
+            self._shown_ms, self._shown_at = values["time_ms"], now
+
+    async def _values(self) -> dict[str, Any]:
+        """Ask for the groups, and for one of them."""
+        from kohort.console import pages
+
+        found = await pages.groups(self._reader, {"q": self._options.group, "sort": self._sort})
+        self._listed = [each["id"] for each in found["groups"]]
+        snapshot = self._reader.view.snapshot
+        if snapshot is None:
+            # The cluster has answered before, and does not tell of its groups.
+            raise KohortError(found["failure"])
+        chosen = self._chosen if self._chosen in self._listed else next(iter(self._listed), "")
+        silent_s = time.time() - snapshot.now_ms / 1000
+        silence = ""
+        if found["failure"] or silent_s > max(_SILENCE_SECONDS, 2 * self._options.interval.total_seconds()):
+            why = f": {found['failure']}" if found["failure"] else ""
+            silence = f"no answer since {show_clock(snapshot.now_ms)[:8]}, which the state shown is from{why}"
+        group = None
+        if chosen:
+            try:
+                group = await pages.group(self._reader, {"id": chosen})
+                # A picture of owners, and the rows of the history: `kohort group history` has them.
+                group = {name: value for name, value in group.items() if name not in ("picture", "rows")}
+            except pages.PageError:
+                group = None
+        cluster = {"time_ms": snapshot.now_ms, "cluster_id": snapshot.cluster_id, "silence": silence}
+        return {**cluster, **{name: found[name] for name in ("sort", "matching", "all", "groups")}, "group": group}
+
+    # -- keys -----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _keys(self, *, is_heard: bool) -> Iterator[None]:
+        """Hear keys as they are pressed, without their echo."""
+        if not is_heard or not sys.stdin.isatty():
+            yield
+            return
+        import termios
+        import tty
+
+        number, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+        before = termios.tcgetattr(number)
+        tty.setcbreak(number)
+        loop.add_reader(number, lambda: self._press(_KEYS.get(os.read(number, 16), "")))
+        try:
+            yield
+        finally:
+            loop.remove_reader(number)
+            termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+    def _press(self, key: str) -> None:
+        if key == "quit":
+            self._is_over = True
+        elif key == "sort":
+            self._sort = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]
+        elif key and self._listed:
+            at = self._listed.index(self._chosen) if self._chosen in self._listed else 0
+            self._chosen = self._listed[min(max(0, at + (1 if key == "down" else -1)), len(self._listed) - 1)]
+        self._pressed.set()
+
+    # -- shown ----------------------------------------------------------------------------------------------------
+
+    def _print(self, values: Mapping[str, Any]) -> None:
+        """Print the state as text."""
+        say(*([""] if self._shown_ms else []), _title(values))
+        print_table(_GROUPS, [_group_cells(each) for each in values["groups"]], empty="no groups")
+        group = values["group"]
+        if group is None:
+            return
+        say("", _head_of(group))
+        print_table(_MEMBER, [_member_cells(each) for each in group["members"][:_MEMBERS]], empty="no members")
+        say(*_tail_of(group))
+
+    def _drawn(self, values: Mapping[str, Any], size: tuple[int, int]) -> Iterator[RenderableType]:
+        """Draw a screen of so many columns and lines."""
+        from rich.text import Text
+
+        yield Text(_title(values), style="bold", no_wrap=True, overflow="ellipsis")
+        yield Text(values["silence"] or "q ends, s sorts otherwise, up and down choose a group", style="dim")
+        group = values["group"]
+        told = [] if group is None else [_head_of(group), *_tail_of(group)]
+        members = [] if group is None else group["members"][:_MEMBERS]
+        # A sentence is folded where it does not fit.
+        below = len(members) + sum(1 + len(one_line(each)) // size[0] for each in told)
+        room = max(3, size[1] - below - 6)
+        chosen = -1 if group is None else self._listed.index(group["id"])
+        first = max(0, min(chosen - room // 2, len(values["groups"]) - room))
+        rows = [_group_cells(each) for each in values["groups"][first : first + room]]
+        yield _table(_GROUPS, rows, right=(2, 3, 4, 5), chosen=chosen - first)
+        if group is None:
+            return
+        yield Text("")
+        yield Text(one_line(_head_of(group)), style="bold")
+        if members:
+            yield _table(_MEMBER, [_member_cells(each) for each in members], right=range(3, 8))
+        for each in _tail_of(group):
+            yield Text(one_line(each), style="bold red" if each.startswith("STUCK") else "")
+
+
+def _title(values: Mapping[str, Any]) -> str:
+    shown, total = len(values["groups"]), values["all"]
+    count = f"{total} groups" if shown == total else f"{shown} of {total} groups"
+    return f"{show_clock(values['time_ms'])[:8]}  cluster {values['cluster_id']}  {count} by {values['sort']}"
+
+
+def _age(ms: int | None) -> str | None:
+    return None if ms is None else show_duration(ms)
+
+
+def _group_cells(row: Mapping[str, Any]) -> tuple[object, ...]:
+    state = f"{row['state']}, {row['stuck']} STUCK" if row["stuck"] else row["state"]
+    lag = None if row["lag"] is None else f"{row['lag']:,}"
+    return row["id"], state, row["members"], lag, _age(row["lag_ms"]), row["changes"] or None
+
+
+def _member_cells(row: Mapping[str, Any]) -> tuple[object, ...]:
+    name = f"{row['name']} (disconnected)" if row["is_connected"] is False else row["name"]
+    return name, row["host"], row["owned"], *(_age(row[age]) for age in _AGES)
+
+
+def _head_of(group: Mapping[str, Any]) -> str:
+    """Say how a group is doing."""
+    lag = "" if group["lag"] is None else f", lag {group['lag']:,}"
+    behind = "" if group["lag_ms"] is None else f" ({show_duration(group['lag_ms'])})"
+    often = f", {group['rebalances_per_hour']} rebalances in the last hour" if group["has_history"] else ""
+    epoch = "" if group["group_epoch"] is None else f", epoch {group['group_epoch']}"
+    return f"{group['id']}: {group['group_type'] or 'group'}, {group['state']}{epoch}{lag}{behind}{often}"
+
+
+def _tail_of(group: Mapping[str, Any]) -> list[str]:
+    """Say for which members others wait, and why the group has rebalanced, the latest first."""
+    more = len(group["members"]) - _MEMBERS
+    said = [f"and {more} more members"] if more > 0 else []
+    said += [f"STUCK: {each['name']}: {each['stuck']}" for each in group["members"] if each["stuck"]]
+    said += [each["because"] for each in group["members"] if each["because"] and not each["stuck"]]
+    if not group["has_history"]:
+        return [*said, _HISTORYLESS]
+    for each in group["rebalances"][:_REBALANCES]:
+        said.append(f"{show_clock(each['began_ms'])[:8]}  {each['sentence']}")
+        if each["timing"]:
+            said.append(f"{' ' * 10}{each['timing']}")
+    return said
+
+
+def _screen() -> Live:
+    from rich.console import Console
+    from rich.live import Live
+
+    return Live(console=Console(highlight=False), screen=True, auto_refresh=False)
+
+
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int], chosen: int = -1
+) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number in right else "left", no_wrap=True, overflow="ellipsis")
+    for number, row in enumerate(rows):
+        cells = (Text("-" if cell is None else one_line(cell)) for cell in row)
+        table.add_row(*cells, style="reverse" if number == chosen else "")
+    return table
