@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from kohort.broker.connections.sockets import plain_host
+from kohort.broker.http import HEAD_SECONDS
 from kohort.errors import KohortError
 
 if TYPE_CHECKING:
@@ -143,6 +144,9 @@ class Access:
             self._end(key)
 
     def _add(self, session: Session) -> str:
+        limit = time.monotonic() - _SESSION_SECONDS
+        for old in [each for each, found in self._sessions.items() if found.used_at < limit]:
+            self._end(old)
         if len(self._sessions) >= _MOST_SESSIONS:
             self._end(min(self._sessions, key=lambda key: self._sessions[key].used_at))
         key = secrets.token_urlsafe(32)
@@ -247,10 +251,14 @@ async def form_of(request: Request) -> Mapping[str, str]:
         FormError: it is too large, no form, or not of a page of this session.
     """
     body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _FORM_BYTES:
-            raise FormError(413, f"a form may have {_FORM_BYTES} bytes")
+    try:
+        async with asyncio.timeout(HEAD_SECONDS):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > _FORM_BYTES:
+                    raise FormError(413, f"a form may have {_FORM_BYTES} bytes")
+    except (TimeoutError, ClientDisconnect):
+        raise FormError(408, "the form did not come") from None
     try:
         fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100))
     except ValueError:
