@@ -14,7 +14,7 @@ quick:  ## unit tests and the rules of the KIPs that start no process, in 2 minu
 
 # Four at a time on two cores, since half of the time tests wait; tests/support/distribution.py has the order. What `make soak` alone runs is left out.
 test:  ## everything that must hold, under 15 minutes
-	@tools/setup.sh
+	@tools/system.sh & tools/setup.sh && wait
 	@tools/checks.sh
 	@exec $(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(SOAK_ALONE:%=--ignore %) tests/spark tests
 

@@ -46,6 +46,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session")
+def java_of_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Variables that have programs use one Java for their sessions of Spark, one after the other."""
+    from support.peers.spark_session import started_java
+
+    with started_java(tmp_path_factory.mktemp("java")) as variables:
+        yield variables
+
+
 class _Bugs(logging.Handler):
     """Collects what the log says of exceptions that were not foreseen."""
 

@@ -5,8 +5,10 @@ The scenarios are those that our own broker has to pass; what is here beside the
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -176,3 +178,25 @@ def test_broker_without_kip_848_gets_classic_members(old_kafka: ApacheKafka, cap
             consumer.unsubscribe()
         assert [record.levelname for record in caplog.records] == ["WARNING"]
         assert "KIP-848" in caplog.text and "classic" in caplog.text
+
+
+def test_the_console_says_that_there_is_no_history(address: str) -> None:
+    """Members, offsets and lag are there all the same, and a change that only kohort's brokers know is refused."""
+    for package in ("starlette", "uvicorn", "jinja2"):
+        pytest.importorskip(package)
+    from kohort.console import changes, pages
+    from kohort.console.reader import ClusterReader
+
+    threads = ThreadPoolExecutor(2)
+    with new_topic(address, "watched") as topic:
+        reader = ClusterReader({"bootstrap.servers": address}, threads)
+        reader.admin.alter_group_offsets("watched", {kohort.TopicPartition(topic, 0): 0})
+        group = asyncio.run(pages.group(reader, {"id": "watched"}))
+        assert (group["has_history"], group["picture"], group["offsets"][0]["committed"]) == (False, None, 0)
+        with pytest.raises(pages.PageError, match="keeps no history"):
+            asyncio.run(pages.rebalance(reader, {"group": "watched", "number": "1"}))
+        asked = {"kind": "move", "group": "watched", "topic": topic, "partition": "0", "member": "a"}
+        with pytest.raises(UnsupportedFeatureError):
+            changes.find_change(asked).carry_out(reader.admin, asked, False)
+    reader.close()
+    threads.shutdown()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -12,7 +13,6 @@ import pytest
 import kohort
 from support.peers.cli import environment, forks_of
 from support.peers.forked_commands import ForkedProcess, Forks
-from support.peers.spark_session import require_spark
 from support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,10 +33,10 @@ def start_example(name: str, *arguments: str) -> ForkedProcess:
     return forks_of_examples().open(arguments, environment=environment(), script=EXAMPLES_FOLDER / name)
 
 
-def run_example(name: str, *arguments: str) -> list[str]:
+def run_example(name: str, *arguments: str, variables: Mapping[str, str] | None = None) -> list[str]:
     """The lines that an example prints; it must end well and complain of nothing."""
     code, out, errors = forks_of_examples().run(
-        arguments, environment=environment(), timeout=TIMEOUT_SECONDS, script=EXAMPLES_FOLDER / name
+        arguments, environment=environment(variables), timeout=TIMEOUT_SECONDS, script=EXAMPLES_FOLDER / name
     )
     assert code == 0, errors.decode()[-3000:]
     return out.decode().splitlines()
@@ -135,10 +135,9 @@ def test_offsets_in_sqlite_outlive_a_kill(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(TIMEOUT_SECONDS + 100)
-def test_spark_stream() -> None:
+def test_spark_stream(java_of_programs: dict[str, str]) -> None:
     """Counts per key, and the group's offset at the end of the topic."""
-    require_spark()
-    lines = run_example("spark_stream.py")
+    lines = run_example("spark_stream.py", variables=java_of_programs)
     assert [line for line in lines if line.startswith("|carrier-")] == [f"|carrier-{n}|  200|" for n in range(5)]
     assert lines[-1] == "flights-0: committed 1000 of 1000"
 

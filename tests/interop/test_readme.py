@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from support.peers.cli import SOURCE, Running, forks_of, started
-from support.peers.spark_session import require_spark
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
@@ -46,13 +45,15 @@ def blocks() -> list[tuple[str, str]]:
 class Newcomer:
     """Somebody in a folder with an environment, who opens a terminal for each block."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, variables: dict[str, str]) -> None:
         self.folder = folder
         programs = folder / ".venv" / "bin"
         programs.mkdir(parents=True)
         # Activated or not, the path's python3 is none that has kohort: the Spark block has to name the right one.
         self._environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
         self._environment |= {"PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
+        # The report takes a Java that is there; the Spark block starts its own, as it does where it is pasted.
+        self._of_shell = {**self._environment, **variables}
         forked = shlex.join(forks_of(self._environment).shell_words())
         for name, text in (
             ("kohort", COMMAND.format(python=sys.executable, forked=forked, folder=folder)),
@@ -74,7 +75,7 @@ class Newcomer:
             path = f"{self.folder}/.venv/bin:{environment['PATH']}"
             command, environment = [sys.executable, "job.py"], {**environment, "PATH": path}
         else:
-            command = self._shell(text)
+            command, environment = self._shell(text), self._of_shell
         done = subprocess.run(
             command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=300, check=False
         )
@@ -87,10 +88,9 @@ class Newcomer:
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def said(tmp_path_factory: pytest.TempPathFactory, java_of_programs: dict[str, str]) -> Iterator[dict[str, str]]:
     """Block -> what it printed, all of them in order against the broker that the README starts."""
-    require_spark()
-    newcomer = Newcomer(tmp_path_factory.mktemp("newcomer"))
+    newcomer = Newcomer(tmp_path_factory.mktemp("newcomer"), java_of_programs)
     printed = {}
     with ExitStack() as stack:
         for language, text in blocks():

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from support.builders.site import blocks, run_block
-from support.peers.spark_session import require_spark
 
 pytestmark = pytest.mark.spark
 
 
-def test_tutorial_prints_what_it_shows() -> None:
+def test_tutorial_prints_what_it_shows(java_of_programs: dict[str, str]) -> None:
     """tutorials/spark-pipeline.md, from top to bottom."""
-    require_spark()
     page = blocks("tutorials/spark-pipeline.md", "python")
-    assert run_block("".join(each.code for each in page), warnings="default") == "".join(each.shown for each in page)
+    printed = run_block("".join(each.code for each in page), warnings="default", variables=java_of_programs)
+    assert printed == "".join(each.shown for each in page)

@@ -1,6 +1,6 @@
-"""The scheduling of `--dist loadfile`: a worker gets whole files, and one gets all that share a session of Spark.
+"""The scheduling of `--dist loadfile`: a worker gets whole files, and one gets all that share a session or a Java.
 
-A session takes ten seconds of processor time to start, and compiles what it runs anew in each worker.
+A session of Spark takes ten seconds of processor time to start, and compiles what it runs anew in each worker.
 
 Tests beside other processes wait for half of their time, the others compute. Workers that all do the same leave a core
 idle in one half of a run, and take turns at it in the other half. Thus one worker of four computes from the beginning
@@ -19,9 +19,15 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-#: The folder whose files share the session, but for these: they start drivers of their own.
+#: The folder whose files share the session, but for this one: it starts drivers of its own.
 SHARED: Final = "tests/spark"
-OWN_DRIVERS: Final = frozenset({"test_handover.py", "test_spark_tutorial.py"})
+OWN_DRIVERS: Final = "tests/spark/test_handover.py"
+#: Files of programs that have one Java between them (`java_of_programs`); together they go by the name of the first.
+PROGRAMS: Final = (
+    "tests/interop/test_readme.py",
+    "tests/interop/test_examples.py",
+    "tests/spark/test_spark_tutorial.py",
+)
 #: Folders whose tests wait for other processes.
 WAITING: Final = (SHARED, "tests/interop")
 #: So many workers have one that computes.
@@ -29,11 +35,10 @@ WORKERS_PER_COMPUTING: Final = 4
 #: The files that take longest on the clock, of both kinds, the longest first.
 LONGEST: Final = (
     SHARED,
-    f"{SHARED}/test_handover.py",
+    OWN_DRIVERS,
     "tests/interop/test_client_apache.py",
     "tests/interop/test_demo.py",
-    "tests/interop/test_readme.py",
-    "tests/interop/test_examples.py",
+    PROGRAMS[0],
     "tests/interop/test_static_groups.py",
     "tests/interop/test_client_apache_cluster.py",
     "tests/interop/test_disconnects.py",
@@ -52,12 +57,14 @@ LONGEST: Final = (
 
 
 class MixedFiles(LoadFileScheduling):
-    """Sends the files that share the session to the same worker, and to each worker files of its kind first."""
+    """Sends files that share a session or a Java to the same worker, and to each worker files of its kind first."""
 
     def _split_scope(self, nodeid: str) -> str:
-        """Return the name of the file or session that keeps a test on one worker."""
-        file = PurePosixPath(super()._split_scope(nodeid))
-        return SHARED if str(file.parent) == SHARED and file.name not in OWN_DRIVERS else str(file)
+        """Return the name of the file, session or Java that keeps a test on one worker."""
+        file = super()._split_scope(nodeid)
+        if file in PROGRAMS:
+            return PROGRAMS[0]
+        return SHARED if str(PurePosixPath(file).parent) == SHARED and file != OWN_DRIVERS else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Send a worker the next file of its kind, and of the other kind when there is none."""

@@ -80,8 +80,8 @@ class Console:
         self.has_changes: Final = has_changes
         self._paths: Final = dict(paths)
         self._templates: Final = _environment()
-        #: (session, address, version) -> the page.
-        self._made: Final[dict[tuple[int, str, int], str]] = {}
+        #: (token of the session's forms, address, version) -> the page.
+        self._made: Final[dict[tuple[str, str, int], str]] = {}
         self.streams = 0
 
     def app(self) -> Starlette:
@@ -113,14 +113,16 @@ class Console:
         is_json = request.url.path.endswith(".json") or _prefers_json(request)
         source = self._source(session, name, request)
         version = 0 if source is None else source.changed.version
-        key = id(session), str(request.url), version
+        key = session.form_token, str(request.url), version
         if not is_json and source is not None and source.watchers and key in self._made:
             return HTMLResponse(self._made[key])
+        if is_json and name in _OF_CLUSTER:
+            await session.reader.know()
         values = await PAGES[name](session.reader, request.query_params)
         if is_json:
             return _json(values)
         page = self._render(f"{name}.html", request, values)
-        self._made[id(session), str(request.url), 0 if source is None else source.changed.version] = page
+        self._made[session.form_token, str(request.url), 0 if source is None else source.changed.version] = page
         if len(self._made) > _KEPT_PAGES:
             del self._made[next(iter(self._made))]
         return HTMLResponse(page)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
@@ -48,11 +49,11 @@ class PageError(Exception):
         self.status: Final = status
 
 
-def link(page: str, **params: object) -> str:
+def link(page: str, /, **params: object) -> str:
     """Return the URL of a page; parameters that are `None` or empty are left out.
 
-    >>> link("group", id="a/b c", span=None)
-    '/group?id=a%2Fb+c'
+    >>> link("group", id="a/b c", span=None, page=2)
+    '/group?id=a%2Fb+c&page=2'
     """
     found = {name: value for name, value in params.items() if value not in (None, "")}
     return f"/{page}" + (f"?{urlencode(found)}" if found else "")
@@ -112,6 +113,9 @@ async def groups(reader: ClusterReader, params: Params) -> Values:
 def _line_values(line: GroupLine) -> Values:
     state = line.state
     stuck = [each for each in state.members if each.overdue_ms >= 0]
+    partitions = Counter({topic: len(committed) for topic, committed in state.offsets.items()})
+    # Not every partition that members own has a committed offset.
+    partitions |= sum((Counter(each.assigned) for each in state.members), Counter[str]())
     return {
         "id": state.group_id,
         "state": state.state,
@@ -121,7 +125,7 @@ def _line_values(line: GroupLine) -> Values:
         "lag": line.lag,
         "lag_ms": line.lag_ms,
         "changes": line.changes,
-        "partitions": sum(map(len, state.offsets.values())),
+        "partitions": partitions.total(),
     }
 
 

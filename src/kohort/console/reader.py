@@ -1,7 +1,8 @@
 """The cluster as the console sees it: read once over the wire, however many tabs look at it.
 
-Laws: one question of a kind is under way at a time. A page never waits for a cluster that it has seen before: it shows
-the latest state and its age. What is kept of a group is bounded, and goes when no page looks at the group any more.
+Laws: one question of a kind is under way at a time. A page never waits long for a cluster: it shows the latest state
+and its age, and is renewed when there is another. What is kept of a group is bounded, and goes when no page looks at
+the group any more.
 Source: requirement J3; `Admin.group_history(after=)`, which is followed as `kohort group history --follow` does.
 """
 
@@ -162,10 +163,13 @@ class ClusterReader:
         """Return the state of the cluster; one that is too old is renewed."""
         pause = max(CLUSTER_SECONDS, self.view.took_s / _SHARE) if self.view.snapshot else CLUSTER_SECONDS / 2
         if not self.view.read_at or time.monotonic() - self.view.read_at > pause:
-            task = self._under.ask(self._renew)
-            is_known = self.view.snapshot is not None
-            await asyncio.wait({task}, timeout=_PATIENCE_SECONDS if is_known else None)
+            await asyncio.wait({self._under.ask(self._renew)}, timeout=_PATIENCE_SECONDS)
         return self.view
+
+    async def know(self) -> None:
+        """Wait for the first state of the cluster, or for the reason that there is none."""
+        if not self.view.read_at:
+            await asyncio.wait({self._under.ask(self._renew)})
 
     async def _renew(self) -> None:
         began = time.monotonic()

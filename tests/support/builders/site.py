@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,9 +65,9 @@ def scripts() -> list[Block]:
     return sorted(found)
 
 
-def run_block(script: str, *, warnings: str = "error") -> str:
+def run_block(script: str, *, warnings: str = "error", variables: Mapping[str, str] | None = None) -> str:
     """What a script prints; it has to end well, without a warning unless they are handled otherwise (Python's -W)."""
     own = {"PYTHONFAULTHANDLER": "1", "PYTHONWARNINGS": warnings}
-    code, out, err = forks_of(environment(own)).run([], environment=environment(), timeout=90, script=script)
+    code, out, err = forks_of(environment(own)).run([], environment=environment(variables), timeout=90, script=script)
     assert code == 0, f"{code}: {out.decode()}\n{err.decode()[-6000:]}"
     return out.decode()

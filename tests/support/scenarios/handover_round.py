@@ -30,7 +30,7 @@ RECORDS: Final = 40
 LONG_SESSION_MS: Final = 300_000
 SHORT_SESSION_MS: Final = 6_000
 #: How long a broker is away at most.
-AWAY_S: Final = 12.0
+AWAY_S: Final = 6.0
 _OFTEN, _SELDOM = "300 milliseconds", "2 seconds"
 _PAUSE: Final = Event()
 

@@ -102,7 +102,8 @@ def test_every_page_has_a_json_twin(running: Running) -> None:
     page = ask(port, "/groups?sort=name&q=bill")
     assert page.status == 200 and ">billing</a>" in page.text and "script-src 'self'" in str(page.headers)
     groups = json.loads(ask(port, "/groups.json?q=bill").text)["groups"]
-    assert [(each["id"], each["state"], each["members"]) for each in groups] == [("billing", "Stable", 1)]
+    found = [(each["id"], each["state"], each["members"], each["partitions"]) for each in groups]
+    assert found == [("billing", "Stable", 1, 2)], "partitions without a committed offset count, too"
     group = json.loads(ask(port, "/group?id=billing", Accept="application/json").text)
     assert [(each["name"], each["owned"]) for each in group["members"]] == [("a", "orders:0-1")]
     assert "b left" in group["why"]["sentence"] and group["rebalances_per_hour"] == 3

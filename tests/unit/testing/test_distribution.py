@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from xdist.remote import Producer
 
-from support.distribution import LONGEST, SHARED, WAITING, MixedFiles
+from support.distribution import LONGEST, PROGRAMS, SHARED, WAITING, MixedFiles
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPUTING = ["tests/unit/test_a.py", "tests/unit/test_b.py", "tests/sim/test_seeds.py"]
@@ -22,6 +22,7 @@ FILES = [
     "tests/interop/test_d.py",
     "tests/interop/test_e.py",
     "tests/interop/test_demo.py",
+    *PROGRAMS,
     *COMPUTING,
 ]
 #: As many tests as keep a worker from being sent more.
@@ -99,6 +100,11 @@ def test_the_longest_are_the_first(ordered: pytest.Config) -> None:
 def test_files_of_one_session_go_to_one_worker(ordered: pytest.Config) -> None:
     shared = {"tests/spark/test_batch.py", "tests/spark/test_stream.py"}
     assert [shared & set(node.files()) for node in played(4, ordered)] == [shared, set(), set(), set()]
+
+
+def test_files_of_one_java_go_to_one_worker(ordered: pytest.Config) -> None:
+    found = [[file for file in node.files() if file in PROGRAMS] for node in played(4, ordered)]
+    assert sorted(found) == [[], [], [], [*PROGRAMS]]
 
 
 def test_the_longest_are_there() -> None:

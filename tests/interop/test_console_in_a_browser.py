@@ -1,0 +1,167 @@
+"""The console in a Chromium, where there is one: live, by the keyboard alone, narrow, dark, readable for all."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+import kohort
+from kohort.ids import TopicPartition
+from support.waiting import until
+
+pytestmark = [pytest.mark.interop, pytest.mark.process, pytest.mark.large]
+
+webdriver = pytest.importorskip("selenium.webdriver")
+for package in ("starlette", "uvicorn", "jinja2"):
+    pytest.importorskip(package)
+
+HOSTILE = 'a "quoted" </script><b>\n&' + "x" * 220
+NARROW, WIDE = 360, 1200
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium without a window, with the driver of the same distribution."""
+    chromium, driver = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("there is no chromium with its driver here: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(each)
+    with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as opened:
+        opened.set_page_load_timeout(40)
+        opened.set_script_timeout(40)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def console() -> Iterator[tuple[str, kohort.Admin]]:
+    """The address of a console, and the cluster's admin client; the group `billing` has had two members."""
+    from kohort.console.serving import ConsoleServer
+
+    with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("orders", 4)
+        admin.alter_group_offsets(HOSTILE, {TopicPartition("orders", 0): 0})
+        options = {"bootstrap_servers": broker.bootstrap_servers, "group_id": "billing"}
+        with kohort.Consumer("orders", client_id="a", **options) as a:
+            until(a.assignment, what="a has it all", step=lambda: a.poll(0.02))
+            with kohort.Consumer("orders", client_id="b", **options) as b:
+
+                def poll() -> None:
+                    a.poll(0.02)
+                    b.poll(0.02)
+
+                until(b.assignment, what="shared", step=poll)
+            until(lambda: len(a.assignment()) == 4, what="a has it all again", step=lambda: a.poll(0.02))
+        with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send("orders", b'{"a": "<b>"}', key=HOSTILE).result(20)
+        bound = socket.create_server(("127.0.0.1", 0))
+        server = ConsoleServer({"bootstrap.servers": broker.bootstrap_servers}, bound, has_changes=True)
+        server.start()
+        try:
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}", admin
+        finally:
+            server.stop()
+            server.join(20)
+
+
+def show(browser: Any, url: str, *, width: int = WIDE, theme: str = "light") -> None:
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    features = [{"name": "prefers-color-scheme", "value": theme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    browser.get(url)
+
+
+def findings(browser: Any) -> list[tuple[str, list[str]]]:
+    """What axe-core finds on a page: a rule, and the elements that break it."""
+    found = importlib.util.find_spec("axe_core_python")
+    assert found is not None and found.origin is not None
+    browser.execute_script((Path(found.origin).parent / "axe.min.js").read_text())
+    result = browser.execute_async_script("axe.run().then(arguments[0], (why) => arguments[0]({failed: String(why)}))")
+    return [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in result["violations"]]
+
+
+def pages(admin: kohort.Admin) -> Iterator[str]:
+    last = admin.explain_group("billing").last
+    assert last is not None
+    yield from (
+        "/groups",
+        "/group?id=billing",
+        f"/group?id={quote(HOSTILE)}",
+        "/topics",
+        "/broker",
+        "/topic?name=orders",
+    )
+    yield f"/rebalance?group=billing&began={last.began_ms}"
+    yield from ("/partition?group=billing&topic=orders&partition=1", "/group?id=nobody")
+    yield f"/change?kind=reset&to=latest&group={quote(HOSTILE)}"
+
+
+def test_each_page_is_for_everybody(browser: Any, console: tuple[str, kohort.Admin]) -> None:
+    """axe-core without findings in both themes, nothing wider than 360 px, no script fails, no other host is asked."""
+    pytest.importorskip("axe_core_python")
+    address, admin = console
+    wrong: dict[str, object] = {}
+    for number, path in enumerate(pages(admin)):
+        show(browser, address + path, width=NARROW, theme="dark" if number % 2 else "light")
+        wide = browser.execute_script("return document.documentElement.scrollWidth")
+        asked = browser.execute_script("return performance.getEntriesByType('resource').map((each) => each.name)")
+        foreign = [each for each in asked if not each.startswith(address)]
+        said = [
+            each["message"]
+            for each in browser.get_log("browser")
+            if urlsplit(address + path).path not in each["message"]
+        ]
+        problems = findings(browser)
+        if wide > NARROW or foreign or said or problems:
+            wrong[path] = (wide, foreign, said, problems)
+    assert wrong == {}
+    show(browser, f"{address}/group?id=billing", theme="dark")
+    dark = findings(browser), browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    show(browser, f"{address}/group?id=billing")
+    light = findings(browser), browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert dark[0] == light[0] == [] and dark[1] != light[1]
+
+
+def test_a_row_of_the_journal_comes_to_an_open_page(browser: Any, console: tuple[str, kohort.Admin]) -> None:
+    """Without a reload, and what has the focus keeps it."""
+    address, admin = console
+    show(browser, f"{address}/group?id=billing")
+    until(lambda: browser.execute_script("return document.getElementById('live').textContent") == "live", what="live")
+    browser.execute_script("window.isTheSame = true; document.querySelector('[data-live=rebalances] a').focus()")
+    focused = browser.execute_script("return document.activeElement.href")
+    admin.alter_group_configs("billing", {"consumer.session.timeout.ms": 47_123})
+    admin.alter_group_offsets("billing", {TopicPartition("orders", 0): 1})
+    until(lambda: "47123" in browser.execute_script("return document.querySelector('.rows').textContent"), what="row")
+    assert browser.execute_script("return window.isTheSame === true")
+    assert browser.execute_script("return document.activeElement.href") == focused
+
+
+def test_everything_is_reached_by_the_keyboard(browser: Any, console: tuple[str, kohort.Admin]) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    address, _ = console
+    show(browser, f"{address}/groups?q=billing")
+
+    def press(key: str) -> str:
+        ActionChains(browser).send_keys(key).perform()
+        return str(browser.execute_script("return document.activeElement.getAttribute('href') || ''"))
+
+    assert press(Keys.TAB) == "#main", "the first is the way around the navigation"
+    until(lambda: press(Keys.TAB) == "/group?id=billing", what="the group has the focus")
+    press(Keys.ENTER)
+    until(lambda: browser.title.startswith("billing"), what="the page of the group")
+    until(lambda: press(Keys.TAB).startswith("/rebalance"), what="a rebalance has the focus")
+    press(Keys.ENTER)
+    until(lambda: browser.title.startswith("Rebalance of billing"), what="the page of the rebalance")
