@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 _TOLD: Final = ("__dataclass_fields__", "__dataclass_params__")
+_OF_INSTANCES: Final = ("__dict__", "__weakref__")
 
 
 class _Told:
@@ -63,7 +64,7 @@ def _construct_first(self: _Value, **values: object) -> None:
 def value(cls: type[T]) -> type[T]:
     """Make a class of annotated fields, some with defaults that never change, one of values.
 
-    Its bases are values, too, or have no fields.
+    Its bases are values, too.
 
     >>> @value
     ... class Sought:
@@ -74,17 +75,13 @@ def value(cls: type[T]) -> type[T]:
     >>> Sought(partition=3) == Sought(offset=0, partition=3)
     True
     """
-    declared: dict[str, Any] = dict(vars(cls))
+    declared: dict[str, Any] = {name: each for name, each in vars(cls).items() if name not in _OF_INSTANCES}
     own = tuple(declared.get("__annotations__", ()))
     defaults = {name: declared.pop(name) for name in own if name in declared}
-    for name in ("__dict__", "__weakref__"):
-        declared.pop(name, None)
     fields = (*dict.fromkeys((*getattr(cls, "_fields", ()), *own)),)
     declared |= {"__slots__": own, "_fields": fields, "_defaults": {**getattr(cls, "_defaults", {}), **defaults}}
     declared |= {"_key": attrgetter(*fields or ["_fields"]), **{name: _Told(name) for name in _TOLD}}
-    bases = (
-        cls.__bases__ if issubclass(cls, _Value) else (_Value, *(base for base in cls.__bases__ if base is not object))
-    )
+    bases = cls.__bases__ if issubclass(cls, _Value) else (_Value,)
     return type(cls.__name__, bases, declared | {"__init__": _construct_first})
 
 
