@@ -8,6 +8,7 @@ Source: requirement J3; the header Origin of RFC 6454, Fetch metadata of W3C.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import secrets
@@ -83,6 +84,8 @@ class Access:
         self.token: Final = token
         self.free: Final = (*_FREE, *free)
         self._sessions: Final[dict[str, Session]] = {}
+        #: Logins that the cluster is asked about at a time.
+        self._trying: Final = asyncio.Semaphore(2)
         self._own: Session | None = None
 
     def own(self) -> Session:
@@ -110,26 +113,31 @@ class Access:
         """Compare a token with the console's, in constant time."""
         return bool(self.token) and secrets.compare_digest(given.encode(), self.token.encode())
 
-    def log_in(self, name: str, password: str) -> str:
-        """Open a session of a user of the cluster, and return its cookie; call it on a thread.
+    async def log_in(self, name: str, password: str) -> str:
+        """Open a session of a user of the cluster, and return its cookie.
 
         Raises:
             KohortError: the cluster refuses the login, or does not answer.
         """
+        async with self._trying:
+            session = await asyncio.to_thread(self._try, name, password)
+        return self._add(session)
+
+    def _try(self, name: str, password: str) -> Session:
         reader = self._open_reader(name, password)
         try:
             reader.admin.describe_cluster()
         except BaseException:
             reader.admin.close()
             raise
-        return self._add(Session(name, reader))
+        return Session(name, reader)
 
     def take_token(self, given: str) -> str | None:
         """Open a session of the console's own login for its token, and return its cookie."""
         return self._add(Session("", self.own().reader)) if self.is_token(given) else None
 
     def log_out(self, headers: Headers) -> None:
-        """End the session of a request."""
+        """End the session of a request; call it on a thread, as its client may wait for its last answers."""
         found = self.session_of(headers)
         for key in [key for key, each in self._sessions.items() if each is found]:
             self._end(key)
