@@ -13,5 +13,5 @@ TIMEOUT_SECONDS = 900
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A timeout ends a whole worker, and all that it has yet to run with it."""
     for item in items:
-        if HERE in item.path.parents and item.get_closest_marker("timeout") is None:
+        if item.path.parent == HERE and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))

@@ -16,6 +16,7 @@ import kohort
 import kohort.errors
 from kohort import OffsetRange, SentMany, TopicPartition
 from kohort.cli.folders import FolderRefusedError
+from kohort.console.access import FormError
 from kohort.errors import (
     AdvertisedAddressError,
     AuthenticationError,
@@ -52,6 +53,7 @@ MADE: tuple[Exception, ...] = (
     Refused(ErrorCode.FENCED_MEMBER_EPOCH, "an older epoch"),
     InvariantViolation("one owner", ["a joined", "b joined"]),
     ForeignProtocolError("TLS"),
+    FormError(403, "the form is of another session"),
     BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, "one is missing", during="producing to orders-0"),
     BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION),
     AuthorizationError(

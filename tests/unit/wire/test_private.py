@@ -75,7 +75,8 @@ TAGGED_FIELDS = {
     ("OffsetCommitRequest", 10_002): "released",
     ("OffsetCommitResponse", 10_000): "membership_update",
 }
-OWN_CLASSES = [cls for cls in all_message_classes() if cls not in message_classes()]
+KAFKAS_CLASSES = frozenset(message_classes())
+OWN_CLASSES = [cls for cls in all_message_classes() if cls not in KAFKAS_CLASSES]
 
 
 def test_private_numbers_are_above_every_number_of_kafka() -> None:
