@@ -18,6 +18,7 @@ from report import Table, show
 BENCHES = (
     "startup",
     "fixtures",
+    "console",
     "requests",
     "heartbeats",
     "liveness",

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -67,8 +68,11 @@ def console() -> Iterator[tuple[str, kohort.Admin]]:
         bound = socket.create_server(("127.0.0.1", 0))
         server = ConsoleServer({"bootstrap.servers": broker.bootstrap_servers}, bound, has_changes=True)
         server.start()
+        address = f"http://127.0.0.1:{bound.getsockname()[1]}"
         try:
-            yield f"http://127.0.0.1:{bound.getsockname()[1]}", admin
+            # A JSON twin waits until the cluster has been read.
+            urlopen(f"{address}/groups.json", timeout=40).close()
+            yield address, admin
         finally:
             server.stop()
             server.join(20)

@@ -8,6 +8,7 @@ Source: requirement J3; the header Origin of RFC 6454, Fetch metadata of W3C.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import secrets
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from kohort.broker.connections.sockets import plain_host
+from kohort.broker.http import HEAD_SECONDS
 from kohort.errors import KohortError
 
 if TYPE_CHECKING:
@@ -83,6 +85,8 @@ class Access:
         self.token: Final = token
         self.free: Final = (*_FREE, *free)
         self._sessions: Final[dict[str, Session]] = {}
+        #: Logins that the cluster is asked about at a time.
+        self._trying: Final = asyncio.Semaphore(2)
         self._own: Session | None = None
 
     def own(self) -> Session:
@@ -110,31 +114,39 @@ class Access:
         """Compare a token with the console's, in constant time."""
         return bool(self.token) and secrets.compare_digest(given.encode(), self.token.encode())
 
-    def log_in(self, name: str, password: str) -> str:
-        """Open a session of a user of the cluster, and return its cookie; call it on a thread.
+    async def log_in(self, name: str, password: str) -> str:
+        """Open a session of a user of the cluster, and return its cookie.
 
         Raises:
             KohortError: the cluster refuses the login, or does not answer.
         """
+        async with self._trying:
+            session = await asyncio.to_thread(self._try, name, password)
+        return self._add(session)
+
+    def _try(self, name: str, password: str) -> Session:
         reader = self._open_reader(name, password)
         try:
             reader.admin.describe_cluster()
         except BaseException:
             reader.admin.close()
             raise
-        return self._add(Session(name, reader))
+        return Session(name, reader)
 
     def take_token(self, given: str) -> str | None:
         """Open a session of the console's own login for its token, and return its cookie."""
         return self._add(Session("", self.own().reader)) if self.is_token(given) else None
 
     def log_out(self, headers: Headers) -> None:
-        """End the session of a request."""
+        """End the session of a request; call it on a thread, as its client may wait for its last answers."""
         found = self.session_of(headers)
         for key in [key for key, each in self._sessions.items() if each is found]:
             self._end(key)
 
     def _add(self, session: Session) -> str:
+        limit = time.monotonic() - _SESSION_SECONDS
+        for old in [each for each, found in self._sessions.items() if found.used_at < limit]:
+            self._end(old)
         if len(self._sessions) >= _MOST_SESSIONS:
             self._end(min(self._sessions, key=lambda key: self._sessions[key].used_at))
         key = secrets.token_urlsafe(32)
@@ -153,13 +165,14 @@ class Access:
         if self._own is not None:
             self._own.reader.close()
 
-    def why_foreign(self, headers: Headers, method: str, scheme: str) -> str:
+    def why_foreign(self, headers: Headers, method: str) -> str:
         """Say why a request comes from a page of others; empty if it does not."""
         host = headers.get("host", "")
         if self._is_loopback and not _names_this_machine(host):
             return "the header Host names another machine"
         origin = headers.get("origin")
-        if method not in ("GET", "HEAD") and origin is not None and origin != f"{scheme}://{host}":
+        # A proxy in front may speak TLS where this console does not: the host alone is compared.
+        if method not in ("GET", "HEAD") and origin is not None and origin.partition("://")[2] != host:
             return "the form is of another page"
         site, mode = headers.get("sec-fetch-site", ""), headers.get("sec-fetch-mode", "")
         if site in ("cross-site", "same-site") and (method not in ("GET", "HEAD") or mode != "navigate"):
@@ -206,7 +219,7 @@ class Guard:
         await (refusal or self._app)(scope, receive, send_with_policy)
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
-        why = self._access.why_foreign(headers, scope["method"], scope["scheme"])
+        why = self._access.why_foreign(headers, scope["method"])
         if why:
             return PlainTextResponse(f"{why}\n", 403)
         path: str = scope["path"]
@@ -239,10 +252,14 @@ async def form_of(request: Request) -> Mapping[str, str]:
         FormError: it is too large, no form, or not of a page of this session.
     """
     body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _FORM_BYTES:
-            raise FormError(413, f"a form may have {_FORM_BYTES} bytes")
+    try:
+        async with asyncio.timeout(HEAD_SECONDS):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > _FORM_BYTES:
+                    raise FormError(413, f"a form may have {_FORM_BYTES} bytes")
+    except (TimeoutError, ClientDisconnect):
+        raise FormError(408, "the form did not come") from None
     try:
         fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100))
     except ValueError:

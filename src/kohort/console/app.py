@@ -179,8 +179,7 @@ class Console:
                     cookie = access.take_token(fields.get("token", ""))
                     said = "" if cookie else "this is not the token"
                 else:
-                    work = partial(access.log_in, fields.get("name", ""), fields.get("password", ""))
-                    cookie = await asyncio.to_thread(work)
+                    cookie = await access.log_in(fields.get("name", ""), fields.get("password", ""))
             except KohortError as why:
                 cookie, said = None, str(why)
             if cookie:
@@ -225,7 +224,7 @@ class Console:
                 check_form_token(await form_of(request), session)
             except FormError as why:
                 return self._problem(request, str(why), why.status)
-            self.access.log_out(request.headers)
+            await asyncio.to_thread(self.access.log_out, request.headers)
         return with_cookie(RedirectResponse("/login", 303), "", scheme=request.url.scheme)
 
 
@@ -256,8 +255,10 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the tab is gone, or takes none."""
         request, console = Request(scope), self._console
-        if console.streams >= MOST_STREAMS:
-            refusal = PlainTextResponse("too many tabs are open\n", 503, {"Retry-After": "30"})
+        refusal = PlainTextResponse("too many tabs are open\n", 503, {"Retry-After": "30"})
+        if request.method != "GET":
+            refusal = PlainTextResponse("GET is served\n", 405, {"Allow": "GET"})
+        if request.method != "GET" or console.streams >= MOST_STREAMS:
             await refusal(scope, receive, send)
             return
         reader: ClusterReader = request.state.session.reader

@@ -259,7 +259,7 @@ class GroupReader:
         self.events: list[HistoryEvent] = []
         self._is_complete = True
         self._ends: Final = EndOffsets()
-        self._read_at = self._described_at = 0.0
+        self._read_at = self._described_at = self._took_s = 0.0
 
     @property
     def newest(self) -> int:
@@ -268,15 +268,19 @@ class GroupReader:
 
     async def look(self, *, fresh_s: float = 0.3) -> GroupView:
         """Return the state of the group; one that is older than so many seconds is renewed."""
-        if not self._read_at or time.monotonic() - self._read_at > fresh_s:
+        # A long history takes a while to explain: that is never more than a part of the time.
+        pause = max(fresh_s, self._took_s * (1 / _SHARE - 1))
+        if not self._read_at or time.monotonic() - self._read_at > pause:
             task = self._under.ask(self._renew)
             is_known = self.view.description is not None
             await asyncio.wait({task}, timeout=_PATIENCE_SECONDS if is_known else None)
         return self.view
 
     async def _renew(self) -> None:
+        began = time.monotonic()
         try:
             has_changed = await self._cluster.call(self._read)
+            self._took_s = time.monotonic() - began
         except KohortError as why:
             has_changed = self.view.failure != str(why)
             self.view.failure = str(why)

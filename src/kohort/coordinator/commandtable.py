@@ -8,10 +8,10 @@ Source: architecture rule 2.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from kohort.base.timers import TimerTable
+from kohort.base.values import value
 from kohort.coordinator import commands, config_changes, disconnection, listing, membership_updates
 from kohort.coordinator.classic import join, sync
 from kohort.coordinator.classic.sessions import decide_heartbeat as decide_classic_heartbeat
@@ -33,7 +33,7 @@ from kohort.coordinator.static_membership.mode import Entrance, enter
 from kohort.errors import ErrorCode, Refused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Known:
     """The state of a shard, as decision functions see it.
 

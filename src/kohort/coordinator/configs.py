@@ -11,10 +11,11 @@ Source: Apache Kafka 4.3's group configs (KIP-848, KIP-1263); G8, H2.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from kohort.base.options import Option, as_text, parse_bool, parse_float, parse_int, parse_str
+from kohort.base.values import value
 from kohort.coordinator.settings import (
     ENFORCEMENTS,
     LIVENESS,
@@ -34,7 +35,7 @@ _INT32_MAX: Final = 2**31 - 1
 LONGEST_TEXT: Final = 249
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GroupConfig:
     """One group config: `setting` is the field of `GroupSettings` that it replaces.
 

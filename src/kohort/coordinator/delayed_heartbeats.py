@@ -16,9 +16,10 @@ rebalance).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from kohort.base.values import value
 from kohort.coordinator import commands, model
 from kohort.coordinator.commands import JOIN_EPOCH, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Done, Heartbeat
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, ReplyBody, TimerKey
@@ -33,21 +34,21 @@ from kohort.errors import ErrorCode, Refused
 # Source: requirement H10.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MemberWatched(VolatileRecord):
     """A watch waits: the reply to `command` comes when there is news for its member."""
 
     command: commands.WatchMember
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class WatchEnded(VolatileRecord):
     """A watch has ended; a newer one of the member goes on."""
 
     command: commands.WatchMember
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MemberHeard(VolatileRecord):
     """A member has shown that it knows `epoch`; `is_behind`: it was told more aside since."""
 
@@ -117,21 +118,21 @@ def is_watched(groups: model.GroupsState, command: commands.WatchMember) -> bool
     return watched is not None and watched.request == command.request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class HeartbeatHeld(VolatileRecord):
     """A heartbeat is held: the response to `command` waits."""
 
     command: commands.AnyHeartbeat
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class HeartbeatReleased(VolatileRecord):
     """The heartbeat of a member is held no longer."""
 
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ListAwaited(VolatileRecord):
     """A member has to report its partitions after an assignment or revocation; `until_ms` 0: it has."""
 
@@ -139,7 +140,7 @@ class ListAwaited(VolatileRecord):
     until_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AssignmentTold(VolatileRecord):
     """A member was sent the client-side assignor's message to it."""
 

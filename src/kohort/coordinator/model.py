@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Final, NamedTuple
 
+from kohort.base.values import value
 from kohort.coordinator import commands, interning
 from kohort.coordinator.classic.state import ClassicGroup, durable_view
 from kohort.coordinator.consumer.assignment.balance import TargetBalance
@@ -129,7 +130,7 @@ class Weights(NamedTuple):
 NO_WEIGHTS: Final = Weights({}, 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AssignorFailure:
     """A failing assignor of the user's own.
 

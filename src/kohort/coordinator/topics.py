@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from kohort.base.values import value
 from kohort.ids import TopicId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TopicFacts:
     """One topic, with partitions 0 to `partition_count` - 1."""
 

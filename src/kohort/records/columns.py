@@ -13,6 +13,7 @@ from functools import partial
 from itertools import pairwise, repeat
 from typing import TypeAlias
 
+from kohort.base.values import value
 from kohort.records import layout
 from kohort.records.arrays import Allocate, blank, zeros
 from kohort.records.batch import Record
@@ -28,7 +29,7 @@ _Piece: TypeAlias = tuple[Buffer, int, int]
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RecordColumns:
     """The records of runs of batches, a buffer per field; n rows, in each run by ascending offsets."""
 
@@ -197,7 +198,7 @@ def _batch_rows(slices: Sequence[Slice]) -> Iterator[tuple[int, int, int]]:
         base += stop - start
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class BinaryColumn:
     """n byte strings behind each other, in the layout of Arrow's binary type.
 
@@ -232,7 +233,7 @@ class BinaryColumn:
         return values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class HeaderColumn:
     """The headers of n records."""
 

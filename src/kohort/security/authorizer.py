@@ -15,10 +15,10 @@ import ipaddress
 from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain, product
 from typing import Final, NamedTuple
 
+from kohort.base.values import value
 from kohort.security.access_control import WILDCARD, AclOperation, AclPermission, PatternType, ResourceType
 
 #: The principal of the entries that are about every user.
@@ -68,7 +68,7 @@ class Acl(NamedTuple):
     permission: AclPermission
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AclFilter:
     """A filter of entries, with Kafka's numbers; `ANY` and `None` let every value through."""
 

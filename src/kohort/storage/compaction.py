@@ -19,6 +19,7 @@ from itertools import accumulate, takewhile
 from math import inf
 from typing import Final, NamedTuple
 
+from kohort.base.values import value
 from kohort.errors import CorruptRecordError, StorageError
 from kohort.records import layout
 from kohort.records.columns import gather_columns
@@ -60,7 +61,7 @@ READ_BYTES: Final = 1 << 20
 AS_IT_IS: Final = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Compacted:
     """The result of a compaction; it has no effect before it is put in place."""
 
@@ -402,7 +403,7 @@ def record_rows(run: BatchRun) -> Iterator[RecordRows | BatchRun]:
         start = end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CompactionPlan:
     """The plan of a compaction: the segments that begin at `bases`, up to `end_offset`."""
 
@@ -419,7 +420,7 @@ class CompactionPlan:
     epochs: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CompactedSegment:
     """A new segment, in a file that waits to replace the segments with its offsets.
 
@@ -439,7 +440,7 @@ class CompactedSegment:
         return segment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class KeptRecords:
     """The remaining records of one batch, at least one."""
 

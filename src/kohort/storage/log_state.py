@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final
 
 from kohort.base.jsontext import parse_json
+from kohort.base.values import value
 from kohort.errors import StorageError
 from kohort.ids import TopicId
 from kohort.records.checksum import crc32c
@@ -55,7 +55,7 @@ _MOST_INDEX_BYTES: Final = 512
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LogState:
     """The epochs and producers of a log at an offset."""
 
@@ -79,7 +79,7 @@ class LogState:
         return state
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class _Part:
     """A segment with an index that is to be written."""
 
@@ -90,7 +90,7 @@ class _Part:
     is_closed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Captured:
     """The state of a log that is to be written."""
 

@@ -14,6 +14,7 @@ from itertools import groupby, pairwise
 from struct import Struct
 from typing import Final
 
+from kohort.base.values import value
 from kohort.errors import ErrorCode, Refused
 from kohort.records.checksum import crc32c
 from kohort.records.header import HEADER_SIZE, BatchHeader
@@ -34,7 +35,7 @@ _RECORD_COUNT: Final = Struct(">i")
 _RECORD_COUNT_POSITION: Final = 57
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TailCut:
     """The end of a log that was written in part when the broker stopped, and never acknowledged."""
 
@@ -53,7 +54,7 @@ class TailCut:
         return f"{self.path}: cut {self.bytes_cut} bytes{records} from offset {self.next_offset} on: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RecoveryReport:
     """The findings of opening a data directory."""
 

@@ -10,9 +10,9 @@ Source: scrubbing in file systems and in Ceph; Apache Kafka has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from kohort.base.values import value
 from kohort.records.checksum import crc32c
 from kohort.records.header import BatchHeader
 from kohort.storage.files.fs import FileSystem, LogFile
@@ -30,7 +30,7 @@ class ScrubStoppedError(Exception):
     """The end of scrubbing because the broker stops."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Scrubbed:
     """The result of scrubbing a segment."""
 

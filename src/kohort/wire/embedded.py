@@ -8,9 +8,9 @@ Source: Kafka's consumer protocol, versions 0 to 3 (KIP-429, KIP-792, KIP-881).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from kohort.base.values import value
 from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire import codec
 from kohort.wire.messages import consumer_protocol
@@ -26,7 +26,7 @@ BLOB_BYTES_AT_MOST: Final = 16 * 1024 * 1024
 T = TypeVar("T", bound=Message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Subscription:
     """A member's subscription: its topics, and the partitions that it owns."""
 
@@ -39,7 +39,7 @@ class Subscription:
     rack_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Assignment:
     """A member's assignment: topic → partitions."""
 

@@ -19,10 +19,10 @@ import ssl
 import stat
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from kohort.base.values import value
 from kohort.broker.scheduling import BlockingWork
 from kohort.errors import ConfigError
 from kohort.security.jwt import (
@@ -45,7 +45,7 @@ _OPTION: Final = "sasl.oauthbearer.jwks.endpoint.url"
 _CHUNK_BYTES: Final = 65_536
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class JwksUrl:
     """Where the keys are; `host` is empty for a file."""
 

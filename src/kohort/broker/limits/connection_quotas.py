@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from kohort.base.values import value
+
 log = logging.getLogger("kohort.broker.connections")
 
 #: One in so many connections is reserved for addresses that have had a request carried out.
@@ -243,7 +245,7 @@ _ANY: Final = 1 << 20
 MOST_FILES: Final = 16_384
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Shares:
     """The numbers of connections and files that a broker may have open."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from kohort.base.options import Password
+from kohort.base.values import value
 from kohort.errors import ConfigError
 from kohort.security.plain_users import check_username
 from kohort.security.scram import HASHES
@@ -15,7 +15,7 @@ from kohort.security.scram import HASHES
 DEFAULT_MECHANISM: Final = "SCRAM-SHA-512"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FirstUser:
     """One of them; it is made unless the broker has it."""
 

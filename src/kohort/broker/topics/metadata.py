@@ -49,6 +49,7 @@ class Cluster:
         self._by_id: dict[bytes, Topic] = {topic.topic_id: topic for topic in store.topics.values()}
         #: topic id -> name, of the topics that were deleted last since the start.
         self._former_names: dict[bytes, str] = {}
+        self.image = TopicImage()
         self.image = self._build_image(version=1)
         #: Whether topics or partitions differ from the image.
         self._has_changed = False
@@ -324,10 +325,11 @@ class Cluster:
             self.on_change(self.image)
 
     def _build_image(self, *, version: int) -> TopicImage:
-        return TopicImage.of(
-            (
-                TopicFacts(name=topic.name, topic_id=topic.topic_id, partition_count=len(topic.partitions))
-                for topic in self._store.topics.values()
-            ),
-            version=version,
-        )
+        return TopicImage.of(map(self._facts_of, self._store.topics.values()), version=version)
+
+    def _facts_of(self, topic: Topic) -> TopicFacts:
+        # Most topics are as they were: coordinators see that without a comparison of their fields.
+        was, count = self.image.by_name.get(topic.name), len(topic.partitions)
+        if was is not None and was.topic_id == topic.topic_id and was.partition_count == count:
+            return was
+        return TopicFacts(name=topic.name, topic_id=topic.topic_id, partition_count=count)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Bytes of a member's metadata that a table shows.
 _SHOWN_BYTES: Final = 60
 #: Heading -> age of a member that a broker of kohort tells.
-AGES: Final = {
+_AGES: Final = {
     "HEARD": "last_heard_ms",
     "POLLED": "last_poll_ms",
     "FETCHED": "last_fetch_ms",
@@ -111,33 +111,28 @@ def run_describe(options: argparse.Namespace) -> int:
     print_table(columns, members, empty="no members")
     if any(row.last_heard_ms is not None for row in group.members):
         say("")
-        print_table(("MEMBER", *AGES), [(row.member_id, *ages_of(row)) for row in group.members], empty="")
-    say(*map(tell_overdue, find_overdue(group)), *waiting, "")
+        ages = [(row.member_id, *(getattr(row, name) for name in _AGES.values())) for row in group.members]
+        shown = [(name, *(None if age is None else show_duration(age) for age in row)) for name, *row in ages]
+        print_table(("MEMBER", *_AGES), shown, empty="")
+    say(*_tell_overdue(group), *waiting, "")
     rows = [(row.topic, row.partition, row.committed, row.end_offset, row.lag, row.member_id) for row in offsets]
     print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"), rows, empty="no offsets committed")
     return 0
 
 
-def ages_of(member: MemberDescription) -> list[str | None]:
-    """Return the ages of a member in the order of `AGES`; `None`: the broker does not tell it."""
-    ages = (getattr(member, name) for name in AGES.values())
-    return [None if age is None else show_duration(age) for age in ages]
-
-
-def find_overdue(group: GroupDescription) -> list[MemberDescription]:
-    """Return the members that others have waited for longer than a hand-over takes."""
+def _tell_overdue(group: GroupDescription) -> list[str]:
+    """Say for which members others have waited longer than a hand-over takes, how long, and for which partitions."""
     # The other actions do without metrics.
     from kohort.metrics.peers import STUCK_MS
 
-    return [each for each in group.members if each.overdue_ms is not None and each.overdue_ms > STUCK_MS]
-
-
-def tell_overdue(member: MemberDescription) -> str:
-    """Say for how long others have waited for a member, and for which partitions."""
-    kept = set(member.assignment) - set(member.target)
-    # The target of a classic member is not known: its leader computes it when all have joined.
-    still = f"given up {show_partitions(kept)}" if member.target or member.member_epoch is not None else "joined again"
-    return f"STUCK: {member.member_id} has not {still} for {show_duration(member.overdue_ms or 0)}"
+    said = []
+    for each in group.members:
+        if (overdue_ms := each.overdue_ms or 0) > STUCK_MS:
+            # The target of a classic member is not known: its leader computes it when all have joined.
+            kept = show_partitions(set(each.assignment) - set(each.target))
+            still = "joined again" if each.member_epoch is None else f"given up {kept}"
+            said.append(f"STUCK: {each.member_id} has not {still} for {show_duration(overdue_ms)}")
+    return said
 
 
 def _find_short(admin: Admin, group: str) -> list[str]:

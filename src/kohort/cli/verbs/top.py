@@ -51,8 +51,7 @@ _KEYS: Final = {
     **dict.fromkeys((b"q", b"Q", b"\x03", b"\x04"), "quit"),
     **dict.fromkeys((b"\x1b[A", b"\x1bOA", b"k"), "up"),
     **dict.fromkeys((b"\x1b[B", b"\x1bOB", b"j"), "down"),
-    b"s": "sort",
-    b"S": "sort",
+    **dict.fromkeys((b"s", b"S"), "sort"),
 }
 
 
@@ -123,7 +122,13 @@ class _Top:
         """Look and show until it is over."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._press, "quit")
         is_screen = sys.stdout.isatty() and not self._options.json and not self._options.once
-        with _screen() if is_screen else contextlib.nullcontext() as live, self._keys(is_heard=is_screen):
+        with contextlib.ExitStack() as stack:
+            live = None
+            if is_screen:
+                from rich.live import Live
+
+                live = stack.enter_context(Live(screen=True, auto_refresh=False))
+                stack.enter_context(self._keys())
             while not self._is_over:
                 await self._until_pressed(self._look_and_show(live), None)
                 if self._options.once:
@@ -186,21 +191,18 @@ class _Top:
             silence = f"no answer since {show_clock(snapshot.now_ms)[:8]}, which the state shown is from{why}"
         group = None
         if chosen:
-            try:
+            # It may be gone by now.
+            with contextlib.suppress(pages.PageError):
                 group = await pages.group(self._reader, {"id": chosen})
                 # A picture of owners, and the rows of the history: `kohort group history` has them.
                 group = {name: value for name, value in group.items() if name not in ("picture", "rows")}
-            except pages.PageError:
-                group = None
         cluster = {"time_ms": snapshot.now_ms, "cluster_id": snapshot.cluster_id, "silence": silence}
         return {**cluster, **{name: found[name] for name in ("sort", "matching", "all", "groups")}, "group": group}
 
-    # -- keys -----------------------------------------------------------------------------------------------------
-
     @contextlib.contextmanager
-    def _keys(self, *, is_heard: bool) -> Iterator[None]:
+    def _keys(self) -> Iterator[None]:
         """Hear keys as they are pressed, without their echo."""
-        if not is_heard or not sys.stdin.isatty():
+        if not sys.stdin.isatty():
             yield
             return
         import termios
@@ -225,8 +227,6 @@ class _Top:
             at = self._listed.index(self._chosen) if self._chosen in self._listed else 0
             self._chosen = self._listed[min(max(0, at + (1 if key == "down" else -1)), len(self._listed) - 1)]
         self._pressed.set()
-
-    # -- shown ----------------------------------------------------------------------------------------------------
 
     def _print(self, values: Mapping[str, Any]) -> None:
         """Print the state as text."""
@@ -308,13 +308,6 @@ def _tail_of(group: Mapping[str, Any]) -> list[str]:
         if each["timing"]:
             said.append(f"{' ' * 10}{each['timing']}")
     return said
-
-
-def _screen() -> Live:
-    from rich.console import Console
-    from rich.live import Live
-
-    return Live(console=Console(highlight=False), screen=True, auto_refresh=False)
 
 
 def _table(

@@ -108,8 +108,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _console_of(settings: BrokerSettings, *, has_changes: bool) -> BrokerConsole | None:
     """Prepare the console of this broker, where HTTP is asked for and its packages are installed."""
-    from kohort.console import has_extra
+    from kohort.console import INSTALL, has_extra
 
+    if has_changes and settings.http_listener is None:
+        raise ConfigError("--http-changes is for the console, which --http HOST:PORT serves")
+    if has_changes and not has_extra():
+        raise ConfigError(f"--http-changes is for the console, whose packages are not installed: {INSTALL}")
     if settings.http_listener is None or not has_extra():
         return None
     from kohort.console.serving import BrokerConsole

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-from kohort.base.values import from_row
+from kohort.base.values import from_row, value
 from kohort.coordinator.records import types as facts
 from kohort.ids import RequestToken
 
@@ -53,7 +53,7 @@ PREDECESSORS: Final = {
 NOT_REBALANCED: Final = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClassicMember:
     """One member of a classic group.
 
@@ -91,7 +91,7 @@ class FormerMember(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PendingJoin:
     """A delayed JoinGroup of a new member; `request` `None`: it was refused at `since_ms` to be repeated."""
 
@@ -234,31 +234,31 @@ def durable_view(group: ClassicGroup) -> facts.ClassicGroupStored | None:
 # Laws: applied like any record, never written. The members begin a rebalance again that a crash interrupts.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClassicGroupOpened(facts.VolatileRecord):
     """A client asked to join a group that did not exist."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClassicGroupDropped(facts.VolatileRecord):
     """The group never had a member and expects none any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MemberIdHandedOut(facts.VolatileRecord):
     """MEMBER_ID_REQUIRED was answered with this member id, which is expected to join."""
 
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PendingMemberRemoved(facts.VolatileRecord):
     """A member id that was handed out is not expected any more."""
 
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MemberPut(facts.VolatileRecord):
     """A member joined, or rejoined with other protocols or timeouts."""
 
@@ -266,14 +266,14 @@ class MemberPut(facts.VolatileRecord):
     member: ClassicMember
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MemberRemoved(facts.VolatileRecord):
     """A member left, was fenced, or did not rejoin in time; its delayed requests are dropped."""
 
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StaticMemberReplaced(facts.VolatileRecord):
     """`member` takes over the instance id of `replaced_id`; that one's delayed requests are dropped."""
 
@@ -281,7 +281,7 @@ class StaticMemberReplaced(facts.VolatileRecord):
     member: ClassicMember
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class JoinDelayed(facts.VolatileRecord):
     """A JoinGroup is delayed, in place of an older one of the same member."""
 
@@ -289,14 +289,14 @@ class JoinDelayed(facts.VolatileRecord):
     request: RequestToken
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClassicConnectionLost(facts.VolatileRecord):
     """A member's connection is closed: its delayed requests are dropped, and it counts as not joined."""
 
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RebalanceBegun(facts.VolatileRecord):
     """The join phase is open; `initial_remaining_ms`: remaining extension of the initial delay, or `None`."""
 
@@ -305,14 +305,14 @@ class RebalanceBegun(facts.VolatileRecord):
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class InitialDelayExtended(facts.VolatileRecord):
     """The initial delay is extended, as members joined during it."""
 
     initial_remaining_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GenerationBegun(facts.VolatileRecord):
     """The join phase is over: every delayed JoinGroup is answered, every member's SyncGroup is expected."""
 
@@ -322,7 +322,7 @@ class GenerationBegun(facts.VolatileRecord):
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SyncReceived(facts.VolatileRecord):
     """A member sent SyncGroup; `request` is delayed until the leader's, `None` if it was answered at once."""
 
@@ -330,33 +330,33 @@ class SyncReceived(facts.VolatileRecord):
     request: RequestToken | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SyncsAnswered(facts.VolatileRecord):
     """No SyncGroup is delayed any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class NewMemberHosted(facts.VolatileRecord):
     """The member just put is in the present generation without the leader's knowledge."""
 
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class NewMemberPending(facts.VolatileRecord):
     """A new member outside of the present generation waits for the next one, or was refused."""
 
     pending_join: PendingJoin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class NewMemberGone(facts.VolatileRecord):
     """A pending new member is in the group now, or is not waited for any longer."""
 
     instance_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OfflineMemberEntered(facts.VolatileRecord):
     """An offline member takes part in a rebalance with its present partitions in its metadata."""
 

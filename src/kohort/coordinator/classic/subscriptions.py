@@ -7,9 +7,9 @@ Source: Apache Kafka's `ClassicGroup.isSubscribedToTopic`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from kohort.base.values import value
 from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ProtocolError
@@ -74,7 +74,7 @@ NO_GENERATION: Final = -1
 NamedPartitions = Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EmbeddedSubscription:
     """A member's topics (ascending, each once) and owned partitions, as far as its version has them."""
 
@@ -84,7 +84,7 @@ class EmbeddedSubscription:
     rack_id: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EmbeddedAssignment:
     """A member's assignment by the leader; `has_user_data`: its assignor stores data of its own there."""
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from kohort.assign.interface import Assignable
+from kohort.base.values import value
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, RequestToken, TopicId
@@ -26,14 +26,14 @@ LEAVE_STATIC_EPOCH: Final = -2
 Partitions = dict[TopicId, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Command:
     """One stimulus; everything that follows from it carries its `cause`."""
 
     cause: CauseId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GroupCommand(Command):
     """A request about one group, answered by a `Reply` that names `request`.
 
@@ -46,12 +46,12 @@ class GroupCommand(Command):
     principal: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Done:
     """Reply to a command that succeeded and has no result."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Refusal:
     """Reply to a command that was refused as a whole; nothing was changed."""
 
@@ -97,7 +97,7 @@ class ClientAssignment(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClassicMemberFacts:
     """Facts of a member of a KIP-848 group that speaks the classic protocol.
 
@@ -118,7 +118,7 @@ class ClassicMemberFacts:
         return sum(len(name) + len(metadata) for name, metadata in self.protocols)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TopicsChanged(Command):
     """The topics have changed to `image`, or what clients may see of them; no reply.
 
@@ -129,7 +129,7 @@ class TopicsChanged(Command):
     hides_unseen: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PatternSent(Command):
     """A member has sent its pattern, and the coordinator has taken it; no reply. `sight`: what the member may see."""
 
@@ -138,7 +138,7 @@ class PatternSent(Command):
     sight: Sight
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MemberDisconnected(Command):
     """The last known connection of a member is closed; no reply."""
 
@@ -146,7 +146,7 @@ class MemberDisconnected(Command):
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MemberFetched(Command):
     """A member whose connection was closed has sent a fetch, which counts as a heartbeat; no reply."""
 
@@ -162,7 +162,7 @@ class LogExtent(NamedTuple):
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LogsMeasured(Command):
     """Sizes of the partitions that `MeasureLogs` named, as far as they exist; no reply."""
 
@@ -170,7 +170,7 @@ class LogsMeasured(Command):
     extents: Mapping[tuple[TopicId, int], LogExtent]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TargetComputed(Command):
     """The result of an assignor that ran beside the coordinator; no reply.
 
@@ -205,7 +205,7 @@ class MetadataNews(NamedTuple):
     members: tuple[Published, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ConsumerGroupHeartbeat(GroupCommand):
     """KIP-848 heartbeat; `None` in an optional field means "unchanged since the last heartbeat".
 
@@ -252,7 +252,7 @@ class ConsumerGroupHeartbeat(GroupCommand):
     released: Partitions | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ConsumerGroupHeartbeatReply:
     """Reply to a KIP-848 heartbeat.
 
@@ -271,7 +271,7 @@ class ConsumerGroupHeartbeatReply:
     metadata_news: MetadataNews | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class JoinGroup(GroupCommand):
     """Classic JoinGroup; `fresh_member_id` is used if the member has none; `protocols` by preference.
 
@@ -296,7 +296,7 @@ class JoinGroup(GroupCommand):
     expansion_timeout_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class JoinedMember:
     """One row of the member list that the leader gets; `metadata` is the embedded subscription."""
 
@@ -305,7 +305,7 @@ class JoinedMember:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class JoinGroupReply:
     """Reply to a classic JoinGroup, also to a refused one.
 
@@ -322,7 +322,7 @@ class JoinGroupReply:
     skip_assignment: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SyncGroup(GroupCommand):
     """Classic SyncGroup; only the leader's carries `assignments`: member id -> embedded assignment."""
 
@@ -334,7 +334,7 @@ class SyncGroup(GroupCommand):
     assignments: dict[str, bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SyncGroupReply:
     """Reply to a classic SyncGroup; `assignment` is the embedded assignment of the member that sent it."""
 
@@ -344,7 +344,7 @@ class SyncGroupReply:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Heartbeat(GroupCommand):
     """Classic heartbeat; answered with `Done` or a `Refusal`.
 
@@ -363,7 +363,7 @@ class Heartbeat(GroupCommand):
 AnyHeartbeat = ConsumerGroupHeartbeat | Heartbeat
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LeavingMember:
     """One member that leaves: by member id, by instance id (from an administrator), or both."""
 
@@ -372,7 +372,7 @@ class LeavingMember:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LeaveGroup(GroupCommand):
     """Classic LeaveGroup, of one member or several; `client_id`: that of the sender, `None`: unknown."""
 
@@ -380,14 +380,14 @@ class LeaveGroup(GroupCommand):
     client_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LeaveGroupReply:
     """Reply to a LeaveGroup: one result per member of the request, in its order."""
 
     members: tuple[tuple[LeavingMember, ErrorCode], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class WatchMember(GroupCommand):
     """Ask for the news of a member since a known state.
 
@@ -401,7 +401,7 @@ class WatchMember(GroupCommand):
     is_look: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PrepareAssignment(GroupCommand):
     """Request of the member chosen to compute the assignment for the assignor's input."""
 
@@ -409,7 +409,7 @@ class PrepareAssignment(GroupCommand):
     member_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PrepareAssignmentReply:
     """Reply to `PrepareAssignment`: the input of the assignor.
 
@@ -425,7 +425,7 @@ class PrepareAssignmentReply:
     member_epochs: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class InstallAssignment(GroupCommand):
     """The result of a client-side assignor.
 
@@ -442,7 +442,7 @@ class InstallAssignment(GroupCommand):
     said: tuple[tuple[str, int, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class InstallAssignmentReply:
     """Reply to `InstallAssignment`; `error` other than NONE: the assignment was refused.
 
@@ -453,7 +453,7 @@ class InstallAssignmentReply:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OffsetToCommit:
     """One partition of a commit; `leader_epoch` -1: unknown, `topic_id` zero: the client did not know it."""
 
@@ -465,7 +465,7 @@ class OffsetToCommit:
     metadata: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CommitOffsets(GroupCommand):
     """Commit offsets (OffsetCommit).
 
@@ -486,7 +486,7 @@ class CommitOffsets(GroupCommand):
     shows_grant: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CommitTransactionOffsets(CommitOffsets):
     """Commit offsets within a producer's transaction (TxnOffsetCommit).
 
@@ -500,7 +500,7 @@ class CommitTransactionOffsets(CommitOffsets):
     is_stale_epoch_aware: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CompleteTransaction(Command):
     """End a producer's transaction in every group of the shard; answered with `Done` or a `Refusal`."""
 
@@ -510,7 +510,7 @@ class CompleteTransaction(Command):
     is_commit: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CommitOffsetsReply:
     """Reply to a commit: one code per partition of the request, in its order.
 
@@ -522,7 +522,7 @@ class CommitOffsetsReply:
     news: ConsumerGroupHeartbeatReply | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FetchOffsets(GroupCommand):
     """Fetch committed offsets (OffsetFetch).
 
@@ -551,14 +551,14 @@ class CommittedOffset(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FetchOffsetsReply:
     """Reply to `FetchOffsets`, in the order of the request; by topic and partition if it asked for all."""
 
     offsets: tuple[CommittedOffset, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ExpireOffsets(Command):
     """Forget the expired offsets of the named groups; the broker's upkeep sends this, no client."""
 
@@ -566,7 +566,7 @@ class ExpireOffsets(Command):
     group_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ExpireOffsetsReply:
     """Reply to `ExpireOffsets`; `unfinished`: groups to look at again.
 

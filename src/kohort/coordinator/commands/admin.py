@@ -6,33 +6,32 @@ Source: Apache Kafka's Admin: groups, their offsets and their configs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kohort.base.values import value
 from kohort.coordinator.commands import Command, GroupCommand, Partitions
 from kohort.errors import ErrorCode
 from kohort.ids import RequestToken, TopicId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DeleteOffsets(GroupCommand):
     """Forget committed offsets (OffsetDelete)."""
 
     partitions: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DeleteOffsetsReply:
     """Reply to `DeleteOffsets`: one code per partition of the request, in its order."""
 
     errors: tuple[ErrorCode, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DeleteGroup(GroupCommand):
     """Remove an empty group and its offsets; answered with `Done` or a `Refusal`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ListGroups(Command):
     """List every group of the shard; filters are case-insensitive, empty means all."""
 
@@ -41,7 +40,7 @@ class ListGroups(Command):
     types: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ListedGroup:
     """One row of ListGroups; `group_type` is "classic" or "consumer", `state` is in Kafka's spelling."""
 
@@ -51,19 +50,19 @@ class ListedGroup:
     group_type: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ListGroupsReply:
     """Reply to `ListGroups`, by group id."""
 
     groups: tuple[ListedGroup, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DescribeClassicGroup(GroupCommand):
     """DescribeGroups of one group; an unknown group, or one of another type, is described as Dead."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DescribedClassicMember:
     """One member of a described classic group.
 
@@ -80,7 +79,7 @@ class DescribedClassicMember:
     offline_since_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DescribeClassicGroupReply:
     """Reply to `DescribeClassicGroup`; `error` is GROUP_ID_NOT_FOUND where the group is unknown.
 
@@ -96,12 +95,12 @@ class DescribeClassicGroupReply:
     is_static: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DescribeConsumerGroup(GroupCommand):
     """ConsumerGroupDescribe of one group; GROUP_ID_NOT_FOUND refuses an unknown or classic one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DescribedConsumerMember:
     """One member of a described KIP-848 group.
 
@@ -124,7 +123,7 @@ class DescribedConsumerMember:
     metadata: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DescribeConsumerGroupReply:
     """Reply to `DescribeConsumerGroup`.
 
@@ -143,7 +142,7 @@ class DescribeConsumerGroupReply:
     assignor_failure: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AlterGroupConfigs(GroupCommand):
     """Set configs of a group, which need not exist, or remove them (`None`).
 
@@ -154,12 +153,12 @@ class AlterGroupConfigs(GroupCommand):
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DescribeGroupConfigs(GroupCommand):
     """Describe the configs that are set for a group; most groups have none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DescribeGroupConfigsReply:
     """Reply to `DescribeGroupConfigs`, by config name.
 
@@ -172,21 +171,21 @@ class DescribeGroupConfigsReply:
     defaults: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ListGroupConfigs(Command):
     """List the groups of the shard that have configs of their own."""
 
     request: RequestToken
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ListGroupConfigsReply:
     """Reply to `ListGroupConfigs`, ascending."""
 
     group_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AskedMove:
     """A submitted move: a partition and the member of a KIP-848 group that is to own it."""
 
@@ -195,7 +194,7 @@ class AskedMove:
     to_member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SubmitMoves(GroupCommand):
     """Submit moves of partitions to members, at most 10,000; they last until the next assignment.
 
@@ -207,7 +206,7 @@ class SubmitMoves(GroupCommand):
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MoveAnswer:
     """Result of one submitted move: NONE, or the error for which it was refused.
 
@@ -222,19 +221,19 @@ class MoveAnswer:
     message: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SubmitMovesReply:
     """Reply to `SubmitMoves`: one result per move, in the order of the request; each is independent."""
 
     results: tuple[MoveAnswer, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DescribeMoves(GroupCommand):
     """Describe the open moves of a KIP-848 group, and the latest submitted ones that have ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MoveStatus:
     """A partition on its way from one member to another.
 
@@ -260,7 +259,7 @@ class MoveStatus:
     granted_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DescribeMovesReply:
     """Reply to `DescribeMoves`: the open ones by topic and partition, then the ended ones, latest first."""
 

@@ -13,9 +13,10 @@ Source: KIP-848's motivation (members that propagate state need no rebalance for
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from kohort.base.values import value
 from kohort.coordinator import commands
 from kohort.coordinator.commands import JOIN_EPOCH, ConsumerGroupHeartbeat
 from kohort.coordinator.consumer.metadata_log import NOTHING_YET, MetadataLog
@@ -39,7 +40,7 @@ _ROW_BYTES: Final = 64
 _FOLLOWED: Final = (facts.ConsumerMemberForgotten, facts.MemberMetadataSet, facts.MemberMetadataForgotten)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EditionIssued(facts.VolatileRecord):
     """Members are told up to this version; the next edition is not before `not_before_ms`."""
 
@@ -47,7 +48,7 @@ class EditionIssued(facts.VolatileRecord):
     not_before_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class BoardLoaded(facts.VolatileRecord):
     """The log was read: versions above `base` are new, and every member is told all metadata once."""
 

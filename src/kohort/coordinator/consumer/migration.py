@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from kohort.base.values import from_row
+from kohort.base.values import from_row, value
 from kohort.coordinator.classic import join, pending_decision, rebalance, subscriptions
 from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicGroup, ClassicMember, MemberPut, build_stored_member
 from kohort.coordinator.commands import ClassicMemberFacts, JoinGroup, JoinGroupReply
@@ -41,7 +40,7 @@ UPGRADE_REFUSED: Final = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 STICKY_ASSIGNORS: Final = frozenset({"sticky", "cooperative-sticky"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Upgrade:
     """The conversion of a group to the consumer protocol; `group` is the group after it."""
 
@@ -50,7 +49,7 @@ class Upgrade:
     group: ConsumerGroup
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class _Moved:
     """A classic member with its decoded subscription and assignment.
 

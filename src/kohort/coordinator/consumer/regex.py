@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
 from typing import Final
 
+from kohort.base.values import value
 from kohort.coordinator.commands import PatternSent, Sight
 from kohort.coordinator.consumer.subscription_metadata import names_in
 from kohort.coordinator.model import NO_SIGHTS, ConsumerGroup, ConsumerMember, GroupsState
@@ -161,7 +161,7 @@ def resolve_sent(
     return note, _resolved(group.group_id, command.regex, sorted(topics), image, now_ms=now_ms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PatternSeen(facts.VolatileRecord):
     """The topics of a pattern are those that `sight` shows at its `edition`."""
 

@@ -11,9 +11,10 @@ Source: requirements H3 (the phases of a move) and J1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from kohort.base.values import value
 from kohort.journal.words import Partition
 
 #: Most remembered partitions in a move, and most remembered groups.
@@ -21,7 +22,7 @@ _PARTITIONS_LIMIT: Final = 100_000
 _GROUPS_LIMIT: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Passage:
     """The way of a partition from its old owner; times in milliseconds of the coordinator.
 
@@ -236,7 +237,7 @@ _MEMBERS_LIMIT: Final = 100_000
 _AWAITED_LIMIT: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LastRead:
     """Last time at which a member has read a partition, milliseconds of the coordinator.
 

@@ -14,10 +14,11 @@ Source: users@kafka 2014-07-14 to -22 (fence, acknowledge, open); requirement H5
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Final, NamedTuple
 
+from kohort.base.values import value
 from kohort.coordinator.classic import state as classic_state
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, read_assignment
@@ -82,7 +83,7 @@ def grant_state_of(groups: GroupsState, group_id: str, place: Place) -> GrantSta
     return GrantState.OPEN if is_held else GrantState.RELEASED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LeaseShortened(facts.VolatileRecord):
     """The group has shorter leases now; until `until_ms` grants with `lease_ms` may be alive."""
 

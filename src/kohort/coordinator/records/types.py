@@ -8,10 +8,10 @@ Source: Apache Kafka's group coordinator records; the type number of each is nam
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from kohort.base.values import value
 from kohort.coordinator.commands import ClassicMemberFacts, ClientAssignment, ClientAssignor
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import ZERO_TOPIC_ID, TopicId
@@ -22,26 +22,26 @@ Grants = dict[TopicId, dict[int, int]]
 Target = dict[TopicId, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Record:
     """One fact about one group, past tense."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class VolatileRecord(Record):
     """A record that is not written: it only matters while the process lives."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TopicImageReplaced(VolatileRecord):
     """The topics have changed to `image`; `group_id` is empty, as it concerns every group."""
 
     image: TopicImage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OffsetCommitted(Record):
     """Type 1: a committed offset; `expire_timestamp_ms` -1: by the broker's retention."""
 
@@ -55,7 +55,7 @@ class OffsetCommitted(Record):
     topic_id: TopicId = ZERO_TOPIC_ID
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TransactionalOffsetCommitted(Record):
     """Type 1 in a batch of a transaction: the commit counts once the transaction is committed."""
 
@@ -64,7 +64,7 @@ class TransactionalOffsetCommitted(Record):
     commit: OffsetCommitted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TransactionCompleted(Record):
     """A control batch: a producer's transaction was committed or aborted; of no group."""
 
@@ -73,7 +73,7 @@ class TransactionCompleted(Record):
     is_commit: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OffsetForgotten(Record):
     """Tombstone of type 1: a committed offset is removed."""
 
@@ -81,7 +81,7 @@ class OffsetForgotten(Record):
     partition: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StoredClassicMember:
     """A member as record type 2 keeps it; `subscription` and `assignment` are the client's bytes."""
 
@@ -95,7 +95,7 @@ class StoredClassicMember:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClassicGroupStored(Record):
     """Type 2: a classic group that is Stable, or Empty; `state_timestamp_ms` is when it became so.
 
@@ -110,12 +110,12 @@ class ClassicGroupStored(Record):
     members: tuple[StoredClassicMember, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClassicGroupForgotten(Record):
     """Tombstone of type 2: a classic group is removed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ConsumerGroupEpochSet(Record):
     """Type 3: the group epoch, and the hash of the subscribed topics at its time (0: not computed)."""
 
@@ -123,12 +123,12 @@ class ConsumerGroupEpochSet(Record):
     metadata_hash: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ConsumerGroupForgotten(Record):
     """Tombstone of type 3: a KIP-848 group is removed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ConsumerMemberSubscribed(Record):
     """Type 5: a member and its subscription; `classic` is `None` if it speaks the consumer protocol."""
 
@@ -144,14 +144,14 @@ class ConsumerMemberSubscribed(Record):
     classic: ClassicMemberFacts | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ConsumerMemberForgotten(Record):
     """Tombstone of type 5: a member of a KIP-848 group is removed."""
 
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TargetAssignmentEpochSet(Record):
     """Type 6: the group epoch of the target assignment, and when it was computed (0: group is empty)."""
 
@@ -159,12 +159,12 @@ class TargetAssignmentEpochSet(Record):
     assignment_timestamp_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TargetAssignmentEpochForgotten(Record):
     """Tombstone of type 6: a KIP-848 group has no target assignment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MemberTargetSet(Record):
     """Type 7: the target assignment of a member; topic id -> ascending partitions."""
 
@@ -172,7 +172,7 @@ class MemberTargetSet(Record):
     partitions: Target
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MemberTargetForgotten(Record):
     """Tombstone of type 7: a member has no target assignment."""
 
@@ -188,7 +188,7 @@ class MemberState(IntEnum):
     UNKNOWN = 127
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CurrentAssignmentSet(Record):
     """Type 8: the current assignment of a member and its pending revocations."""
 
@@ -200,26 +200,26 @@ class CurrentAssignmentSet(Record):
     pending_revocation: Grants
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CurrentAssignmentForgotten(Record):
     """Tombstone of type 8: a member has no current assignment."""
 
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GroupConfigsSet(Record):
     """Type 20,001, kohort's own: all configs of the group itself, as Kafka writes values; never empty."""
 
     configs: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GroupConfigsForgotten(Record):
     """Tombstone of type 20,001: a group has no configs of its own any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClassicRebalanceDue(Record):
     """Type 20,005, kohort's own: a rebalance of a classic group in static mode, without a result yet.
 
@@ -230,7 +230,7 @@ class ClassicRebalanceDue(Record):
     removed: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClassicRebalanceDone(Record):
     """Tombstone of type 20,005: the result of the rebalance is written."""
 
@@ -252,7 +252,7 @@ class MoveFacts(NamedTuple):
     granted_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SubmittedMoveSet(Record):
     """Type 20,002, kohort's own: progress of the latest submitted move of a partition, open or over."""
 
@@ -261,7 +261,7 @@ class SubmittedMoveSet(Record):
     move: MoveFacts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SubmittedMoveForgotten(Record):
     """Tombstone of type 20,002: the move was called off, or its topic or group is gone."""
 
@@ -269,7 +269,7 @@ class SubmittedMoveForgotten(Record):
     partition: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OfflineMemberSet(Record):
     """Type 20,003, kohort's own: a member of a static group is offline since a time of the group's clock."""
 
@@ -277,14 +277,14 @@ class OfflineMemberSet(Record):
     since_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OfflineMemberForgotten(Record):
     """Tombstone of type 20,003: the member was heard of, or is a member no more."""
 
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StaticClockSet(Record):
     """Type 20,004, kohort's own: clock of a static group, see `static_membership.clock`; -1: no new members wait."""
 
@@ -293,12 +293,12 @@ class StaticClockSet(Record):
     window_opened_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StaticClockForgotten(Record):
     """Tombstone of type 20,004: no member is offline, and no new members wait."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MemberMetadataSet(Record):
     """Type 20,008, kohort's own: the metadata that a member publishes, never empty, and since when, ms."""
 
@@ -307,14 +307,14 @@ class MemberMetadataSet(Record):
     published_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MemberMetadataForgotten(Record):
     """Tombstone of type 20,008: the member publishes no metadata any more, or is gone."""
 
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MemberConnectionSeen(VolatileRecord):
     """The connection of a KIP-848 member is known to be closed, or the member was heard of again."""
 
@@ -322,14 +322,14 @@ class MemberConnectionSeen(VolatileRecord):
     is_gone: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StaticMemberFenced(VolatileRecord):
     """A process of a static group, which had not left, has lost its instance id to a newer one."""
 
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RegularExpressionResolved(Record):
     """Type 16: the topics that a pattern matched, ascending, with the topic image version and the time."""
 
@@ -339,14 +339,14 @@ class RegularExpressionResolved(Record):
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RegularExpressionForgotten(Record):
     """Tombstone of type 16: a pattern has no subscribers any more."""
 
     regex: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClientAssignorsSet(Record):
     """Type 20,006, kohort's own: the client-side assignors of a member by preference; never empty."""
 
@@ -354,14 +354,14 @@ class ClientAssignorsSet(Record):
     assignors: tuple[ClientAssignor, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClientAssignorsForgotten(Record):
     """Tombstone of type 20,006: a member has no client-side assignors any more."""
 
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClientAssignmentSet(Record):
     """Type 20,007, kohort's own: message of the client-side assignor to one member, beside its target.
 
@@ -372,7 +372,7 @@ class ClientAssignmentSet(Record):
     said: ClientAssignment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClientAssignmentForgotten(Record):
     """Tombstone of type 20,007: there is another target, or the member is gone."""
 

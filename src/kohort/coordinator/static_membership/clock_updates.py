@@ -10,9 +10,10 @@ Source: KIP-345's draft; requirement S1.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from kohort.base.values import value
 from kohort.coordinator import commands, model
 from kohort.coordinator.classic.state import MemberRemoved, RebalanceBegun, StaticMemberReplaced
 from kohort.coordinator.decision import Additions, Arm, Decision, Disarm, Effect
@@ -63,7 +64,7 @@ def apply_fenced(groups: model.GroupsState, record: facts.StaticMemberFenced) ->
         del groups.fenced_instances[next(iter(groups.fenced_instances))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClockResumed(facts.VolatileRecord):
     """The broker did not run, or stood still, for so long: the group's clock stood still."""
 

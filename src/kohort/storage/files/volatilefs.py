@@ -9,6 +9,7 @@ Source: requirement G1 (a broker in memory); the laws of `fs.py`.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from hashlib import sha256
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final, TypeAlias
@@ -210,13 +211,14 @@ class VolatileFileSystem:
             replaced.leave()
 
     def remove(self, path: str) -> None:
-        node = self._find(path)
-        if node is None:
-            return
+        if self._find(path) is not None:
+            self._remove(*self._parent(path))
+
+    def _remove(self, parent: VolatileDirectory, name: str) -> None:
+        node = parent.entries[name]
         if isinstance(node, VolatileDirectory):
-            for name in list(node.entries):
-                self.remove(f"{path}/{name}")
-        parent, name = self._parent(path)
+            for each in list(node.entries):
+                self._remove(node, each)
         self._change(parent, (name, None))
         if isinstance(node, VolatileFile):
             node.leave()
@@ -252,14 +254,17 @@ class VolatileFileSystem:
         directory.change(*changes)
 
     def _find(self, path: str) -> Node | None:
+        return self._walk(_parts(path))
+
+    def _walk(self, names: Iterable[str]) -> Node | None:
         node: Node | None = self._root
-        for name in _parts(path):
+        for name in names:
             node = node.entries.get(name) if isinstance(node, VolatileDirectory) else None
         return node
 
     def _parent(self, path: str) -> tuple[VolatileDirectory, str]:
         *parents, name = _parts(path)
-        node = self._find("/".join(parents))
+        node = self._walk(parents)
         if not isinstance(node, VolatileDirectory):
             raise StorageError(f"cannot open {path}: No such file or directory")
         return node, name

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Final
 
 from kohort.base.jsontext import parse_json
+from kohort.base.values import value
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.records.checksum import crc32c
 from kohort.storage.files.fs import FileSystem, LogFile
@@ -30,7 +31,7 @@ _COPY_BYTES: Final = 1 << 20
 _REASON_LIMIT: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Hole:
     """Offsets without records, with records behind them."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kohort.base.values import value
 from kohort.errors import CorruptRecordError
 from kohort.records.checksum import crc32c
 from kohort.records.header import (
@@ -189,7 +190,7 @@ def valid_batch(
     return header
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Damage:
     """Bytes of a file that are no valid batches."""
 
@@ -218,7 +219,7 @@ class Piece:
     damage: Damage | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Rules:
     """The rules for a file's batches."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
 
+from kohort.base.values import value
 from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.header import BatchHeader
 from kohort.storage import data_directory, log_state
@@ -44,7 +45,7 @@ class FoundBatch(NamedTuple):
         return self.reader.read(self.position, self.header.size_bytes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Damage:
     """Bytes that are no batches, or offsets that are missing."""
 

@@ -9,10 +9,10 @@ Source: `recovery` and `quarantine`, which do the work.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from kohort.base.values import value
 from kohort.errors import Refused, StorageError
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC, TopicId
 from kohort.storage import data_directory
@@ -55,7 +55,7 @@ class Remedy(Enum):
     UNREADABLE = "nothing: the disk cannot read it; see the system's log, copy what is left to another disk"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Step:
     """One damage and its remedy."""
 

@@ -322,6 +322,7 @@ def decide_pattern_sent(
 
 def _changed_names(before: TopicImage, after: TopicImage) -> set[str]:
     old, new = before.by_name, after.by_name
-    changed = {name for name, topic in new.items() if old.get(name) != topic}
+    # Nearly all are the same objects as before, which their comparison would find out field by field.
+    changed = {name for name, topic in new.items() if (was := old.get(name)) is not topic and was != topic}
     changed.update(name for name in old if name not in new)
     return changed

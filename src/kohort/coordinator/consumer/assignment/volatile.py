@@ -6,9 +6,9 @@ Laws: applied like any record, never written. After a restart the target is comp
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from kohort.base.values import value
 from kohort.coordinator import model
 from kohort.coordinator.consumer.assignment.balance import TargetBalance
 from kohort.coordinator.consumer.reconciliation import effective_target, move_throttle, revocation_timeout, track_moves
@@ -16,21 +16,21 @@ from kohort.coordinator.decision import ComputeTarget
 from kohort.coordinator.records.types import Record, VolatileRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AssignmentWindowOpened(VolatileRecord):
     """The first change since the latest target came at `opened_ms`."""
 
     opened_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TargetBalanceKept(VolatileRecord):
     """The balance of the present target, updated from now on; `None` discards it."""
 
     balance: TargetBalance | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ComputationNoted(VolatileRecord):
     """An assignor of the user's own works on `computing`, or on nothing; `failure` is its latest failure."""
 

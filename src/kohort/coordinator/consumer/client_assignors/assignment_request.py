@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from kohort.assign.moves import find_fault
+from kohort.base.values import value
 from kohort.coordinator import commands, topics
 from kohort.coordinator.consumer import apply, describe, subscription_metadata
 from kohort.coordinator.consumer.assignment import assignor_input, async_assignor, batching_window, volatile
@@ -243,7 +244,7 @@ def is_there(member: ConsumerMember) -> bool:
 # Source: KIP-848 as drafted (its records of members and targets).
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ComputationFailed(facts.VolatileRecord):
     """A member does not compute a target that it was asked for.
 

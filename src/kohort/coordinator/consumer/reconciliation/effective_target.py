@@ -11,8 +11,8 @@ Source: requirement H4.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
+from kohort.base.values import value
 from kohort.coordinator import model
 from kohort.coordinator.model import NO_GRANTS, NO_TARGET, ConsumerGroup, ConsumerMember, Place, WaitingMove
 from kohort.coordinator.records import types as facts
@@ -20,14 +20,14 @@ from kohort.coordinator.records.types import MemberState
 from kohort.ids import TopicId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MovesHeldBack(facts.VolatileRecord):
     """Exactly these moves wait, in the order in which they begin."""
 
     waiting: dict[Place, WaitingMove]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MovesBegun(facts.VolatileRecord):
     """These moves wait no longer.
 

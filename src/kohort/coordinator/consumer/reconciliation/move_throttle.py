@@ -11,12 +11,12 @@ Source: requirement H4; users@kafka 2014-07-18 (one partition per second).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from math import ceil
 from operator import attrgetter
 from typing import Final
 
+from kohort.base.values import value
 from kohort.coordinator import model, topics
 from kohort.coordinator.commands import LEAVE_STATIC_EPOCH, LogsMeasured
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
@@ -185,7 +185,7 @@ WEIGHED_FOR_MS: Final = 5_000
 BY_NAME: Final = "name"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MovesWeighed(VolatileRecord):
     """Weights of the waiting moves; a larger one begins earlier."""
 

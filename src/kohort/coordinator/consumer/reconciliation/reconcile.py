@@ -13,8 +13,8 @@ Apache Kafka assigns and revokes nothing more until a member has revoked all tha
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
 
+from kohort.base.values import value
 from kohort.coordinator.commands import Partitions
 from kohort.coordinator.model import NO_GRANTS, ConsumerMember
 from kohort.coordinator.records.types import CurrentAssignmentSet, Grants, MemberState
@@ -22,7 +22,7 @@ from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ReconciliationTarget:
     """ReconciliationTarget of a member's reconciliation.
 

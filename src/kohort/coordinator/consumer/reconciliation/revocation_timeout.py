@@ -9,15 +9,16 @@ Source: KIP-848 (rebalance timeout); requirement H3.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kohort.base.values import value
 from kohort.coordinator import commands, decision
 from kohort.coordinator.model import NO_GRANTS, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records.types import CurrentAssignmentSet, Grants, MemberState, VolatileRecord
 from kohort.ids import TopicId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class HandOverTimed(VolatileRecord):
     """Deadlines of a member's partitions, to revoke or to take: `ConsumerMember.revoke_by`, `untaken`."""
 

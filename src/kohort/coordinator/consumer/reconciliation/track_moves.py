@@ -9,9 +9,10 @@ Source: requirements H3 and H9.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from kohort.base.values import value
 from kohort.coordinator import model, topics
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack, places_of
 from kohort.coordinator.decision import Decision
@@ -30,7 +31,7 @@ _FOLLOWED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MovesFollowed(facts.VolatileRecord):
     """Progress of moves that were not submitted; `None`: the move is over."""
 
