@@ -5,10 +5,14 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import threading
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from pytest_timeout import timeout_timer
 
 from support import guard, processes, processor_time
 from support.distribution import pytest_xdist_make_scheduler
@@ -53,6 +57,46 @@ def java_of_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[
 
     with started_java(tmp_path_factory.mktemp("java")) as variables:
         yield variables
+
+
+class _Watchdog(threading.Thread):
+    """Ends a worker whose test takes longer than it may: one thread for all, since one for each costs as they do."""
+
+    def __init__(self) -> None:
+        super().__init__(name="watchdog of tests", daemon=True)
+        #: When the present test is over, s, the test and the settings of its timeout.
+        self.due: tuple[float, pytest.Item, Any] | None = None
+
+    def run(self) -> None:
+        look = threading.Event()
+        while not look.wait(1.0):
+            due = self.due
+            if due is not None and time.monotonic() > due[0]:
+                timeout_timer(due[1], due[2])
+
+
+_watchdogs: list[_Watchdog] = []
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    """Take the place of the timer that pytest-timeout would start for this test."""
+    if settings.method != "thread":
+        return None
+    # None is begun where modules are only imported.
+    if not _watchdogs:
+        _watchdogs.append(_Watchdog())
+        _watchdogs[0].start()
+    _watchdogs[0].due = (time.monotonic() + settings.timeout, item, settings)
+    return True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> bool:
+    """Forget the time of the test that has ended."""
+    for watchdog in _watchdogs:
+        watchdog.due = None
+    return True
 
 
 class _Bugs(logging.Handler):

@@ -24,7 +24,9 @@ from support.scenarios.topics_day import play_configs, play_offsets, play_topics
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 
-RECORDS = 100_000
+#: Ten megabytes, in records that do not take long to be sent one by one.
+RECORDS = 10_000
+LARGE = b"x" * 1_000
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,7 @@ def topic(cluster: ApacheCluster) -> Iterator[str]:
 
 def test_one_busy_broker_keeps_nobody_from_the_others(cluster: ApacheCluster, topic: str) -> None:
     """C5: one fetch reserved nearly all of the buffer, and its broker was asked again and again."""
-    send_values(cluster.bootstrap_servers, topic, [b"x" * 100] * RECORDS, partition=0)
+    send_values(cluster.bootstrap_servers, topic, [LARGE] * RECORDS, partition=0)
     with kohort.Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, partition) for partition in range(3)])
         assert len(poll_until(consumer, RECORDS)) == RECORDS
@@ -66,7 +68,7 @@ def test_one_busy_broker_keeps_nobody_from_the_others(cluster: ApacheCluster, to
 
 def test_paused_partition_with_a_long_backlog_starves_nobody(cluster: ApacheCluster, topic: str) -> None:
     """C5, KIP-81: what was fetched of it gives way, and is read again without a gap."""
-    send_values(cluster.bootstrap_servers, topic, [b"x" * 100] * RECORDS, partition=0)
+    send_values(cluster.bootstrap_servers, topic, [LARGE] * RECORDS, partition=0)
     send_values(cluster.bootstrap_servers, topic, [b"y"] * 10, partition=1)
     busy, quiet = TopicPartition(topic, 0), TopicPartition(topic, 1)
     with kohort.Consumer(

@@ -1,4 +1,4 @@
-"""The whole path of `make demo` as a user runs it, with a tenth of the flights; and what it refuses and leaves behind.
+"""The whole path of `make demo` as a user runs it, with few of the flights; and what it refuses and leaves behind.
 
 Source: README, "The two commands".
 """
@@ -28,20 +28,20 @@ from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.interop
 
-TENTH = FLIGHTS // 10
+FEW = FLIGHTS // 40
 #: What has come before Spark starts.
-FIRST = round(BEFORE_SPARK * TENTH)
+FIRST = round(BEFORE_SPARK * FEW)
 MAKEFILE = Path(__file__).resolve().parents[2] / "Makefile"
 
 
 @pytest.fixture(scope="module")
 def flights() -> list[dict[str, object]]:
-    """The first tenth of the flights, read by the demo's own reader."""
+    """The first of the flights, read by the demo's own reader."""
     try:
         path = find_flights()
     except FlightsMissingError as why:
         pytest.skip(str(why))
-    return [json.loads(value) for _, value in islice(read_flights(path), TENTH)]
+    return [json.loads(value) for _, value in islice(read_flights(path), FEW)]
 
 
 def run_demo(*options: str) -> Finished:
@@ -87,15 +87,15 @@ def test_the_demo_tells_what_happened_and_everything_adds_up(
     require_spark()
     # Java says on the error output that it has seen them, and the demo is to say nothing there.
     monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)
-    done = run_demo("--flights", str(TENTH), "--seconds", "8", "--output", str(tmp_path / "out"))
+    done = run_demo("--flights", str(FEW), "--seconds", "8", "--output", str(tmp_path / "out"))
     assert (done.code, complaints(done.err)) == (0, []), done
     lines = done.out.splitlines()
 
-    assert lines[0].startswith(f"{TENTH:,} flights through a broker that keeps its data in ")
+    assert lines[0].startswith(f"{FEW:,} flights through a broker that keeps its data in ")
     assert lines[2] == "sessions are 3 s, heartbeats 0.3 s (45 and 5 by default): bob is missed soon"
     assert len(lines[1]) < 80
     assert any(
-        re.fullmatch(rf"producing: [\d,]+ of {TENTH:,} records, lag [\d,]+, group \w+, epoch \d+", row) for row in lines
+        re.fullmatch(rf"producing: [\d,]+ of {FEW:,} records, lag [\d,]+, group \w+, epoch \d+", row) for row in lines
     )
     assert not any("0 member" in row for row in lines)
 
@@ -138,8 +138,8 @@ def check_spark_part(lines: list[str], flights: list[dict[str, object]]) -> None
     assert [(name, ends) for name, _, _, ends in queries] == [
         ("eve", "stopped between two triggers, drained"), ("fay", "reader killed (SIGKILL), drained")
     ]  # fmt: skip
-    at = lines.index(f"{TENTH:,} in the end, {TENTH:,} read by the Spark queries, 0 missing")
-    assert sum(number(records) for _, records, _, _ in queries) == TENTH + number(lines[at + 1].split(" ")[0])
+    at = lines.index(f"{FEW:,} in the end, {FEW:,} read by the Spark queries, 0 missing")
+    assert sum(number(records) for _, records, _, _ in queries) == FEW + number(lines[at + 1].split(" ")[0])
     told = explained(lines, "Each rebalance of the queries' group, as the broker explains it")
     causes = [re.sub(r".* because (\w+)(?:/\w+)? (\w+).*", r"\1 \2", sentence) for sentence in told]
     assert causes[:4] == ["eve joined", "fay joined", "eve left", "eve joined"]

@@ -141,7 +141,7 @@ def test_end_of_a_batch_that_others_have_taken(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(core, "find_place", go_on)
     late = {"kill_reader": 4, "kill_container": 4, "stop": 3, "add_query": 2}
     plan = replace(ROUGH, weights=late, every_s=0.5, perturbed_s=20.0)
-    assert law_that_finds(plan, first=139) == "NothingMissing"
+    assert law_that_finds(plan, first=175) == "NothingMissing"
 
 
 def test_offset_from_outside_that_is_put_behind_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,8 @@ def event_log(spark: SparkSession, directory: Path) -> Iterator[None]:
         listener.stop()
 
 
+# What Spark logs is the same whichever broker is read.
+@pytest.mark.parametrize("kafka", ["kohort"], indirect=True)
 def test_event_log_has_no_secret(spark: SparkSession, kafka: SecuredBroker, tmp_path: Path) -> None:
     """Neither of a batch nor of a query, with a password and with a login configuration; the plans are in it."""
     for folder in ("events", "checkpoint"):

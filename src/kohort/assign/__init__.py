@@ -1,6 +1,6 @@
-"""Assignors: the choice of an owner for each partition, as pure functions over arrays.
+"""Assignors: pure functions over arrays that choose an owner for each partition.
 
-Floors: assignors (their names) over uniform and moves, over ownership and subscribers, over interface and the kernels.
-The coordinator, and members that compute for their group, import this room. Begin with `interface`, `uniform`,
-`ownership`.
+Layers, top first: assignors (by name); uniform and moves; ownership and subscribers; interface and the kernels. The
+coordinator, and members that compute the assignment of their group, import this package. Begin with `interface`,
+`uniform`, `ownership`.
 """

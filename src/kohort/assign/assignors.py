@@ -1,6 +1,6 @@
-"""kohort's own assignors, by their names for members and `group.consumer.assignors`.
+"""kohort's own assignors, by the names that members and `group.consumer.assignors` use.
 
-Source: requirement G5. Assignors of others come through entry points, see docs/reference/assignors.md.
+Source: requirement G5. Other assignors are loaded through entry points, see docs/reference/assignors.md.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kohort.assign.uniform import Uniform, assign_evenly, assign_homogeneous, fi
 
 
 class Range:
-    """The assignor `range`: ranges of each topic, co-partitioned topics alike.
+    """The assignor `range`: a range of each topic per member, equal for co-partitioned topics.
 
-    Laws: computed anew each time; members of equal subscriptions get the same partition numbers of every topic with the
-    same number of partitions, so that they can join them. `imbalance` has no meaning here; `max_moves` delays moves,
-    and while it does so equal numbers may be apart.
-    Source: Apache Kafka 4.3's server-side range assignor: static members come first, by their names, and keep their
-    ranges wherever they come back; then the others, by their ids.
+    Laws: computed from scratch each time. Members with equal subscriptions get the same partition numbers of all topics
+    with equal partition counts, so that they can join those topics. `imbalance` is ignored. `max_moves` delays moves;
+    until they are made, equal partition numbers may belong to different members.
+    Source: Apache Kafka 4.3's server-side range assignor. Static members come first, by instance id, and so keep their
+    ranges when they restart; then dynamic members, by member id.
     """
 
     name: Final = "range"
@@ -39,18 +39,18 @@ class Range:
 
 
 class RoundRobin:
-    """The assignor `roundrobin`: partitions in turns.
+    """The assignor `roundrobin`: partitions to members in turn.
 
-    Laws: computed anew each time, so that one member more can move most partitions: `sticky` and `uniform` move fewer.
-    A member that does not subscribe to a topic misses its turn there. `imbalance` has no meaning here; `max_moves`
-    delays moves.
+    Laws: computed from scratch each time, so that one more member can move most partitions; `sticky` and `uniform` move
+    fewer. A member that does not subscribe to a topic misses its turn there. `imbalance` is ignored; `max_moves` delays
+    moves.
     Source: Apache Kafka's round-robin assignor (client side), over topics in the order of their names.
     """
 
     name: Final = "roundrobin"
 
     def assign(self, group: Assignable) -> array[int]:
-        """Return the new owners: each partition goes to the next subscriber in the circle of members."""
+        """Return the new owners: each partition goes to the next subscriber, in a cycle over the members."""
         owner = group.owner[:]
         order = order_members(group.members)
         rank = ranks_of(order)
@@ -68,38 +68,38 @@ class RoundRobin:
 
 
 class Sticky:
-    """The assignor `sticky`: balance as far as each move pays.
+    """The assignor `sticky`: balance, as long as each move improves it.
 
     It differs from `uniform` where members subscribe to different topics. There the last step to the best balance can
-    take a chain: one member gives a partition to a second one, which gives another to a third, and two members are
-    interrupted to even out one partition. `uniform` does that, `sticky` does not. Where all members want the same, the
-    two are equal.
+    need a chain: one member gives a partition to a second one, which gives another to a third. Two members are then
+    interrupted to even out one partition. `uniform` does that, `sticky` does not. With equal subscriptions both assign
+    alike.
 
-    Laws: of two members, one never has 2 partitions or more beyond the other if it could give one of them to it. A
-    chain of n moves evens out loads that differ by more than n. Racks and co-partitioned topics play no part.
-    Source: KIP-54 (sticky assignor), whose promises these are; it calls none for chains.
+    Laws: no member has 2 or more partitions beyond another that it could give one of them to. A chain of n moves is
+    made only between loads that differ by more than n. Racks and co-partitioned topics are ignored.
+    Source: KIP-54 (sticky assignor), which promises the first of these; it promises nothing about chains.
     """
 
     name: Final = "sticky"
 
     def assign(self, group: Assignable) -> array[int]:
-        """Return the new owners."""
+        """Return the new owners, without moves that do not improve balance."""
         return assign_evenly(group, each_move_pays=True)
 
 
 class External:
     """The assignor `external`, which leaves partitions with their owners.
 
-    Laws: an owner that subscribes to its partition's topic keeps it, however uneven that is. Unowned partitions go to
-    subscribers of their topic so that the loads come out as even as they can without a move. Equal input gives equal
-    output. Racks, `max_moves` and `imbalance` play no part: there is no move that they could hold back.
+    Laws: an owner that subscribes to its partition's topic keeps the partition, however uneven that is. Unowned ones go
+    to subscribers of their topic so that loads are as even as is possible without a move. Equal input gives equal
+    output. Racks, `max_moves` and `imbalance` are ignored: there is no move that they could limit.
     Source: requirement H9 (moves that a scheduler asks for); KIP-848 (server-side assignors).
     """
 
     name: Final = "external"
 
     def assign(self, group: Assignable) -> array[int]:
-        """Return the new owners: the present ones, and for each free partition the least loaded subscriber."""
+        """Return the present owners, and the least loaded subscriber for each unowned partition."""
         owner = group.owner[:]
         if not owner:
             return owner
@@ -121,7 +121,7 @@ BALANCING: Final[tuple[str, ...]] = tuple(name for name in BUILT_IN if name != E
 
 
 def built_in(name: str) -> Assignor | None:
-    """Return the assignor of this name, `None` if kohort has none.
+    """Return kohort's own assignor of this name, `None` if there is none.
 
     >>> BUILT_IN
     ('uniform', 'range', 'roundrobin', 'sticky', 'external')

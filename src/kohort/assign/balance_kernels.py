@@ -1,13 +1,13 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False, cdivision=True
 # ruff: noqa: PLR0917 - kernels take their arrays by position, as a compiled call does
-"""Loops that even out loads where members subscribe to different topics; plain Python that compiles.
+"""Loops that even out loads where members subscribe to different topics; plain Python, compiled by Cython.
 
 A *class* is all topics with the same subscribers: their partitions are interchangeable. An *edge* is one subscriber of
-one class; edges of a class lie side by side, `bounds[c]` to `bounds[c + 1]`, its members ascending. `shares[e]` is how
-many of the class's partitions the member has, `kept[e]` how many of them it had before; `loads` is the sum per member.
+one class. The edges of class `c` are `bounds[c]` to `bounds[c + 1]`, in ascending order of members. For edge `e`,
+`shares[e]` counts the member's partitions of the class now, and `kept[e]` those it had before; `loads[m]` sums them up.
 
-Laws: every array is of C ints (typecode "i"). A kernel changes only the arrays it is given. The sum of a class's shares
-never changes but in `fill`. Work is bounded by the budget that is passed, counted in edges looked at.
+Laws: every array is of C ints (typecode "i"). A kernel changes only its own arguments. The sum of a class's shares
+changes only in `fill`. Work is bounded by the budget argument, which counts visited edges.
 Source: convex cost flow (optimal semi-matching, Harvey et al. 2003); architecture rule 16.
 """
 
@@ -43,16 +43,16 @@ def tally(
     free: array[int],
     loads: array[int],
 ) -> None:
-    """Count members' partitions of each class; free those of owners that do not subscribe.
+    """Count each member's partitions of each class, and free partitions whose owner does not subscribe.
 
     Args:
         owner: partition -> member; changed in place.
-        spans: three per topic, classes ascending: its class, its first partition, the one behind its last.
-        bounds: as above.
+        spans: three numbers per topic, classes ascending: class, first partition, last partition + 1.
+        bounds: class -> its first edge.
         subscribers: edge -> member.
-        shares: counted here.
+        shares: edge -> partitions, counted here.
         free: class -> partitions without an owner, counted here.
-        loads: counted here.
+        loads: member -> partitions, counted here.
     """
     edge_of = array("i", [-1]) * len(loads)
     previous = -1
@@ -74,7 +74,7 @@ def tally(
 
 
 def count_moved(shares: array[int], kept: array[int]) -> int:
-    """Count the partitions that have left the member that had them before."""
+    """Count the partitions that are no longer with their former owner."""
     moved = 0
     for e in range(len(shares)):
         if shares[e] < kept[e]:
@@ -90,11 +90,11 @@ def settle(
     shares: array[int],
     rest: array[int],
 ) -> None:
-    """Make `owner` fit `shares`.
+    """Change `owner` so that each member has its share of each class.
 
-    A member with more of a class than its share keeps the first ones; the rest goes round the members with less.
+    A member above its share keeps its first partitions; the others go to members below their share, one each per round.
 
-    `rest`: member -> 0; scratch, and 0 again on return.
+    `rest`: scratch space, member -> 0; 0 again on return.
     """
     waiting = array("i", bytes(4 * len(rest)))
     at = 0
@@ -125,7 +125,7 @@ def settle(
 def _deal_class(
     owner: array[int], spans: array[int], at: int, stop: int, rest: array[int], waiting: array[int], count: int
 ) -> None:
-    """Give the free partitions of some topics to the first `count` of `waiting`, one each per round."""
+    """Assign the free partitions of a class to the first `count` of `waiting`, one each per round."""
     turn = 0
     left = 0
     for span in range(at, stop, 3):
@@ -146,7 +146,7 @@ def _deal_class(
 
 
 def fill(low: int, high: int, subscribers: array[int], shares: array[int], loads: array[int], count: int) -> None:
-    """Give `count` partitions of the class with edges `low` to `high` to the least loaded members."""
+    """Assign `count` partitions of the class with edges `low` to `high` to the least loaded members."""
     level = loads[subscribers[low]]
     for e in range(low, high):
         level = min(level, loads[subscribers[e]])
@@ -164,9 +164,9 @@ def fill(low: int, high: int, subscribers: array[int], shares: array[int], loads
 def even_out(
     low: int, high: int, subscribers: array[int], shares: array[int], loads: array[int], tolerance: int
 ) -> int:
-    """Move partitions of a class from most to least loaded members; return their number.
+    """Move partitions of a class from the most to the least loaded members; return how many moved.
 
-    On return no member with a partition of the class has more than `tolerance` partitions beyond another subscriber.
+    On return the load of a member with a partition of the class exceeds no subscriber's by more than `tolerance`.
     """
     least = loads[subscribers[low]]
     most = least
@@ -198,7 +198,7 @@ def even_out(
 
 
 def _room(low: int, high: int, subscribers: array[int], loads: array[int], level: int) -> int:
-    """Count the partitions that lift all members of a class to `level`."""
+    """Count the partitions needed to raise all members of a class to load `level`."""
     room = 0
     for e in range(low, high):
         load = loads[subscribers[e]]
@@ -208,7 +208,7 @@ def _room(low: int, high: int, subscribers: array[int], loads: array[int], level
 
 
 def _surplus(low: int, high: int, subscribers: array[int], shares: array[int], loads: array[int], level: int) -> int:
-    """Count the partitions of the class that members can give until none has more than `level`."""
+    """Count the partitions of the class that its members have above load `level`."""
     surplus = 0
     for e in range(low, high):
         more = loads[subscribers[e]] - level
@@ -220,7 +220,7 @@ def _surplus(low: int, high: int, subscribers: array[int], shares: array[int], l
 def _raise(
     low: int, high: int, subscribers: array[int], shares: array[int], loads: array[int], level: int, extra: int
 ) -> None:
-    """Lift all members of a class to `level`, and the first `extra` at that level by one more."""
+    """Raise all members of a class to load `level`, and the first `extra` of them by one more."""
     for e in range(low, high):
         m = subscribers[e]
         more = level - loads[m]
@@ -236,7 +236,7 @@ def _raise(
 def _lower(
     low: int, high: int, subscribers: array[int], shares: array[int], loads: array[int], most: int, count: int
 ) -> None:
-    """Take `count` partitions of a class away, each from the member with most that has one."""
+    """Take `count` partitions of a class away, each from the most loaded member that has one."""
     level = 0
     top = most
     while level < top:

@@ -1,12 +1,12 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False, cdivision=True
 # ruff: noqa: PLR0917 - kernels take their arrays by position, as a compiled call does
-"""Chains of moves over several classes: they even out further than single moves, or undo moves.
+"""Chains of moves over several classes: they even out loads further than single moves, or undo moves.
 
-A chain goes from a member over a class of which it has a partition to a subscriber of that class, and on from there:
-each gives one and takes one, so that only the loads of its ends change. The words are those of `balance_kernels`.
+In a chain each member gives a partition to another subscriber of its class, which gives one of another class to a third
+member, and so on. Only the loads of the first and the last member change. `balance_kernels` defines class and edge.
 
-Laws: every array is of C ints (typecode "i"). No chain makes loads less even. Work is bounded by `budget[0]`, counted
-down by the edges looked at; the result when it is used up is no worse than the input.
+Laws: every array is of C ints (typecode "i"). No chain makes loads less even. Work is bounded by `budget[0]`, which
+each visited edge reduces. A result after the budget is used up is no worse than the input.
 Source: convex cost flow: shortest augmenting paths, then cancelling of negative cycles (Klein 1967).
 """
 
@@ -29,9 +29,9 @@ def even_out_by_chains(
     loads: array[int],
     budget: array[int],
 ) -> int:
-    """Even loads out along chains of newly assigned partitions; return the number of chains.
+    """Even out loads along chains of newly assigned partitions; return the number of chains.
 
-    On return no such chain ends at a load smaller by 2 or more. The largest loads go first.
+    On return no such chain leads to a member with a load smaller by 2 or more. The largest loads go first.
     """
     count = len(loads)
     level = _largest(loads)
@@ -92,7 +92,7 @@ def _find_chain(
     queue: array[int],
     budget: array[int],
 ) -> int:
-    """Find the nearest member below `limit` by a chain from `giver`; -1 settles all that it saw."""
+    """Find the nearest member with a load below `limit`; -1: none, and the nodes seen become SETTLED."""
     seen[giver] = stamp
     queue[0] = giver
     tail = 1
@@ -184,10 +184,10 @@ def improve(
     price: int,
     budget: array[int],
 ) -> int:
-    """Reduce `weight` times the sum of the squared loads plus `price` per move; return the changes.
+    """Reduce `weight` times the sum of squared loads, plus `price` per move; return the number of changes.
 
-    A partition moves if its member had it before. Each gain is a cycle of negative cost among members, classes
-    and one more node, the pool, where a chain ends and another begins.
+    Only a partition that leaves its former owner is a move. Each change is a cycle of negative cost among members,
+    classes and one extra node, the pool, at which one chain ends and another begins.
     """
     count = 0
     while budget[0] > 0 and _cancel_cycle(
@@ -210,7 +210,7 @@ def _cancel_cycle(
     price: int,
     budget: array[int],
 ) -> bool:
-    """Find one cycle of negative cost and carry it out; return whether there was one."""
+    """Find one cycle of negative cost and make its moves; return whether there was one."""
     count = len(loads)
     # Nodes: members, then classes, then the pool.
     pool = count + len(bounds) - 1
@@ -263,7 +263,7 @@ def _relax(
     queue: array[int],
     state: array[int],
 ) -> None:
-    """Reach `other` from `node` if that costs less than before, and note the cycle if there is one."""
+    """Make `node` the parent of `other` if that is the cheaper path, and note a cycle in `state`."""
     if costs[node] + cost >= costs[other] or state[2] >= 0:
         return
     ancestor = node
@@ -292,7 +292,7 @@ def _go_round(
     parents: array[int],
     through: array[int],
 ) -> None:
-    """Carry out the chains of the cycle through `start`."""
+    """Make the moves of all chains in the cycle through `start`."""
     node = start
     while True:
         parent = parents[node]

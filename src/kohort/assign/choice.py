@@ -1,7 +1,7 @@
-"""The choice of the form of the assignors' kernels: compiled C or plain Python.
+"""Selection of the assignors' kernels: compiled C or plain Python.
 
-Laws: both give the same owners. The environment variable KOHORT_KERNELS chooses when this module is imported: c insists
-on C, python and numpy (there is no such form here) run plain Python; without it C where it was compiled.
+Laws: both give the same owners. The environment variable KOHORT_KERNELS is read when this module is imported: "c" needs
+compiled kernels; "python" and "numpy" (no NumPy form exists here) select plain Python; unset means C where compiled.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def chosen_form(module: ModuleType, asked: str) -> ModuleType:
-    """Return the form of a kernel module that `asked`, as in KOHORT_KERNELS, stands for.
+    """Return a kernel module in the form that `asked` selects, a value of KOHORT_KERNELS.
 
     Raises:
-        ConfigError: C is asked for and the module was not compiled.
+        ConfigError: `asked` is "c", and the module was not compiled.
     """
     if asked == "c" and not is_compiled_form(module):
         raise not_compiled()

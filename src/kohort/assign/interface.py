@@ -1,7 +1,7 @@
 """The interface of an assignor: one function from present owners and subscriptions to target owners.
 
-Laws: an assignor is pure and deterministic, and leaves its input alone. Equal input gives equal output: only then
-does a replay of the journal lead to the same target.
+Laws: an assignor is pure and deterministic, and does not change its input. Equal input gives equal output, so that a
+replay of the journal leads to the same target.
 Source: KIP-848 (server-side assignors); requirement H8: ownership is `owner[partition]`, an array of C ints.
 """
 
@@ -20,15 +20,15 @@ UNLIMITED = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignableMember:
-    """One member; its number is its place in `Assignable.members`."""
+    """One member; arrays refer to it by its index in `Assignable.members`."""
 
     member_id: str
-    #: Static name, `None` if it is dynamic.
+    #: `group.instance.id`, `None` for a dynamic member.
     instance_id: str | None = None
-    #: Where it runs, `None` if it did not say.
+    #: Rack of the member, `None` if it sent none.
     rack_id: str | None = None
-    #: What it tells the assignor, where members run that themselves: its metadata, their version, and why it wants a
-    #: computation, 0 if it does not.
+    #: For client-side assignors: the metadata that the member sent for the assignor, their version, and the reason code
+    #: of its request for a computation, 0 if it requests none.
     metadata: bytes = b""
     metadata_version: int = 0
     reason: int = 0
@@ -36,15 +36,15 @@ class AssignableMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignable:
-    """One group, as an assignor sees it.
+    """One group: the input of an assignor.
 
-    `space`: the partitions of every topic that a member subscribes to, topics in the order of their names; `owner` and
-    the answer are arrays over it. `topic_names`: by topic of `space`. `members`: in the order of their ids.
-    `subscribers`: by topic of `space`, the ascending numbers of the members that subscribe to it, never empty; topics
-    of the same subscribers share one object, as `subscribers.subscribers_by_topic` makes it, or cost more time.
-    `owner`: partition -> number of the member that shall own it by the former target, -1: none.
-    `max_moves`: how many partitions may go from one living owner to another, `UNLIMITED` is as many as balance needs.
-    `imbalance`: by how many partitions two members with the same choice may differ beyond 1 before it is worth a move.
+    `space`: the partitions of every subscribed topic, topics ordered by name; `owner` and the result are arrays over
+    it. `topic_names`: topic of `space` -> name. `members`: ordered by member id.
+    `subscribers`: topic of `space` -> indexes of its subscribers, ascending, never empty. Topics with equal subscribers
+    should share one object, as `subscribers.subscribers_by_topic` returns it: assignors are slower otherwise.
+    `owner`: partition -> index of its owner in the previous target; -1: none.
+    `max_moves`: most partitions that may move between two present members; `UNLIMITED`: as many as balance needs.
+    `imbalance`: tolerated difference, beyond 1, between the loads of members that subscribe to the same topics.
     """
 
     space: PartitionSpace
@@ -63,7 +63,7 @@ class Assignable:
 
 @runtime_checkable
 class Assignor(Protocol):
-    """An assignor named in `group.consumer.assignors`; your own are entry points of `kohort.assignors`."""
+    """An assignor of `group.consumer.assignors`; your own are entry points of group `kohort.assignors`."""
 
     @property
     def name(self) -> str:
@@ -72,6 +72,6 @@ class Assignor(Protocol):
     def assign(self, group: Assignable) -> array[int]:
         """Return the new owners: an array like `group.owner`, each a subscriber of the partition's topic.
 
-        `moves.find_fault` says whether an answer is so. Where `max_moves` held moves back, another computation on
-        what came out makes the next ones; nothing is left to do when it gives what it got.
+        `moves.find_fault` validates a result. Where `max_moves` left moves out, another call with this result as
+        `owner` makes the next ones. The target is reached when a call returns its `owner` unchanged.
         """

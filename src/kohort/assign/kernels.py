@@ -60,7 +60,7 @@ def sum_below(loads: array[int], level: int) -> int:
 
 
 def lower_to(loads: array[int], level: int, extra: int) -> None:
-    """Cut every load to `level`, and the last `extra` members that have this much by one more."""
+    """Cap every load at `level`, and take one more from the last `extra` members with such a load."""
     for member in range(len(loads) - 1, -1, -1):
         if loads[member] >= level:
             loads[member] = level
@@ -70,7 +70,7 @@ def lower_to(loads: array[int], level: int, extra: int) -> None:
 
 
 def raise_to(loads: array[int], level: int, extra: int) -> None:
-    """Lift every load to `level`, and the first `extra` members that have no more than this by one more."""
+    """Raise every load to at least `level`, and add one more to the first `extra` members at it."""
     for member in range(len(loads)):
         if loads[member] <= level:
             loads[member] = level
@@ -80,17 +80,17 @@ def raise_to(loads: array[int], level: int, extra: int) -> None:
 
 
 def subtract(loads: array[int], others: array[int]) -> None:
-    """Take from every load the other one of the same member."""
+    """Subtract from each member's load the member's number in `others`."""
     for member in range(len(loads)):
         loads[member] -= others[member]
 
 
 def keep_at_most(owner: array[int], limits: array[int]) -> int:
-    """Free partitions beyond their owner's limit, the last ones first; return the number of free ones.
+    """Free the last partitions of members above their limit; return the number of unowned partitions.
 
     Args:
         owner: partition -> member; changed in place.
-        limits: member -> what it may keep; on return what it could have kept beyond what it had.
+        limits: member -> most partitions that it may keep; on return the unused part of that limit.
     """
     free = 0
     for partition in range(len(owner)):
@@ -106,11 +106,11 @@ def keep_at_most(owner: array[int], limits: array[int]) -> int:
 
 
 def deal(owner: array[int], wants: array[int]) -> None:
-    """Give the free partitions, in their order, to the members that want some, one each per round.
+    """Assign the unowned partitions, in order, to members below their share, one each per round.
 
     Args:
         owner: partition -> member; changed in place.
-        wants: member -> how many it gets, all together the number of free partitions; used up.
+        wants: member -> partitions to assign to it; they sum up to the unowned partitions. All are 0 on return.
     """
     waiting = array("i", bytes(4 * len(wants)))
     count = 0
@@ -138,7 +138,7 @@ def deal(owner: array[int], wants: array[int]) -> None:
 
 
 def deal_in_turns(owner: array[int], start: int, stop: int, receivers: array[int], first: int) -> None:
-    """Deal the partitions from `start` to `stop` to `receivers` in turns, from number `first` of them."""
+    """Assign the partitions from `start` to `stop` to `receivers` round robin, from index `first` on."""
     at = first
     count = len(receivers)
     for partition in range(start, stop):
@@ -149,7 +149,7 @@ def deal_in_turns(owner: array[int], start: int, stop: int, receivers: array[int
 
 
 def deal_ranges(owner: array[int], start: int, stop: int, receivers: array[int]) -> None:
-    """Cut the partitions from `start` to `stop` into a range per receiver, longer ones first."""
+    """Assign each receiver one range of the partitions from `start` to `stop`, longer ranges first."""
     count = len(receivers)
     quota = (stop - start) // count
     extra = (stop - start) % count
@@ -166,7 +166,7 @@ def deal_ranges(owner: array[int], start: int, stop: int, receivers: array[int])
 
 
 def drop_strangers(owner: array[int], start: int, stop: int, is_subscriber: bytearray) -> None:
-    """Free the partitions from `start` to `stop` with an owner that is not marked with 1."""
+    """Free the partitions from `start` to `stop` whose owner is not marked as subscriber with 1."""
     count = len(is_subscriber)
     for partition in range(start, stop):
         member = owner[partition]
@@ -175,7 +175,7 @@ def drop_strangers(owner: array[int], start: int, stop: int, is_subscriber: byte
 
 
 def find_stranger(owner: array[int], start: int, stop: int, is_subscriber: bytearray) -> int:
-    """Return the first partition from `start` to `stop` with an owner not marked with 1; -1: none."""
+    """Return the first partition from `start` to `stop` without an owner marked with 1; -1: none."""
     count = len(is_subscriber)
     for partition in range(start, stop):
         member = owner[partition]
@@ -185,7 +185,7 @@ def find_stranger(owner: array[int], start: int, stop: int, is_subscriber: bytea
 
 
 def count_moves(before: array[int], after: array[int]) -> int:
-    """Count the partitions of `before` with an owner that have another one, or none, in `after`."""
+    """Count the partitions that have an owner in `before`, and another one or none in `after`."""
     moves = 0
     for partition in range(len(after)):
         old = before[partition]
@@ -214,10 +214,10 @@ def gather(
     counts: Sequence[int],
     owner: array[int],
 ) -> None:
-    """Write the owners by `targets` (member -> topic id -> partitions) into `owner`.
+    """Write the owners that `targets` (member -> topic id -> partitions) describes into `owner`.
 
-    `topics`: topic id -> its place in `starts` (first partition) and `counts` (number of partitions); other topics
-    are ignored.
+    `topics`: topic id -> its index in `starts` (first partition) and `counts` (number of partitions). Topics of a
+    target that are not in it are ignored.
     """
     for member in range(len(targets)):
         for topic_id, partitions in targets[member].items():
@@ -240,12 +240,12 @@ def sort_by_owner(
         owner: partition -> member.
         starts: topic -> its first partition.
         counts: topic -> number of its partitions.
-        firsts: member -> 0 if its partitions are wanted, else -1; on return where they begin. One place more than
-            there are members: there the number of all that are wanted.
-        topics: partition's place in the answer -> topic; as long as `owner`.
+        firsts: member -> 0 to include its partitions, else -1; on return the index of its first one in the result.
+            One element longer than the number of members: the last becomes the length of the result.
+        topics: filled here: index in the result -> topic. As long as `owner`.
 
     Returns:
-        Numbers of partitions within their topics.
+        Partition numbers within their topics.
     """
     member_count = len(firsts) - 1
     wanted = bytearray(member_count + 1)
@@ -284,9 +284,9 @@ def group_by_topic(
     stop: int,
     singles: dict[int, tuple[int, ...]],
 ) -> dict[TopicId, tuple[int, ...]]:
-    """Group the result of `sort_by_owner` from `first` to `stop`: topic id -> partitions.
+    """Group the result of `sort_by_owner` from index `first` to `stop`: topic id -> partitions.
 
-    `singles`: partition -> the tuple of it alone, made once for all topics and members of one answer.
+    `singles`: cache of the tuples of one partition, shared by all topics and members of one result.
     """
     groups = {}
     while first < stop:

@@ -1,7 +1,7 @@
-"""The difference of two arrays of owners: kept partitions, moves, loads; and the check of an answer.
+"""Differences between two arrays of owners, a limit on moves, and validation of an assignor's result.
 
-Laws: a partition moves if it had an owner that still subscribes to its topic and gets another one; one whose owner is
-gone or wants it no more is free, and free partitions are always given out.
+Laws: a partition moves if its owner still subscribes to its topic, and it gets another owner. A partition whose owner
+has left or unsubscribed is free. Free partitions are always assigned, and do not count as moves.
 Source: requirements H2 (balance against moves) and H8 (difference and balance as array operations).
 """
 
@@ -16,7 +16,7 @@ from kohort.assign.subscribers import mark_subscribers
 
 
 def kept_owners(group: Assignable) -> array[int]:
-    """Return the present owners, without those that no longer subscribe to the topic."""
+    """Return the present owners; partitions of members that no longer subscribe have none."""
     owner = group.owner[:]
     for start, size, marks in zip(group.space.starts, group.space.counts, mark_subscribers(group), strict=True):
         kernels.drop_strangers(owner, start, start + size, marks)
@@ -24,7 +24,7 @@ def kept_owners(group: Assignable) -> array[int]:
 
 
 def spread_of(loads: array[int]) -> int:
-    """Return the difference of the largest and the smallest load.
+    """Return the difference between the largest and the smallest load.
 
     >>> spread_of(array("i", [1, 0, 2])), spread_of(array("i"))
     (2, 0)
@@ -33,7 +33,7 @@ def spread_of(loads: array[int]) -> int:
 
 
 def limit_moves(group: Assignable, wanted: array[int]) -> array[int]:
-    """Make as many of the moves to `wanted` as `group.max_moves` allows; the next computation goes on from there."""
+    """Return `wanted` with at most `group.max_moves` moves; later computations make the others."""
     if group.max_moves == UNLIMITED:
         return wanted
     kept = kept_owners(group)
@@ -54,14 +54,14 @@ def limit_moves(group: Assignable, wanted: array[int]) -> array[int]:
     return kept
 
 
-# The check of an assignor's answer, before it is used.
+# Validation of an assignor's result, before it is used.
 #
-# Laws: the answer may be any object; nothing is written. An answer without fault is safe for the compiled kernels,
-# which trust their arrays.
+# Laws: the result may be any object; nothing is written. A valid result is safe for the compiled kernels, which do not
+# check their arrays.
 
 
 def find_fault(group: Assignable, answer: object) -> str:
-    """Describe the fault of an assignor's answer as the end of a sentence; "" if there is none.
+    """Describe an assignor's invalid result as the end of a sentence; "" if the result is valid.
 
     >>> from kohort.assign.ownership import PartitionSpace
     >>> group = Assignable(space=PartitionSpace([]), topic_names=(), members=(), subscribers=(), owner=array("i"))

@@ -1,7 +1,7 @@
-"""The target owners as one flat array: topic after topic, partitions in order, one int each.
+"""The target assignment as one flat array: the owner of each partition, topic after topic.
 
-Laws: the order of topics is the caller's and the same in every array of one space; a target that names partitions
-which are not in the space (deleted topics) loses them silently.
+Laws: the caller sets the order of topics, which is the same in every array of one `PartitionSpace`. Partitions of a
+target that are not in the space (deleted topics) are dropped silently.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PartitionSpace:
             total += count
         #: Number of partitions.
         self.total: Final = total
-        #: Topic id -> its place in `topic_ids`.
+        #: Topic id -> its index in `topic_ids`.
         self.topics: Final = {topic_id: i for i, topic_id in enumerate(self.topic_ids)}
         assert len(self.topics) == len(pairs), "a topic is in the space twice"
 
@@ -55,18 +55,18 @@ class PartitionSpace:
         return self.total
 
     def topic(self, topic_id: TopicId) -> int | None:
-        """Return position of a topic in `topic_ids`, `None` if it is not in the space."""
+        """Return the index of a topic in `topic_ids`, `None` if it is not in the space."""
         return self.topics.get(topic_id)
 
     def flat(self, topic_id: TopicId, partition: int) -> int:
-        """Return number of a partition, -1 if it is not in the space."""
+        """Return the flat number of a partition, -1 if the partition is not in the space."""
         topic = self.topics.get(topic_id)
         if topic is None or not 0 <= partition < self.counts[topic]:
             return -1
         return self.starts[topic] + partition
 
     def name(self, flat: int) -> tuple[TopicId, int]:
-        """Return topic id and partition of a number in the space; the inverse of `flat`."""
+        """Return topic id and partition of a flat number; the inverse of `flat`."""
         topic = bisect_right(self.starts, flat) - 1
         # Topics without partitions start where the next one does.
         while self.counts[topic] == 0:
@@ -75,7 +75,7 @@ class PartitionSpace:
 
 
 def gather_owners(space: PartitionSpace, targets: Sequence[Partitions]) -> array[int]:
-    """Build the array of owners that `targets` describes, member -> its partitions; -1: no owner."""
+    """Build the array of owners from `targets` (member -> its partitions); -1: no owner."""
     owner = array("i", [NOBODY]) * space.total
     kernels.gather(list(targets), space.topics, space.starts, space.counts, owner)
     return owner
@@ -84,7 +84,7 @@ def gather_owners(space: PartitionSpace, targets: Sequence[Partitions]) -> array
 def spread_owners(
     space: PartitionSpace, owner: array[int], members: Iterable[int]
 ) -> dict[int, dict[TopicId, tuple[int, ...]]]:
-    """List the partitions of each of `members` by `owner`: member -> topic id -> ascending partitions."""
+    """List the partitions that `members` own: member -> topic id -> ascending partitions."""
     wanted = list(members)
     if not wanted:
         return {}
@@ -101,7 +101,7 @@ def spread_owners(
 
 
 def changed_members(before: array[int], after: array[int], member_count: int) -> list[int]:
-    """Return the members with different partitions in two arrays of one space, ascending."""
+    """Return the members whose partitions differ between two arrays of one space, ascending."""
     assert len(before) == len(after), "owners of two spaces"
     changed = bytearray(member_count)
     kernels.find_changed(before, after, changed)

@@ -1,6 +1,6 @@
-"""The subscribers of each topic: from each member's subscription, as marks, in the order of service.
+"""The subscribers of each topic: as lists, as marks, or in an assignor's order of members.
 
-Laws: topics of the same subscribers get the same object, by which assignors recognize that their partitions are
+Laws: topics with equal subscribers get the same object. Assignors recognize by it that their partitions are
 interchangeable, without comparing thousands of numbers.
 """
 
@@ -13,9 +13,9 @@ from kohort.assign.interface import Assignable, AssignableMember
 
 
 def subscribers_by_topic(subscriptions: Sequence[Collection[str]]) -> Mapping[str, Sequence[int]]:
-    """Return topic -> ascending numbers of its subscribers.
+    """Return topic -> indexes of its subscribers, ascending.
 
-    `subscriptions`: member -> topics, each once.
+    `subscriptions`: member -> its topics, each once.
 
     >>> found = subscribers_by_topic([("a", "b"), ("b", "c", "d"), ("a", "b")])
     >>> {topic: list(members) for topic, members in found.items()}
@@ -56,14 +56,14 @@ def _merge(teams: Sequence[array[int]]) -> array[int]:
     return array("i", sorted(members))
 
 
-# The subscribers of each topic, as marks and in the order of service: static members first.
+# The subscribers of each topic, as marks and in the order in which assignors serve members: static members first.
 #
-# Source: Apache Kafka's range assignor and its client's assignors: static members by their names, then the others by
-# their ids.
+# Source: Apache Kafka's range assignor and its client's assignors: static members by instance id, then the others by
+# member id.
 
 
 def order_members(members: Sequence[AssignableMember]) -> array[int]:
-    """Return the numbers of the members: static ones by their names, then the others in their order."""
+    """Return the members' indexes: static members by instance id, then the others in given order."""
     names = sorted((member.instance_id, i) for i, member in enumerate(members) if member.instance_id is not None)
     order = array("i", [i for _, i in names])
     order.extend(i for i, member in enumerate(members) if member.instance_id is None)
@@ -71,7 +71,7 @@ def order_members(members: Sequence[AssignableMember]) -> array[int]:
 
 
 def ranks_of(order: array[int]) -> array[int]:
-    """Return each member's place in an order of all members."""
+    """Return member -> its rank in `order`, which has all members."""
     rank = array("i", bytes(4 * len(order)))
     for place, member in enumerate(order):
         rank[member] = place
@@ -79,7 +79,7 @@ def ranks_of(order: array[int]) -> array[int]:
 
 
 def subscribers_in_order(group: Assignable, order: array[int]) -> Iterator[array[int]]:
-    """Return each topic's subscribers in the given order of all members."""
+    """Return each topic's subscribers, sorted like `order`, which has all members."""
     has_static_members = any(member.instance_id is not None for member in group.members)
     rank = ranks_of(order)
     # Topics of the same subscribers share their list, mostly as the same object.
@@ -98,7 +98,7 @@ def subscribers_in_order(group: Assignable, order: array[int]) -> Iterator[array
 
 
 def mark_subscribers(group: Assignable) -> Iterator[bytearray]:
-    """Mark each topic's subscribers with 1, other members with 0."""
+    """Return for each topic member -> 1 if it subscribes, else 0."""
     count = len(group.members)
     # Topics of the same subscribers share their marks, mostly as the same object.
     known: dict[int, bytearray] = {}

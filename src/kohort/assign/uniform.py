@@ -1,9 +1,9 @@
 """The uniform assignor: even loads, and as few moves as that allows.
 
-Laws: every partition with a subscriber is owned on return, by a subscriber. An owner keeps what it has
-unless evenness needs it. Equal input gives equal output. Racks play no part: one broker has no partition elsewhere.
-Source: KIP-848 (uniform assignor); Apache Kafka's behaviour, not its algorithm: free partitions are dealt out one
-each, so that the partitions of one topic spread over the members.
+Laws: every partition of a subscribed topic gets a subscriber as owner. An owner keeps its partitions unless balance
+needs them. Equal input gives equal output. Racks are ignored: one broker has no replica in another rack.
+Source: KIP-848 (uniform assignor). The behaviour is Apache Kafka's, the algorithm is not: members get unowned
+partitions one each per round, so that the partitions of one topic spread over the members.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Uniform:
     name: Final = "uniform"
 
     def assign(self, group: Assignable) -> array[int]:
-        """Return the new owners: members with the same choice differ by at most 1, or 1 + `imbalance`."""
+        """Return the new owners: loads of members with equal subscriptions differ by at most 1 + `imbalance`."""
         return assign_evenly(group, each_move_pays=False)
 
 
 def assign_evenly(group: Assignable, *, each_move_pays: bool) -> array[int]:
-    """Return the new owners as `uniform` wants them, or as `sticky` does."""
+    """Return the new owners of the assignor `uniform`; with `each_move_pays`, of `sticky`."""
     owner = group.owner[:]
     if not owner:
         return owner
@@ -54,12 +54,12 @@ def assign_evenly(group: Assignable, *, each_move_pays: bool) -> array[int]:
 
 
 def assign_homogeneous(owner: array[int], member_count: int, *, max_moves: int = UNLIMITED, imbalance: int = 0) -> None:
-    """Make `owner` even in place where every member subscribes to every topic.
+    """Even out loads in `owner` where every member subscribes to every topic.
 
     Args:
-        owner: partition -> member 0 to member_count - 1, or -1. On return loads differ by at most 1 + `imbalance`, and
-            the number of partitions that stay is the largest possible.
-        max_moves: no more partitions than this leave an owner, those of the largest loads first.
+        owner: partition -> member 0 to member_count - 1, or -1; changed in place. Then loads differ by at most
+            1 + `imbalance`, unless `max_moves` prevents that, and as few partitions as possible have moved.
+        max_moves: most partitions that may leave an owner; those of the largest loads go first.
     """
     assert member_count >= 1
     loads = array("i", bytes(4 * member_count))
@@ -79,19 +79,19 @@ def assign_homogeneous(owner: array[int], member_count: int, *, max_moves: int =
 
 # Even loads where members subscribe to different topics.
 #
-# Topics with the same subscribers form a class, whose partitions are interchangeable; what is computed is how many
-# partitions of each class each member has. First every class is evened out by itself, over and over, then along chains
-# over several classes, then moves that were not needed are taken back.
+# Topics with the same subscribers form a class, whose partitions are interchangeable. The computation finds the number
+# of partitions of each class per member. First every class is evened out by itself, repeatedly, then along chains over
+# several classes. Then moves that were not needed are taken back.
 #
-# Laws: given enough work, the sum of the squares of the loads is the least possible, and with that the number of moves;
-# the work is bounded by a multiple of the subscriptions, so that a group of members with all different topics costs no
-# more than a moment, too.
+# Laws: with an unlimited budget the sum of the squared loads is the least possible, and among such results the number
+# of moves is. The budget is a multiple of the subscriptions, so that a group of members with all different topics
+# is computed in a moment, too.
 # Source: convex cost flow, see `chain_kernels`.
 
-#: Work that any group may cost, and how much more per edge (subscription of a class); each in edges looked at.
+#: Budget of any group, and the addition per edge (subscription of a class); both count visited edges.
 LEAST_WORK: Final = 1_000_000
 WORK_PER_EDGE: Final = 16
-#: The weight of the sum of the squared loads beside the price of a move, more than the moves of any one chain.
+#: The weight of the sum of the squared loads, where one move costs 1: more than the moves of any one chain.
 WEIGHT: Final = 4096
 
 
@@ -104,17 +104,17 @@ def assign_heterogeneous(
     imbalance: int = 0,
     each_move_pays: bool = False,
 ) -> None:
-    """Make `owner` even where members subscribe to different topics.
+    """Even out loads in `owner` where members subscribe to different topics.
 
     Args:
-        space: what the numbers in `owner` mean.
-        owner: partition -> member, or -1; changed in place. On return no partition can go from its owner to
-            a subscriber of its topic that has at least 2 + `imbalance` partitions less.
-        subscribers: per topic of `space`, ascending members that subscribe to it; a topic without any stays unowned.
-        max_moves: no more partitions than this leave an owner that subscribes to their topic.
-        imbalance: the difference beyond 1 that is worth no move.
-        each_move_pays: a chain of n moves is made only where it evens out loads that differ by more than n; without
-            it balance comes first, and of all ways to the best one the way with the fewest moves is taken.
+        space: the partitions that the indexes of `owner` stand for.
+        owner: partition -> member, or -1; changed in place. Without `max_moves`, no owner then has 2 + `imbalance` or
+            more partitions beyond another subscriber of one of its topics.
+        subscribers: topic of `space` -> its subscribers, ascending; a topic without subscribers stays unowned.
+        max_moves: most partitions that may leave an owner that subscribes to their topic.
+        imbalance: tolerated difference of loads, beyond 1.
+        each_move_pays: make a chain of n moves only between loads that differ by more than n. Otherwise the best
+            balance is reached, with the fewest moves that lead to it.
     """
     classes = _Classes(space, subscribers, 1 + kernels.largest(owner))
     if not classes.loads:
@@ -135,8 +135,8 @@ def assign_heterogeneous(
 def fill_heterogeneous(space: PartitionSpace, owner: array[int], subscribers: Sequence[Sequence[int]]) -> None:
     """Assign unowned partitions, and move none, where members subscribe to different topics.
 
-    The arguments are those of `assign_heterogeneous`. Owners that subscribe keep what they have; on return the sum of
-    the squares of the loads is the least that giving out the rest can lead to.
+    The arguments are those of `assign_heterogeneous`. Owners that subscribe keep their partitions. The sum of the
+    squared loads is then the least possible without a move.
     """
     classes = _Classes(space, subscribers, 1 + kernels.largest(owner))
     if not classes.loads:
@@ -155,7 +155,7 @@ def fill_heterogeneous(space: PartitionSpace, owner: array[int], subscribers: Se
 
 
 def take_moves_back(before: array[int], owner: array[int], loads: array[int], max_moves: int) -> None:
-    """Take back all but `max_moves` moves, from the largest loads to the smallest."""
+    """Undo all but `max_moves` moves; moves from the largest to the smallest loads remain."""
     moves: dict[int, list[int]] = {}
     for partition, old in enumerate(before):
         new = owner[partition]
@@ -189,7 +189,7 @@ class _Classes:
     __slots__ = ("bounds", "free", "loads", "shares", "spans", "subscribers")
 
     def __init__(self, space: PartitionSpace, subscribers: Sequence[Sequence[int]], member_count: int) -> None:
-        """Build the classes of a group of `member_count` members or more, by the numbers in `subscribers`."""
+        """Build the classes of a group of at least `member_count` members."""
         topics_of: dict[bytes, list[int]] = {}
         known: dict[int, bytes] = {}
         for topic, members in enumerate(subscribers):
@@ -202,9 +202,9 @@ class _Classes:
         self.bounds = array("i", [0])
         #: Edge -> member.
         self.subscribers = array("i")
-        #: Three per topic: its class, its first partition, the one behind its last.
+        #: Three per topic: its class, its first partition, its last partition + 1.
         self.spans = array("i")
-        # The classes with the least choice first: what they need cannot go elsewhere.
+        # The classes with the fewest subscribers first: their partitions can go to no other members.
         for number, (key, topics) in enumerate(sorted(topics_of.items(), key=lambda item: (len(item[0]), item[1]))):
             self.subscribers.frombytes(key)
             self.bounds.append(len(self.subscribers))
@@ -219,11 +219,11 @@ class _Classes:
         self.loads = array("i", bytes(4 * max(member_count, 1 + kernels.largest(self.subscribers))))
 
     def tally(self, owner: array[int]) -> None:
-        """Count owned partitions; those of an owner that does not subscribe become free."""
+        """Count owned partitions, and free partitions whose owner does not subscribe."""
         balance_kernels.tally(owner, self.spans, self.bounds, self.subscribers, self.shares, self.free, self.loads)
 
     def fill(self) -> None:
-        """Give the free partitions to the least loaded members."""
+        """Assign the free partitions to the least loaded members."""
         for number, count in enumerate(self.free):
             low, high = self.bounds[number], self.bounds[number + 1]
             if count and low < high:
@@ -242,11 +242,11 @@ class _Classes:
                 break
 
     def improve(self, kept: array[int], price: int) -> None:
-        """Improve balance by chains over several classes, and take needless moves back.
+        """Improve balance by chains over several classes, and undo needless moves.
 
         Args:
-            kept: edge -> partitions that do not count as moved while they stay.
-            price: what a move costs; evening out two loads that differ by 2 is worth 2 * `WEIGHT`.
+            kept: edge -> partitions that the member had before; only if they leave it is that a move.
+            price: cost of a move. To even out two loads that differ by 2 gains 2 * `WEIGHT`.
         """
         bounds, subscribers, shares, loads = self.bounds, self.subscribers, self.shares, self.loads
         edge_count = len(subscribers)
@@ -255,7 +255,7 @@ class _Classes:
         edges = array("i", bytes(4 * edge_count))
         balance_kernels.index_members(bounds, subscribers, classes, firsts, edges)
         budget = array("i", [LEAST_WORK + WORK_PER_EDGE * edge_count])
-        # Where moves cost next to nothing, balance is sought without a look at them, and too many are taken back.
+        # With a low price balance is computed without regard to moves, and needless moves are undone afterwards.
         held = kept if price > WEIGHT else array("i", bytes(4 * edge_count))
         chain_kernels.even_out_by_chains(bounds, subscribers, classes, firsts, edges, shares, held, loads, budget)
         budget[0] = LEAST_WORK + WORK_PER_EDGE * edge_count
@@ -268,7 +268,7 @@ class _Classes:
         )
 
 
-# Loads as levels: the moves needed to even them out, and the loads after such moves.
+# Loads: the fewest moves that even them out, and the loads after such moves.
 #
 # Laws: loads are changed in place; partitions are taken from the largest loads and given to the smallest. Among members
 # of equal load the first ones keep and get more.
@@ -280,7 +280,7 @@ LevelSum = Callable[[int], int]
 def fewest_moves(average: int, free: int, imbalance: int, sum_above: LevelSum, sum_below: LevelSum) -> int:
     """Return the fewest partitions that must move until loads differ by at most 1 + `imbalance`.
 
-    `average`: of the loads once the `free` partitions are given out, rounded down.
+    `average`: average load once the `free` partitions are assigned, rounded down.
     """
 
     def moves_with(low: int) -> int:
@@ -298,7 +298,7 @@ def fewest_moves(average: int, free: int, imbalance: int, sum_above: LevelSum, s
 
 
 def lowest_top(largest: int, count: int, sum_above: LevelSum) -> int:
-    """Return the lowest level above which at most `count` partitions are; `largest` is such a level."""
+    """Return the lowest cap on loads above which at most `count` partitions lie; `largest` is such a cap."""
     low, high = 0, largest
     while low < high:
         middle = (low + high) // 2
@@ -310,7 +310,7 @@ def lowest_top(largest: int, count: int, sum_above: LevelSum) -> int:
 
 
 def highest_bottom(smallest: int, largest: int, count: int, sum_below: LevelSum) -> int:
-    """Return the highest level, between these two loads, below which at most `count` partitions lack."""
+    """Return the highest level to which `count` partitions can raise all loads."""
     low, high = smallest, largest + count
     while low < high:
         middle = (low + high + 1) // 2
@@ -322,7 +322,7 @@ def highest_bottom(smallest: int, largest: int, count: int, sum_below: LevelSum)
 
 
 def moves_needed(loads: array[int], free: int, imbalance: int) -> int:
-    """Return `fewest_moves` of an array: member -> partitions, not empty."""
+    """Return `fewest_moves` for `loads`: member -> partitions, not empty."""
     average = (sum(loads) + free) // len(loads)
     return fewest_moves(average, free, imbalance, partial(kernels.sum_above, loads), partial(kernels.sum_below, loads))
 

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from kohort.broker.connections.sockets import plain_host
+from kohort.broker.http import HEAD_SECONDS
 from kohort.errors import KohortError
 
 if TYPE_CHECKING:
@@ -143,6 +144,9 @@ class Access:
             self._end(key)
 
     def _add(self, session: Session) -> str:
+        limit = time.monotonic() - _SESSION_SECONDS
+        for old in [each for each, found in self._sessions.items() if found.used_at < limit]:
+            self._end(old)
         if len(self._sessions) >= _MOST_SESSIONS:
             self._end(min(self._sessions, key=lambda key: self._sessions[key].used_at))
         key = secrets.token_urlsafe(32)
@@ -161,13 +165,14 @@ class Access:
         if self._own is not None:
             self._own.reader.close()
 
-    def why_foreign(self, headers: Headers, method: str, scheme: str) -> str:
+    def why_foreign(self, headers: Headers, method: str) -> str:
         """Say why a request comes from a page of others; empty if it does not."""
         host = headers.get("host", "")
         if self._is_loopback and not _names_this_machine(host):
             return "the header Host names another machine"
         origin = headers.get("origin")
-        if method not in ("GET", "HEAD") and origin is not None and origin != f"{scheme}://{host}":
+        # A proxy in front may speak TLS where this console does not: the host alone is compared.
+        if method not in ("GET", "HEAD") and origin is not None and origin.partition("://")[2] != host:
             return "the form is of another page"
         site, mode = headers.get("sec-fetch-site", ""), headers.get("sec-fetch-mode", "")
         if site in ("cross-site", "same-site") and (method not in ("GET", "HEAD") or mode != "navigate"):
@@ -214,7 +219,7 @@ class Guard:
         await (refusal or self._app)(scope, receive, send_with_policy)
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
-        why = self._access.why_foreign(headers, scope["method"], scope["scheme"])
+        why = self._access.why_foreign(headers, scope["method"])
         if why:
             return PlainTextResponse(f"{why}\n", 403)
         path: str = scope["path"]
@@ -247,10 +252,14 @@ async def form_of(request: Request) -> Mapping[str, str]:
         FormError: it is too large, no form, or not of a page of this session.
     """
     body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _FORM_BYTES:
-            raise FormError(413, f"a form may have {_FORM_BYTES} bytes")
+    try:
+        async with asyncio.timeout(HEAD_SECONDS):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > _FORM_BYTES:
+                    raise FormError(413, f"a form may have {_FORM_BYTES} bytes")
+    except (TimeoutError, ClientDisconnect):
+        raise FormError(408, "the form did not come") from None
     try:
         fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100))
     except ValueError:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Records of a page, those that a scan looks through, and the time for both.
 RECORDS_SHOWN: Final = 20
-SCANNED_AT_MOST: Final = 50_000
+SCANNED_AT_MOST: Final = 500_000
 SCAN_SECONDS: Final = 4.0
 #: Characters of a key and of a value that are shown.
 _TEXT_LIMIT: Final = 2_000
@@ -68,6 +68,8 @@ def _read(options: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
         for place, offset in starts.items():
             consumer.seek(place, offset)
         found, scanned, is_cut = _scan(consumer, wanted, ends)
+        # Of a key the records before the first that was looked at are not known.
+        is_cut |= wanted.key is not None and len(found) < RECORDS_SHOWN and starts != dict(begins)
     if wanted.offset is None and wanted.time_ms is None and wanted.key is None:
         # From the end: the latest of all partitions together, in the order of their times.
         found = sorted(found, key=lambda record: (record.timestamp, record.partition, record.offset))[-RECORDS_SHOWN:]

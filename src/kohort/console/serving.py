@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -25,6 +26,7 @@ from kohort.broker.options.listeners import address
 from kohort.console.access import Access, Mode
 from kohort.console.app import Console
 from kohort.console.reader import ClusterReader
+from kohort.errors import ConfigError
 
 if TYPE_CHECKING:
     from kohort.broker.http import Answer, Asked, Handler
@@ -39,22 +41,32 @@ _TIMES: Final = {"request.timeout.ms": 5_000, "default.api.timeout.ms": 8_000}
 
 
 class _Protocol(H11Protocol):
-    """A connection that is closed if its first request does not come soon."""
+    """A connection that is closed if a request that it has begun, or its first one, is not whole soon."""
 
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._late = self.loop.call_later(HEAD_SECONDS, self._close_if_late)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not (self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]):
+            self._forget_wait()
+        elif self._late is None:
+            self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._late is not None:
-            self._late.cancel()
+        self._forget_wait()
         super().connection_lost(exc)
 
-    def _close_if_late(self) -> None:
-        if self.cycle is None:
-            self.transport.abort()
+    def _wait_for_head(self) -> None:
+        self._late = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _forget_wait(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
 
 class ConsoleServer:
@@ -90,25 +102,28 @@ class ConsoleServer:
         self.console: Final = Console(self.access, paths=paths, has_changes=has_changes)
         # What a browser does wrong is no error of this program: the console logs what is.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        self._server: Final = uvicorn.Server(
-            uvicorn.Config(
-                self.console.app(),
-                loop="asyncio",
-                http=_Protocol,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                limit_concurrency=_MOST_CONNECTIONS,
-                timeout_keep_alive=int(IDLE_SECONDS),
-                timeout_graceful_shutdown=1,
-                h11_max_incomplete_event_size=HEAD_BYTES,
-                ssl_certfile=certificate,
-                ssl_keyfile=key,
-            )
+        settings = uvicorn.Config(
+            self.console.app(),
+            loop="asyncio",
+            http=_Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_MOST_CONNECTIONS,
+            timeout_keep_alive=int(IDLE_SECONDS),
+            timeout_graceful_shutdown=1,
+            h11_max_incomplete_event_size=HEAD_BYTES,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
         )
+        try:
+            settings.load()
+        except (OSError, ValueError) as why:
+            raise ConfigError(f"the certificate {certificate} or its key cannot be used: {why}") from None
+        self._server: Final = uvicorn.Server(settings)
         self._thread: threading.Thread | None = None
 
     def _open_reader(self, name: str = "", password: str = "") -> ClusterReader:

@@ -1,5 +1,5 @@
-"""Journal of group events: rows, the ring with the latest of them, and `why` with explanations.
+"""Journal of group events: rows, a ring of the latest ones in memory, and explanations for `kohort group why`.
 
-Floors: explain over ring and words, over rows. The coordinator writes rows by `coordinator/journal_events`. Begin with
-`rows`, `ring`, `explain`.
+Layers, top first: explain; ring and words; rows. The coordinator writes rows through `coordinator/journal_events`.
+Begin with `rows`, `ring`, `explain`.
 """

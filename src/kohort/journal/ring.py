@@ -1,9 +1,9 @@
 """Latest rows of a broker's journal, in memory.
 
-Laws: bounded in rows and in the length of each text. Where no room is left, the group with most rows loses its oldest:
-no group displaces the rows of one that has fewer. All rows of a group between two targets, or between two generations,
-have one origin: the first trigger. Repeated events without a change (heartbeats, commits) are counted. A repeated
-refusal, or an action of a member for which others wait, is one row with a count.
+Laws: the number of rows and the length of each text are bounded. When the journal is full, the group with most rows
+loses its oldest one, so that no group displaces rows of a smaller one. All rows of a group between two targets, or
+between two generations, have one origin: the first trigger. Heartbeats and commits that change nothing are counted
+only. A repeated refusal, or an action of a member for which others wait, is one row with a count.
 Source: requirement J1.
 """
 
@@ -17,21 +17,21 @@ from typing import Final
 
 from kohort.journal.rows import TEXT_LIMIT, Entry, Row
 
-#: Events that begin a rebalance: the next rows of the group have them as origin.
+#: Events that begin a rebalance: the next rows of the group have their cause as origin.
 BEGINNINGS: Final = frozenset({"epoch_bumped", "rebalance_began"})
-#: Events that answer them: any later change begins another rebalance.
+#: Events after which any later change begins another rebalance.
 ANSWERS: Final = frozenset({"target_computed", "generation_began", "group_converted"})
-#: Commands of an administrator: neither they nor their direct effects belong to the rebalance before.
+#: Commands of an administrator: neither they nor their direct effects belong to the previous rebalance.
 APART: Final = frozenset({"AlterGroupConfigs", "DeleteGroup", "DeleteOffsets"})
 #: Group id of rows about the broker.
 OF_NO_GROUP: Final = ""
-#: Event after which the group is gone, with its counts.
+#: Event that removes the group, and its counts.
 END: Final = "group_forgotten"
 #: Events whose rows of a member are counted up as long as no other row of the member comes.
 REPEATED: Final = frozenset({"refused", "meanwhile"})
-#: Removed rows stay in the list until they are more than one part in so many.
+#: Removed rows stay in the list until they are more than one in this many.
 _MOST_GONE: Final = 8
-#: Most groups and members among which repeated rows are sought, and most rows of each.
+#: Most members of groups whose latest rows are compared with new ones, and most rows of each.
 _REPEATS_LIMIT: Final = 1_024
 _REPEATS_OF_MEMBER: Final = 4
 
@@ -40,7 +40,7 @@ _REPEATS_OF_MEMBER: Final = 4
 class History:
     """Rows of one group, oldest first, and the counts of events without rows.
 
-    `is_complete`: the group has no older rows, also not from before a restart. `has_more`: the limit cut the list.
+    `is_complete`: no older rows of the group existed, not even before a restart. `has_more`: the limit cut the list.
     """
 
     rows: tuple[Row, ...]
@@ -93,9 +93,9 @@ class Journal:
     """
 
     def __init__(self, *, limit: int, counted_groups: int = 100_000) -> None:
-        """Create a journal of at most `limit` rows; 0 keeps none.
+        """Create a journal of at most `limit` rows; 0 turns it off.
 
-        `counted_groups`: number of groups for which each count is kept.
+        `counted_groups`: most groups with a count of the same event.
         """
         self._counted_groups: Final = counted_groups
         self._limit: Final = limit
@@ -172,12 +172,12 @@ class Journal:
                     counts.pop(group_id, None)
 
     def resume(self, last_sequence: int) -> None:
-        """Continue after the rows of an earlier run, before the first row of this one."""
+        """Continue the sequence numbers of an earlier run; call this before the first row of this run."""
         assert self._next == 1, "a life begins once"
         self._next = self._first = last_sequence + 1
 
     def count(self, group_id: str, what: str) -> None:
-        """Count an event without a row."""
+        """Count an event that gets no row."""
         counts = self._counts.get(what)
         if counts is None:
             counts = self._counts[what] = {}
@@ -188,7 +188,7 @@ class Journal:
             del counts[next(iter(counts))]
 
     def counted(self, group_id: str, what: str) -> int:
-        """Return how often an event without a row was counted; -1: the journal is off."""
+        """Return the count of an event that gets no row; -1: the journal is off."""
         return self._counts.get(what, {}).get(group_id, 0) if self.is_on else -1
 
     def reason(self, group_id: str) -> str | None:
@@ -218,7 +218,7 @@ class Journal:
         )
 
     def _keep(self, row: Row) -> None:
-        """Append a row to its group's, and drop another one where no room is left."""
+        """Append a row to its group's rows, and drop an old one if the journal is full."""
         if self._limit <= 0:
             return
         group_id = row.entry.group_id
@@ -251,7 +251,7 @@ class Journal:
         self._resized(group_id, len(shelf) + 1, len(shelf))
 
     def _resized(self, group_id: str, before: int, after: int) -> None:
-        """Note a group's new number of rows, one more or one less than before."""
+        """Update the index of groups by their number of rows, after one row more or less."""
         if before:
             groups = self._by_size[before]
             del groups[group_id]
@@ -266,7 +266,7 @@ class Journal:
             self._largest = after
 
     def _is_repeated(self, row: Row) -> bool:
-        """Whether a row repeats one of the member's latest rows, which is then counted up."""
+        """Return whether a row repeats one of the member's latest rows, and count that one up."""
         key = (row.entry.group_id, row.entry.member_id)
         latest = self._repeatable.get(key, [])
         for last in latest:
@@ -285,7 +285,7 @@ class Journal:
 
 
 def _reason(beginning: Entry, entries: Iterable[Entry]) -> str:
-    """Return the reason of a rebalance in the coordinator's words, with a member of the same rows."""
+    """Return the trigger of a rebalance, with the reason that was given or a member of the same input."""
     details = dict(beginning.details)
     trigger = details.get("trigger", "")
     why = details.get("why") or next((entry.member_id for entry in entries if entry.member_id), "")

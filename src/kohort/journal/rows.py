@@ -1,7 +1,7 @@
 """Rows of the journal, and their format in the topic `__group_journal`.
 
-Laws: a row holds no payload: only ids, epochs, codes and names of topics, no content of records or metadata. `cause` is
-the input that made the row; `origin` is the input that began the rebalance it belongs to, so that every step of one
+Laws: a row has ids, epochs, codes and topic names, but no content of records or metadata. `cause` is the number of the
+input that made the row. `origin` is the number of the input that began the row's rebalance, so that all rows of one
 rebalance can be found from any of them.
 Source: requirement J1; architecture rule 9.
 """
@@ -20,7 +20,7 @@ TEXT_LIMIT: Final = 256
 
 
 class RowKind(StrEnum):
-    """Kind of a row: the input, a decision, or a change by it."""
+    """Kind of a row: an input, a decision, or a change of state that follows from it."""
 
     STIMULUS = "stimulus"
     DECISION = "decision"
@@ -28,9 +28,9 @@ class RowKind(StrEnum):
 
 
 class Entry(NamedTuple):
-    """Report of a coordinator; the journal adds time, order and origin.
+    """An event reported by a coordinator; the journal adds time, sequence number and origin.
 
-    `event`: one of a fixed set of names, lower case with underscores. `member_id`: empty where the row is about the
+    `event`: one of a fixed set of names, lower case with underscores. `member_id`: empty if the event concerns the
     group. `details`: (name, value) in a fixed order per event.
     """
 
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Row:
-    """One entry in its place; `times` above 1: it was repeated until `last_time_ms` with no other between.
+    """One entry in the journal; `times` above 1: it was repeated until `last_time_ms`.
 
     `sequence`: rises by one per row while the broker runs. `time_ms`, `last_time_ms`: milliseconds since 1970.
     """
@@ -59,8 +59,8 @@ class Row:
 
 # Format of rows in the topic `__group_journal`: JSON, keyed by group.
 #
-# Laws: `decode_row` returns the row that `encode_row` took, and `None` for any other bytes and for a newer version; it
-# never raises.
+# Laws: `decode_row` returns the row that `encode_row` encoded, and `None` for other bytes or another version. It never
+# raises.
 # Source: requirement J1; the fields are those of `kohort group history --json`.
 
 #: Version of the format; raised where a reader of today would misread new rows.
@@ -68,7 +68,7 @@ VERSION: Final = 1
 
 
 def encode_row(row: Row) -> tuple[bytes, bytes]:
-    """Encode a row as key and value of a record."""
+    """Encode a row as key and value of a record of `__group_journal`."""
     entry, quote = row.entry, encode_basestring
     details = ",".join([f"{quote(name)}:{quote(value)}" for name, value in entry.details])
     # A broker writes thousands of rows in a second: formatted by hand they take half as long.
@@ -87,7 +87,7 @@ def encode_key(group_id: str) -> bytes:
 
 
 def decode_row(value: bytes | None) -> Row | None:
-    """Decode the row of a record; `None` if there is none."""
+    """Decode the row in a record's value; `None` if it is not a valid row of this version."""
     try:
         found: dict[str, Any] = parse_json(value or b"")
         if found["v"] != VERSION:

@@ -1,7 +1,7 @@
-"""Short texts for the contents of rows: members, partitions, times.
+"""Short texts for the contents of journal rows: members, partitions, times.
 
-Laws: a short name belongs to one member (or to all processes with one instance id), and does not change while rows are
-followed.
+Laws: a short name belongs to one member, or to all processes with one instance id. It does not change while a reader
+follows the rows.
 Source: `coordinator/journal_events/`, which writes the rows.
 """
 
@@ -50,7 +50,7 @@ class JournalRow(Protocol):
 
 
 class ToldRow(JournalRow, Protocol):
-    """A row with the input that led to it."""
+    """A row with its cause: the number of the coordinator's input that made the row."""
 
     @property
     def cause(self) -> int: ...
@@ -64,7 +64,7 @@ class MemberNames:
         self._names: dict[str, str] = {}
 
     def learn(self, events: Iterable[ToldRow]) -> None:
-        """Name the members of these rows; members with a name keep it."""
+        """Choose short names for the members of these rows; members with a name keep it."""
         clients: dict[str, str] = {}
         instances: dict[str, str] = {}
         for event in events:
@@ -84,11 +84,11 @@ class MemberNames:
                 self._names[member_id] = client if is_alone else self._shorten(member_id, client)
 
     def of(self, member_id: str) -> str:
-        """Return the name of a member, or its id if it has none."""
+        """Return the short name of a member, or its member id if it has none."""
         return self._names.get(member_id, member_id)
 
     def within(self, text: str) -> str:
-        """Replace every member id in a text by its name."""
+        """Replace every member id in a text by the member's short name."""
         for member_id, name in self._names.items():
             if member_id in text:
                 text = text.replace(member_id, name)
@@ -107,7 +107,7 @@ class MemberNames:
 
 @lru_cache(_TEXTS)
 def read_partitions(text: str) -> tuple[tuple[Partition, ...], int]:
-    """Read the named partitions of a row, and the number of the others.
+    """Parse a row's text of partitions: the named ones, and the number of further ones.
 
     >>> read_partitions("orders-0 my-topic-11 and 3 more")
     ((('orders', 0), ('my-topic', 11)), 3)
@@ -151,9 +151,9 @@ def show_partitions(partitions: Iterable[Partition]) -> str:
 
 
 def name_principal(said: str, by: str, word: str = "by") -> str:
-    """Put the principal of a request into its sentence, in the place of an administrator if it names one.
+    """Add the principal of a request to a sentence, in place of "an administrator" if that is in it.
 
-    `word` stands before a principal at the end.
+    Otherwise `word` and the principal are appended.
 
     >>> name_principal("ann was removed by an administrator", "User:root")
     'ann was removed by User:root'
@@ -166,7 +166,7 @@ def name_principal(said: str, by: str, word: str = "by") -> str:
 
 
 def show_principal(principal: str, label: str) -> str:
-    """Name a principal with the label of its token.
+    """Format a principal, with the label of its capability token if there is one.
 
     >>> show_principal("User:ann", ""), show_principal("Token:x", "billing")
     ('User:ann', 'Token:x (billing)')

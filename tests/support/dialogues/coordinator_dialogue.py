@@ -160,6 +160,7 @@ class GroupDialogue:
         #: The same as batches; once there was a transaction these alone are the log.
         self.batches: list[bytes] = []
         self.has_transactions = False
+        self._mirror = Mirror(self)
         self.shard = Shard(self.settings)
         #: What assignors beside the coordinator were asked and did not answer yet.
         self.computations: list[ComputeTarget] = []
@@ -701,7 +702,7 @@ class GroupDialogue:
         if is_looked_at:
             self._check_state(before)
             if durable or self._check_every > 1:
-                self.check_log()
+                self._mirror.check()
         for errand in errands:
             if isinstance(errand, MeasureLogs):
                 self._measure(errand)
@@ -731,6 +732,38 @@ class GroupDialogue:
         assert answer is not None, f"nobody asked {reply}"
         assert answer.body is None, f"answered twice: {answer.body} and {reply.body}"
         answer.body = reply.body
+
+
+class Mirror:
+    """A shard that follows the log of a dialogue: what the log gives at each step, and each record is read once."""
+
+    def __init__(self, dialogue: GroupDialogue) -> None:
+        self._dialogue = dialogue
+        self._begin()
+
+    def _begin(self) -> None:
+        self._settings, self._log = self._dialogue.settings, self._dialogue.log
+        self._shard = Shard(self._settings)
+        #: So much of both forms of the log is in it.
+        self._records = self._batches = 0
+
+    def check(self) -> None:
+        """What the log gives is the living state."""
+        dialogue = self._dialogue
+        if self._log is not dialogue.log or self._settings is not dialogue.settings or len(self._log) < self._records:
+            self._begin()
+        if dialogue.has_transactions:
+            for batch in dialogue.batches[self._batches :]:
+                for written in read_log_batch(batch):
+                    self._shard.apply(written)
+        else:
+            for key, value in self._log[self._records :]:
+                record = codec.decode(key, value)
+                assert record is not None
+                self._shard.apply(record)
+        self._records, self._batches = len(self._log), len(dialogue.batches)
+        found, expected = self._shard.state_digest(), dialogue.shard.state_digest()
+        assert found == expected, "the log does not give the living state"
 
 
 #: A test that needs its own settings makes its dialogue itself.

@@ -12,9 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from kohort import Admin, ScramCredential
 from support.peers.apache_broker import ApacheKafka
 from support.peers.certificates import Certificates
 from support.ports import quiet_port
+from support.waiting import until
 
 #: The user that every mechanism knows, and the one that PLAIN knows besides.
 USER: Final = "alice"
@@ -123,12 +125,13 @@ class SecuredKafka:
         with ExitStack() as stack:
             for broker in self.brokers:
                 stack.enter_context(broker)
-            for mechanism in _SCRAM:
-                self.broker.tool(
-                    "kafka.admin.ConfigCommand",
-                    *("--bootstrap-server", self.bootstrap("PLAINTEXT"), "--alter", "--entity-type", "users"),
-                    *("--entity-name", USER, "--add-config", f"{mechanism}=[password={PASSWORD}]"),
+            with Admin(bootstrap_servers=self.bootstrap("PLAINTEXT")) as admin:
+                admin.alter_user_scram_credentials(
+                    ScramCredential(user=USER, password=PASSWORD, mechanism=mechanism, iterations=4096)
+                    for mechanism in _SCRAM
                 )
+                # The brokers hear of it from their controller.
+                until(lambda: len(admin.describe_user_scram_credentials()) == len(_SCRAM), what="the user is known")
             self._stack = stack.pop_all()
         return self
 

@@ -24,10 +24,13 @@ from support.waiting import until
 for package in ("starlette", "uvicorn", "jinja2"):
     pytest.importorskip(package)
 
+from kohort.console import access, serving  # noqa: E402
 from kohort.console.serving import BrokerConsole, ConsoleServer, self_options  # noqa: E402
 from kohort.console.swimlanes import draw_lanes  # noqa: E402
 
 WAIT_S = 20.0
+#: Where an answer is waited for between two pieces of bytes.
+PAUSE = b"--pause--"
 HOSTILE = 'a "quoted" </script><b>\n&' + "x" * 220
 
 
@@ -349,3 +352,110 @@ def test_changes_are_shown_first_and_need_a_form_of_this_console(running: Runnin
         assert "a number from 0" in ask(port, "/change?kind=move&group=billing&topic=orders&partition=x&member=m").text
     finally:
         stop(server)
+
+
+def test_each_visitor_sees_and_does_what_its_user_may() -> None:
+    """The broker's own users: a page is read, and a change made, by the login of its visitor."""
+    users = {"root": "wonder", "ann": "builder"}
+    words = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    config = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.jaas.config": f"org.apache.kafka.common.security.plain.PlainLoginModule required {words};",
+        "super.users": "User:root",
+        "connection.failed.authentication.delay.ms": 0,
+    }
+    with kohort.Broker(config=config) as broker:
+        options = {
+            "bootstrap.servers": broker.bootstrap_servers, "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+        }  # fmt: skip
+        own = {"sasl.username": "root", "sasl.password": users["root"]}
+        with kohort.Admin({**options, **own}) as admin:
+            admin.create_topic("orders", 1)
+            for group in ("billing", "secret"):
+                admin.alter_group_offsets(group, {TopicPartition("orders", 0): 0})
+            of_ann = {"principal": "User:ann", "operation": "describe"}
+            admin.create_acls([kohort.Acl(resource_type="group", name="billing", **of_ann)])
+            server = serve(options, asks_for_users=True, has_changes=True)
+            try:
+                port, cookies = port_of(server), {}
+                assert ask(port, "/login", "POST", "name=ann&password=wrong").status == 403
+                for name, password in users.items():
+                    opened = ask(port, "/login", "POST", f"name={name}&password={password}")
+                    cookies[name] = opened.headers["Set-Cookie"].partition(";")[0]
+                seen = {
+                    name: [each["id"] for each in json.loads(ask(port, "/groups.json", Cookie=cookie).text)["groups"]]
+                    for name, cookie in cookies.items()
+                }
+                assert seen == {"root": ["billing", "secret"], "ann": ["billing"]}
+                assert ask(port, "/group?id=secret", Cookie=cookies["ann"]).status != 200
+                answers = []
+                for cookie in (cookies["ann"], cookies["root"]):
+                    shown = ask(port, "/change?kind=config&group=billing&name=group.moves.paused", Cookie=cookie).text
+                    (token,) = set(re.findall(r'name="form_token" value="([^"]+)"', shown))
+                    fields = f"kind=delete&group=billing&form_token={token}"
+                    answers.append(ask(port, "/change", "POST", fields, Cookie=cookie))
+                assert [each.status for each in answers] == [409, 200] and "AUTHORIZATION_FAILED" in answers[0].text
+                assert ask(port, "/logout", "POST", f"form_token={token}", Cookie=cookies["root"]).status == 303
+                assert ask(port, "/groups.json", Cookie=cookies["root"]).status == 401
+            finally:
+                stop(server)
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"GET /gro", b""),
+        (b"\x00\x00\x00\x20\x00\x12\x00\x03", b"HTTP/1.1 400"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 20_000, b"HTTP/1.1 400"),
+        (b"GET /groups HTTP/1.0\r\nHost: localhost\r\n\r\n", b"HTTP/1.1 200"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + PAUSE + b"GET /gro", b"HTTP/1.1 303"),
+        (
+            b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nConnection: close\r\n\r\nna",
+            b"HTTP/1.1 403",
+        ),
+        (b"HEAD /events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"HTTP/1.1 405"),
+    ],
+    ids=[
+        "half a request",
+        "Kafka",
+        "a long head",
+        "HTTP/1.0",
+        "half a second request",
+        "half a form",
+        "HEAD of events",
+    ],
+)
+def test_requests_that_do_not_come_hold_no_place(
+    running: Running, sent: bytes, answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each connection is closed by the console, after what could be answered."""
+    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(access, "HEAD_SECONDS", 0.05)
+    with socket.create_connection(("127.0.0.1", running.port), timeout=WAIT_S) as client:
+        first, pause, second = sent.partition(PAUSE)
+        client.sendall(first)
+        found = client.recv(65536) if pause else b""
+        client.sendall(second)
+        try:
+            while piece := client.recv(65536):
+                found += piece
+        except ConnectionResetError:
+            pass
+    assert found.startswith(answer) if answer else found == b""
+
+
+def test_a_picture_stays_bounded() -> None:
+    """A group that rebalances all the time: what is narrower than a unit is seen when the picture is zoomed."""
+    spans = [
+        {"member": f"m{number}", "from_ms": number, "to_ms": number + 1, "said": "x" * 100, "is_unread": is_unread}
+        for is_unread in (False, True)
+        for number in range(20_000)
+    ]
+    lane = {"name": "orders-0", "href": "/partition", "spans": spans}
+    picture = {"members": [], "lanes": [lane], "seams": [], "lags": [[each, each % 7] for each in range(20_000)]}
+    whole = draw_lanes({"from_ms": 0, "to_ms": 20_000, **picture})
+    zoomed = draw_lanes({"from_ms": 100, "to_ms": 110, **picture})
+    assert len(whole) < 500_000 and whole.count('class="unread"') > 700
+    assert zoomed.count('class="unread"') == 10 and ">m105</text>" in zoomed

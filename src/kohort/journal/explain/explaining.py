@@ -1,12 +1,12 @@
 """Explanation of a group from its rows: triggers of rebalances, moves of partitions, slow members.
 
-A rebalance of the consumer protocol begins with the first change since the latest target, and ends when no member is
-asked for partitions or waits for any; a classic one begins and ends where the coordinator's rows have it. A partition
-belongs to a member from the row that gives it to the row that takes it.
+A rebalance of the consumer protocol begins with the first change since the latest target. It ends when no member has
+partitions to revoke or waits for any. Of a classic rebalance the coordinator's rows state begin and end. A partition
+belongs to a member from the row that grants it until the row that takes it away.
 
-Laws: pure; rows come in order. Unnamed members and partitions are counted, and missing information is not guessed: in a
-group whose first rows are missing, the first owner of a partition is unknown. No conclusion spans a crash, which may
-have kept rows from the journal: the state after it is reported as found. A row of an unknown event changes nothing.
+Laws: pure; rows come in order. Unnamed members and partitions are counted. Missing information is not guessed: if the
+first rows of a group are missing, the first owner of a partition is unknown. A crash may have lost rows, so no
+conclusion spans it; the state after the restart is reported as found. A row of an unknown event changes nothing.
 Source: requirement J2; `coordinator/journal_events/`, which writes the rows.
 """
 
@@ -33,7 +33,7 @@ def explain(
 
     Args:
         rows: of that group, oldest first.
-        now_ms: end of the time of open events, milliseconds since 1970; `None`: the latest row.
+        now_ms: time up to which open events have lasted, milliseconds since 1970; `None`: that of the latest row.
         is_complete: whether no older row is missing.
     """
     rows = list(rows)
@@ -215,7 +215,7 @@ class _Explainer:
             member.asked, member.asked_since_ms, member.waits_since_ms = {}, None, None
 
     def _found(self, row: ToldRow) -> None:
-        """Take the found group as the whole one: a member that is not named has left, if all are named."""
+        """Start from the group that a restart found; members missing there have left, if it names all."""
         details, gap = row.details, self._gap
         count = int(details.get("members", 0))
         self._unnamed = max(0, count - len(self._confirmed))
@@ -346,7 +346,7 @@ class _Explainer:
             rebalance.joined[member.member_id] = row.time_ms
 
     def _add_late_trigger(self, row: ToldRow, trigger: str) -> None:
-        """Add a join or leave during a classic group's rebalance, which begins no other one."""
+        """Add a join or leave as trigger to the classic rebalance in whose join phase it happens."""
         latest = self._rebalances.open
         if latest is not None and latest.protocol == "classic" and latest.number is None:
             self._add_trigger(latest, row, trigger)
@@ -447,7 +447,7 @@ class _Explainer:
     # Members that others wait for.
 
     def _heard(self, member: FollowedMember, now_ms: int, *, end: str = "") -> None:
-        """Note that a member has been told, or is gone."""
+        """Note that a member has received its revocation, or has left: others no longer wait for that."""
         since_ms, member.planned_since_ms = member.planned_since_ms, None
         # A member that was told at once kept no others waiting.
         if since_ms is not None and now_ms > since_ms:

@@ -1,6 +1,7 @@
 """Explanation of a group's history: rebalances, owners of partitions, members that others wait for.
 
-Laws: values; all times are those of the coordinator's rows, milliseconds since 1970. A finished event has an end.
+Laws: all classes are values. Times are those of the coordinator's rows, milliseconds since 1970. `ended_ms` is set for
+every finished event.
 Source: requirement J2.
 """
 
@@ -17,8 +18,8 @@ from kohort.journal.words import show_partitions
 class Trigger:
     """One trigger of a rebalance.
 
-    `trigger`: the coordinator's words ("member joined"). `members`: the members concerned, by their short names. `why`:
-    the given reason, empty if none. `sentence`: the same for a person.
+    `trigger`: the coordinator's words ("member joined"). `members`: short names of the members concerned. `why`: the
+    reason that the request gave, empty if none. `sentence`: all of this as text for people.
     """
 
     time_ms: int
@@ -30,15 +31,15 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One partition that changes its owner.
+    """One partition that changes its owner, from `giver` to `taker`; times in milliseconds.
 
-    `giver` `None`: it had no owner; `taker` `None`: it has none yet. `asked_ms`: when the giver was told to revoke it,
-    `None` if it was not. `committed_ms`: its last commit after that, `None` if there was none. `released_ms` `None`:
-    not yet, or there was no owner. `granted_ms` `None`: not yet. `reader`: the last member that read it before, the
-    giver unless that never did. `read_ms`: its last fetch or commit, or the last sign of it; `read_again_ms`: the
-    taker's first fetch. `None`: not yet, or not known. `is_at_most`: not every fetch could be told from those of
-    others, and the partition may have been read for longer. `is_found`: the giver had it before the broker crashed, and
-    its way since then is not known; `released_ms` is when the broker was back.
+    `giver`: `None` if the partition had no owner. `taker`: `None` while it has no new owner. `asked_ms`: time of the
+    response that told the giver to revoke it, `None` if none did. `committed_ms`: the giver's last commit after that,
+    `None` if none. `released_ms`, `granted_ms`: `None` until then, or without a giver. `reader`: the last member that
+    read the partition before the move, mostly the giver. `read_ms`: the reader's last fetch or commit, or its last sign
+    of life. `read_again_ms`: the taker's first fetch. Both are `None` if unknown or not yet reached. `is_at_most`: some
+    fetches had no known member, so the unread time may be shorter. `is_found`: the giver owned the partition before
+    a crash of the broker, and later steps are unknown; `released_ms` is then the time of the restart.
     """
 
     topic: str
@@ -57,7 +58,7 @@ class Move:
 
     @property
     def unread_ms(self) -> int | None:
-        """Return for how long no member has read it, ms; `None`: unknown, or not over."""
+        """Return the time in which no member read the partition, ms; `None`: unknown, or not over."""
         if self.read_ms is None or self.read_again_ms is None:
             return None
         return max(0, self.read_again_ms - self.read_ms)
@@ -65,12 +66,12 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One phase of a rebalance; some run at the same time.
+    """One phase of a rebalance; some phases overlap.
 
-    `name`: "unnoticed" (from the last sign of a removed member, or the end of its connection, until the coordinator
-    acts), "gathered" (until the assignor is asked), "computed" (by the assignor, or by the leader), "given up" (from
-    the time at which a member was to revoke partitions until it has) and "taken" (until the new owner of each partition
-    reads it, or has it). `member`: the member concerned, `None`: the group. `ended_ms` `None`: it is not over.
+    `name`: "unnoticed" (from a removed member's last sign of life, or the end of its connection, until the coordinator
+    removes it), "gathered" (until the assignor starts), "computed" (by the assignor, or by the leader), "given up"
+    (from the response that tells a member to revoke partitions until it has revoked them) and "taken" (until the new
+    owner of each partition reads it, or owns it). `member`: `None` for the whole group. `ended_ms`: `None` if not over.
     """
 
     name: str
@@ -81,13 +82,13 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delay:
-    """A wait of others for a member, an assignor of the user's own, or a pace.
+    """A time in which other members waited for one member, for a custom assignor, or for the move throttle.
 
-    `what`: "hear" (that it has to revoke partitions), "give up", "join again", "share out", "come back", "assign",
-    "begin" (to move: a group's pace holds moves back). `ended_ms` `None`: it is not over. `end`: how it ended, empty if
-    as it should. `meanwhile`: the member's actions in that time, as far as the coordinator has seen them. `is_held`: of
-    a member that has to hear, whether its heartbeat was held, so that it could be told at once; `None`: not known, or
-    irrelevant.
+    `what` others wait for: "hear" (a heartbeat that tells the member to revoke partitions), "give up" (the revocation),
+    "join again", "share out" (the leader's SyncGroup), "come back", "assign", "begin" (the throttle lets moves begin).
+    `ended_ms`: `None` if not over. `end`: how the wait ended, empty if as intended. `meanwhile`: the member's actions
+    in that time that the coordinator saw. `is_held`: for "hear", whether the coordinator held a heartbeat of the member
+    and so could respond at once; `None`: unknown, or irrelevant.
     """
 
     member: str
@@ -103,12 +104,12 @@ class Delay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRebalance:
-    """One rebalance: the triggers of one target, or of one generation, and its consequences.
+    """One rebalance: the triggers of one target assignment, or of one generation, and the consequences.
 
-    `number`: the group's epoch, or its generation; `None` before a generation has begun. `first_number`: of its first
-    trigger. `computed_ms`: when the target was known; `None`: not yet. `ended_ms` `None`: it is not over.
-    `overtaken_by`: the rebalance that came before its end. `unnamed`: partitions that moved and that no row names.
-    `phases`: in the order in which they began, `timing` the same for a person.
+    `number`: group epoch or generation; `None` before the generation begins. `first_number`: the same of the first
+    trigger. `computed_ms`: when the target was ready; `None`: not yet. `ended_ms`: `None` if not over.
+    `overtaken_by`: the rebalance that began before this one ended. `unnamed`: number of moved partitions that no row
+    names. `phases`: in order of their beginning; `timing`: the phases as text for people.
     """
 
     number: int | None
@@ -128,7 +129,7 @@ class GroupRebalance:
 
     @property
     def unread_ms(self) -> int | None:
-        """Return the longest time in which no member read a partition, ms; `None`: none is known."""
+        """Return the longest time in which a moved partition was not read, ms; `None`: none is known."""
         return max((move.unread_ms for move in self.moves if move.unread_ms is not None), default=None)
 
 
@@ -136,10 +137,8 @@ class GroupRebalance:
 class Ownership:
     """A member's time as owner of a partition.
 
-    `ended_ms` `None`: it still has it. `end`: why it does not have it any more ("asked back", ...).
-
-    `unread_ms`: for how long no member had read it when this one did, at most if `is_at_most`; `None`: this one has
-    not, or that is not known.
+    `ended_ms`: `None` if the member still owns it. `end`: why it no longer does ("asked back", ...). `unread_ms`: time
+    without a reader before this member's first fetch, an upper bound if `is_at_most`; `None`: no fetch yet, or unknown.
     """
 
     topic: str
@@ -155,11 +154,11 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A member's partitions, and why it has no more, unless by the assignor's even share.
+    """A member's partitions, and the reason if it has fewer than an even share.
 
-    `because`: "window" (it waits to be admitted to a static group), "no topic" (of its subscription exists), the config
-    that keeps the group uneven, "others" (still have its partitions), "away"; empty: it has its share. `joined_ms`:
-    when it joined, `None` where no row has it.
+    `because`: "window" (the member waits for a static group's expansion window to end), "no topic" (none that it
+    subscribes to exists), a config (which keeps the group uneven), "others" (still own its target partitions), "away";
+    empty: it has its share. `joined_ms`: when it joined, `None` if no row shows it.
     """
 
     member: str
@@ -171,13 +170,13 @@ class Standing:
 
     @property
     def is_short(self) -> bool:
-        """Whether it waits for partitions though the group is at rest."""
+        """Whether the member lacks partitions although no rebalance is open."""
         return self.because not in ("", "others", "away")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """An unknown time, as the broker crashed; `gone`: former members that were none after it."""
+    """A time without rows, because the broker crashed; `gone`: members that the restart did not find."""
 
     began_ms: int
     ended_ms: int
@@ -188,9 +187,9 @@ class Gap:
 class GroupExplanation:
     """Explanation of a group by its history, oldest first.
 
-    `now`: the members that others wait for at present, empty if none. `is_gone`: the group was deleted, or is over.
-    `gap`: the latest crash of the broker since the first row, if any; no conclusion spans it. `members`: the partitions
-    of each, and why. `is_complete`: no row of it is missing. `has_older`: the broker has older rows on disk, which were
+    `now`: present waits for members, empty if none. `is_gone`: the group was deleted, or has expired. `gap`: the latest
+    crash of the broker since the first row, if any; no conclusion spans it. `members`: partitions of each member, with
+    reasons. `is_complete`: no row of the group is missing. `has_older`: the broker has older rows on disk, which were
     not requested.
     """
 
@@ -206,7 +205,7 @@ class GroupExplanation:
     members: tuple[Standing, ...] = ()
 
     def member(self, name: str) -> Standing:
-        """Return a member's partitions and the reason, by the name in sentences or by its member id.
+        """Return a member's partitions and the reason, by its short name or its member id.
 
         Raises:
             NotInHistoryError: there is no such member; the error names the known ones.
@@ -239,7 +238,7 @@ class GroupExplanation:
         """Return the owners of a partition in order.
 
         Raises:
-            NotInHistoryError: no row names the partition; the error has the named ones.
+            NotInHistoryError: no row names the partition; the error lists those that are named.
         """
         found = tuple(row for row in self.owners if (row.topic, row.partition) == (topic, partition))
         if not found:

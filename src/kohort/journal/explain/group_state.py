@@ -1,6 +1,6 @@
 """State of a group while its rows are explained: members, rebalances, owners of partitions.
 
-Laws: no logic; `explaining.py` and `rebalances.py` change it row by row.
+Laws: no conclusions are drawn here; `explaining.py` and `rebalances.py` change this state row by row.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from kohort.journal.words import Partition
 class FollowedMember:
     """One member; times in milliseconds.
 
-    `settled`: the epoch at which it waits for no partitions, -1 while it does. `asked`: partitions that it was told to
-    revoke and has not, with the time. `planned`: partitions that it has to be told to revoke, since `planned_since_ms`;
-    `former_plan_ms`: the same of the target before. `is_held`: whether its heartbeat was held then, `None` if that is
-    not known. `meanwhile`: its visible actions since others wait. `is_new`: it waits to be admitted to a static group;
-    `short`: why it has fewer partitions than others.
+    `settled`: the epoch that the member has reconciled, -1 while it has not. `asked`: partitions that it was told to
+    revoke and has not yet revoked, with the time. `planned`: partitions that it is not yet told to revoke, waiting
+    since `planned_since_ms`; `former_plan_ms`: that time by the previous target. `is_held`: whether the coordinator
+    held a heartbeat of the member then, `None` if unknown. `meanwhile`: its visible actions since others wait for it.
+    `is_new`: it waits for a static group's expansion window. `short`: why it has fewer partitions than others.
     """
 
     member_id: str
@@ -42,7 +42,7 @@ class FollowedMember:
 
 @dataclass(slots=True, kw_only=True)
 class HeldBack:
-    """Moves that a pace holds back: since when, the pace, all of them and those that have not begun."""
+    """Moves that the throttle defers: since when, its pace, all partitions, and those still deferred."""
 
     since_ms: int
     pace: str
@@ -52,11 +52,11 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """A member that was removed for its silence at `noticed_ms`; times in milliseconds.
+    """A member that was removed at `noticed_ms` because it was silent; times in milliseconds.
 
-    `began_ms`: its last sign of life. `disconnected_ms`: how long before its connection had ended, `None` if that is
-    unknown or irrelevant. `session_ms`: its session timeout. `is_lost`: it was removed for its connection. `by_fetch`:
-    its last sign of life was a fetch.
+    `began_ms`: its last sign of life. `disconnected_ms`: time between its disconnection and `noticed_ms`, `None` if
+    unknown or irrelevant. `session_ms`: its session timeout. `is_lost`: it was removed because its connection ended.
+    `by_fetch`: its last sign of life was a fetch.
     """
 
     member: str
@@ -70,14 +70,14 @@ class Silence:
 
 @dataclass(slots=True, kw_only=True)
 class FollowedRebalance:
-    """A rebalance, open or over; see `explanation.GroupRebalance`.
+    """A rebalance, open or ended; see `explanation.GroupRebalance`.
 
-    `held_back`: moves that wait for their turn, `None` if none does. `changed`: number of members with a new target;
-    `touched`: members with a move. `joined`: members that have joined, or rejoined, and when. `trigger_cause`: the
-    input of the latest trigger. `is_at_rest`: a row says that it is over. `is_cut`: a crash of the broker has kept its
-    end from the rows; `is_found`: it was found after one. `computing_ms`: since when an assignor works on it.
-    `silences`: members whose silence it followed. `short`: member -> why it has fewer partitions than others, though
-    the rebalance is over.
+    `held_back`: deferred moves, `None` if there are none. `changed`: number of members with a new target; `touched`:
+    members with a move. `joined`: members that joined or rejoined, with the time. `trigger_cause`: the input that was
+    the latest trigger. `is_at_rest`: a row states its end. `is_cut`: no row states its end, because the broker crashed;
+    `is_found`: it was in progress or over when the broker restarted. `computing_ms`: since when an assignor computes
+    its target. `silences`: silent members whose removal triggered it. `short`: member -> why it has fewer partitions
+    than others after the rebalance.
     """
 
     protocol: str
@@ -110,10 +110,10 @@ class FollowedRebalance:
 
 @dataclass(slots=True, kw_only=True)
 class Holding:
-    """A member's time with a partition, by the member's short name.
+    """A member's time as owner of a partition; `member` is its short name.
 
-    `ended_ms` `None`: the member has it. `end`: why it does not have it any more. `unread`: the move that brought it,
-    once the partition is read again, with the time in which it was not.
+    `ended_ms`: `None` if the member still owns it. `end`: why it no longer does. `unread`: the move that brought
+    the partition, with its unread time, set once the member reads.
     """
 
     partition: Partition
@@ -126,10 +126,10 @@ class Holding:
 
 @dataclass(slots=True, kw_only=True)
 class OpenMove:
-    """A partition on its way; see `explanation.Move`.
+    """A partition that is moving between members; see `explanation.Move`.
 
-    `is_over`: its taker has lost it without having read it. `is_found`: a crash of the broker has kept from the rows
-    when, and to which member, its giver released it.
+    `is_over`: the taker lost the partition before its first fetch. `is_found`: the broker crashed, and no row states
+    when the giver released the partition.
     """
 
     giver: str | None
@@ -146,7 +146,7 @@ class OpenMove:
     is_found: bool = False
 
     def learn(self, details: Mapping[str, str]) -> None:
-        """Add details of the row of its arrival that no earlier row has given."""
+        """Add details of the row of the move's end that no earlier row had."""
         for name in ("asked_ms", "committed_ms", "released_ms", "read_ms"):
             # The first row that has a value counts.
             if getattr(self, name) is None and details.get(name, "").isdecimal():
@@ -154,7 +154,7 @@ class OpenMove:
         self.is_at_most = self.is_at_most or details.get("at_most") == "true"
 
     def read_again(self, details: Mapping[str, str], reader: str, now_ms: int) -> None:
-        """Note that its taker reads it, with the former reader and its last time."""
+        """Note the taker's first fetch, with the former reader and that reader's last time."""
         self.learn(details)
         self.reader, self.read_again_ms = reader, now_ms
 
@@ -163,7 +163,7 @@ class OpenMove:
 class OwnershipTimeline:
     """Owners of the partitions of one group.
 
-    Laws: a partition has one owner at most; a released partition without a new owner is kept with its former one.
+    Laws: a partition has one owner at most. For a released partition without a new owner, the former one is kept.
     """
 
     #: All holdings, present and former.
@@ -185,7 +185,7 @@ class OwnershipTimeline:
         return None if holding is None else holding.member
 
     def give(self, member: str, partition: Partition, now_ms: int) -> OpenMove:
-        """Give a partition to a member; return the move."""
+        """Make a member the owner of a partition; return the move."""
         move = self.loose.pop(partition, None)
         holding = self.now.get(partition)
         if holding is not None and holding.member != member:
@@ -203,7 +203,7 @@ class OwnershipTimeline:
     def take(
         self, member: str, partition: Partition, now_ms: int, *, end: str, asked_ms: int | None
     ) -> OpenMove | None:
-        """Take a partition from a member; return the move, or `None` where another member has it by now."""
+        """End a member's ownership; return the move, `None` if another member owns the partition already."""
         holding = self.now.get(partition)
         # The partition has another owner already, and its loss is known.
         if holding is not None and holding.member != member:
@@ -221,14 +221,14 @@ class OwnershipTimeline:
         return move
 
     def explain(self, member: str, end: str) -> None:
-        """Set the reason for a member's latest releases, whose row comes after theirs."""
+        """Set the reason of a member's latest releases; its row comes after theirs."""
         for holding in self._unexplained:
             if holding.member == member:
                 holding.end = end
         self._unexplained = [holding for holding in self._unexplained if not holding.end]
 
     def rename(self, former: str, member: str) -> None:
-        """Pass the holdings of a process on to the one that replaces it."""
+        """Transfer ownerships from a static member's former process to the one that replaces it."""
         for holding in self.now.values():
             if holding.member == former:
                 holding.member = member

@@ -1,6 +1,6 @@
 """Rebalances of a group, built row by row.
 
-Laws: only the latest one may be open; an overtaken one does not come to its own end.
+Laws: only the latest rebalance may be open. If another one begins before its end, it counts as overtaken.
 Source: requirement J2.
 """
 
@@ -25,7 +25,7 @@ class FollowedRebalances:
 
     @property
     def latest(self) -> FollowedRebalance | None:
-        """Return the latest rebalance, open or over."""
+        """Return the latest rebalance, open or ended."""
         return self.all[-1] if self.all else None
 
     @property
@@ -35,7 +35,7 @@ class FollowedRebalances:
         return latest if latest is not None and latest.ended_ms is None else None
 
     def begin(self, now_ms: int, protocol: str, loose: dict[Partition, OpenMove]) -> FollowedRebalance:
-        """Begin a rebalance; `loose`: partitions without an owner, which it has to assign."""
+        """Begin a rebalance; `loose`: partitions without an owner, which the rebalance has to assign."""
         # Moves of the overtaken rebalance may still wait for the pace.
         before = None if self.open is None else self.open.held_back
         self.overtake(now_ms)
@@ -50,14 +50,14 @@ class FollowedRebalances:
         return begun
 
     def overtake(self, now_ms: int) -> None:
-        """End the open rebalance early, as another one begins."""
+        """End the open rebalance early, because another one begins."""
         self.let_go(now_ms)
         latest = self.open
         if latest is not None:
             latest.is_overtaken, latest.ended_ms = True, now_ms
 
     def cut(self, now_ms: int) -> None:
-        """End the open rebalance at a crash, as its outcome is not known."""
+        """End the open rebalance at a crash of the broker, because its outcome is unknown."""
         latest = self.open
         if latest is not None:
             # What the moves waited for at the crash is unknown.
@@ -65,7 +65,7 @@ class FollowedRebalances:
             latest.is_cut, latest.ended_ms = True, max(now_ms, latest.began_ms)
 
     def compute(self, row: ToldRow) -> None:
-        """Note that the target is computed."""
+        """Note that the target assignment has been computed."""
         latest = self.open
         # A group that waits for its first target begins with an empty one, of an earlier epoch.
         if latest is None or latest.number is None or int(row.details.get("epoch", 0)) < latest.number:
@@ -75,7 +75,7 @@ class FollowedRebalances:
         _end_assignor(latest, row.time_ms)
 
     def hold_back(self, row: ToldRow) -> None:
-        """Set the moves that wait for their turn."""
+        """Set the moves that the move throttle defers."""
         latest = self.open
         if latest is None:
             return
@@ -91,7 +91,7 @@ class FollowedRebalances:
             before.partitions |= partitions
 
     def let_begin(self, row: ToldRow) -> None:
-        """Note moves that begin; the members that have to revoke partitions are reported next."""
+        """Note that deferred moves begin; later rows name the members that have to revoke partitions."""
         latest = self.open
         if latest is None or latest.held_back is None:
             return
@@ -100,7 +100,7 @@ class FollowedRebalances:
             self.let_go(row.time_ms)
 
     def change_pace(self, row: ToldRow) -> None:
-        """Note a new pace of waiting moves: the wait for the former one ends."""
+        """Note that the throttle of deferred moves has changed: a new wait begins, with the new pace."""
         latest = self.open
         if latest is None or latest.held_back is None:
             return
@@ -118,7 +118,7 @@ class FollowedRebalances:
             latest.held_back = HeldBack(since_ms=row.time_ms, pace=pace, partitions=set(left), left=left)
 
     def let_go(self, now_ms: int) -> None:
-        """End the wait of all moves for their turn."""
+        """End the wait of all deferred moves."""
         latest = self.open
         if latest is None or latest.held_back is None:
             return
@@ -128,7 +128,7 @@ class FollowedRebalances:
             latest.delays.append(build_pace(held_back, held_back.partitions, now_ms))
 
     def ask_assignor(self, row: ToldRow) -> None:
-        """Note that an assignor of the user's own works, or has failed."""
+        """Note that a custom assignor has started, or has failed."""
         latest = self.open
         if latest is None:
             return

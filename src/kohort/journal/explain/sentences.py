@@ -1,6 +1,6 @@
-"""Builders of an explanation's values and sentences from followed rebalances, waits and owners.
+"""Builders of an explanation's values and sentences from the state in `group_state`.
 
-Laws: no rows are read here; an open event has lasted until the given time.
+Laws: no rows are read here. An open event lasts until the given `now_ms`.
 Source: requirement J2.
 """
 
@@ -28,7 +28,7 @@ SILENT_MS: Final = 10_000
 
 
 def name_of(rebalance: group_state.FollowedRebalance) -> str:
-    """Return the name of a rebalance for a sentence."""
+    """Return the name of a rebalance for a sentence: its epoch or generation."""
     what = "epoch" if rebalance.protocol == "consumer" else "generation"
     return f"the rebalance to {what} {rebalance.number}" if rebalance.number is not None else "a rebalance"
 
@@ -45,7 +45,7 @@ def build_delay(
     is_held: bool | None = None,
     now_ms: int = 0,
 ) -> Delay:
-    """Build a wait for a member, for an assignor or for a pace."""
+    """Build a wait for a member, for an assignor or for the move throttle."""
     named, seen = tuple(sorted(partitions)), tuple(dict.fromkeys(meanwhile))
     lasted_ms = (now_ms if ended_ms is None else ended_ms) - began_ms
     # Two heartbeats are missing: the wait is explained by the member's silence.
@@ -61,7 +61,7 @@ def build_delay(
 def build_pace(
     held_back: group_state.HeldBack, partitions: Iterable[Partition], ended_ms: int | None = None, *, now_ms: int = 0
 ) -> Delay:
-    """Build a wait for the turn of moves."""
+    """Build a wait of deferred moves for the move throttle."""
     pace = held_back.pace
     name = "the pause of moves" if pace == PAUSED else f"the pace{' of moves' if not pace else f' of {pace}'}"
     return build_delay(name, "begin", held_back.since_ms, ended_ms, partitions=partitions, now_ms=now_ms)
@@ -121,7 +121,7 @@ def build_standings(
     *,
     now_ms: int,
 ) -> list[Standing]:
-    """Build each member's partitions with the reason for fewer than others."""
+    """Build each member's partitions, with the reason if it has fewer than others."""
     # `window_ms` is the end of the wait of a static group's new members.
     found: list[Standing] = []
     for member in members:
@@ -167,7 +167,7 @@ def build_ownership(holding: group_state.Holding, *, now_ms: int) -> Ownership:
 def build_rebalance(
     found: group_state.FollowedRebalance, after: group_state.FollowedRebalance | None, *, now_ms: int
 ) -> GroupRebalance:
-    """Build a rebalance; `after`: the next one, `None` if there is none."""
+    """Build a rebalance; `after`: the next rebalance, `None` if there is none."""
     moves = tuple(
         # Without another reader, the giver was the last to read.
         from_row(
@@ -198,7 +198,7 @@ def build_rebalance(
 def _say_rebalance(
     found: group_state.FollowedRebalance, moves: Sequence[Move], *, overtaken_by: str, now_ms: int
 ) -> str:
-    """Say a whole rebalance; `overtaken_by`: the name of the one that came before its end, empty if none did."""
+    """Describe a rebalance; `overtaken_by`: name of the one that began before its end, empty if none."""
     is_over = found.ended_ms is not None
     lasted = show_duration((now_ms if found.ended_ms is None else found.ended_ms) - found.began_ms)
     unknown = (
@@ -276,7 +276,7 @@ def _build_phases(found: group_state.FollowedRebalance) -> tuple[Phase, ...]:
 
 
 def _last(times: Iterable[int | None]) -> int | None:
-    """Return the latest of some times; `None` if one is not reached yet."""
+    """Return the latest of some times; `None` if one of them is not reached yet."""
     found = list(times)
     known = [each for each in found if each is not None]
     return max(known) if len(known) == len(found) else None
@@ -284,7 +284,7 @@ def _last(times: Iterable[int | None]) -> int | None:
 
 # Sentences of an explanation.
 #
-# Laws: a sentence has no facts beyond the values beside it. Members without a name in the rows are counted.
+# Laws: a sentence has no facts that the explanation's values lack. Members without a name in the rows are counted.
 # Source: requirement J2; `coordinator/journal_events/triggers.py`, which names the triggers.
 
 #: Trigger of the coordinator -> sentence about the members.
@@ -344,7 +344,7 @@ ENDS: Final = {
 
 
 def say_trigger(trigger: str, members: Sequence[str], why: str, by: str = "") -> str:
-    """Say the trigger of a rebalance; `by`: the principal of the request, if it is known.
+    """Describe the trigger of a rebalance; `by`: the principal of the request, if it is known.
 
     >>> say_trigger("removed by an administrator", ["ann"], "removed by an administrator")
     'ann was removed by an administrator'
@@ -362,7 +362,7 @@ def say_trigger(trigger: str, members: Sequence[str], why: str, by: str = "") ->
 
 
 def say_phases(phases: Iterable[Phase]) -> str:
-    """Say the phases of a rebalance.
+    """Describe the phases of a rebalance.
 
     >>> from kohort.journal.explain.explanation import Phase
     >>> say_phases([Phase(name="gathered", member=None, began_ms=10, ended_ms=60)])
@@ -381,7 +381,7 @@ def say_phases(phases: Iterable[Phase]) -> str:
 
 
 def _say_delay(delay: Delay, lasted_ms: int) -> str:
-    """Say a member's delay of others."""
+    """Describe the wait of other members for one member, for an assignor or for the move throttle."""
     what, named = delay.what, show_partitions(delay.partitions)
     verb = _VERBS[what] + (f" {named}" if delay.partitions and what in ("give up", "hear") else "")
     verb += f" {named} begin to move" if what == "begin" else ""
@@ -398,7 +398,7 @@ def _say_delay(delay: Delay, lasted_ms: int) -> str:
 def say_standing(
     member: str, held: Sequence[Partition], because: str, short: Mapping[str, str], *, left_ms: int | None
 ) -> str:
-    """Say a member's partitions and the reason for fewer than others."""
+    """Describe a member's partitions, with the reason if it has fewer than others."""
     # `left_ms` is the remaining wait of a static group's new members.
     has = f"{member} has {show_partitions(held) if held else 'nothing'}"
     match because:
@@ -416,7 +416,7 @@ def say_standing(
 
 
 def say_short(has: str, short: Mapping[str, str]) -> str:
-    """Say why a member has fewer partitions than others, after the ones that it has.
+    """Append to `has`, a member's partitions, why they are fewer than others have.
 
     >>> say_short("ann has nothing", {"because": "group.assignor.max.moves", "even": "2"})
     'ann has nothing of the 2 of an even share: group.assignor.max.moves withholds the rest'
@@ -438,10 +438,10 @@ def say_now(
     gap: Gap | None,
     short: Sequence[str],
 ) -> str:
-    """Say the present waits of a group, after the latest crash if there was one.
+    """Describe the present waits of a group, after the latest crash if there was one.
 
-    `rebalance`: the open one. `waiting`: members that have yet to get partitions. `short`: why members have fewer
-    partitions than others.
+    `rebalance`: the open one. `waiting`: members that wait for partitions of others. `short`: sentences about members
+    with fewer partitions than others.
     """
     now = _say_waits(delays, rebalance, waiting, members)
     if short and rebalance is None and not delays:
@@ -517,7 +517,7 @@ def _say_silence(silences: Sequence[group_state.Silence]) -> str:
 
 
 def _say_hint(silence: group_state.Silence) -> str:
-    """Say which setting would have noticed the silence sooner."""
+    """Name the setting by which the coordinator would have noticed the silence sooner."""
     if silence.is_lost or not silence.session_ms:
         return ""
     if silence.disconnected_ms is not None:
