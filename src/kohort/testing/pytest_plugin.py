@@ -82,7 +82,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
 def _timelines(cluster: Any) -> Iterator[tuple[str, str]]:
     """Return the timeline of each group of a cluster; a cluster that does not answer has none."""
     import kohort
-    from kohort.errors import KohortError
     from kohort.testing.group import TestedGroup
 
     servers = cluster.bootstrap_servers
@@ -92,7 +91,7 @@ def _timelines(cluster: Any) -> Iterator[tuple[str, str]]:
                 told = TestedGroup(admin, row.group_id, bootstrap_servers=servers).tell()
                 if told:
                     yield row.group_id, told
-    except (KohortError, OSError):
+    except (kohort.errors.KohortError, OSError):
         return
 
 
