@@ -172,6 +172,12 @@ SOAKS: Mapping[str, Soak] = {
         "15 each",
         (("bash", "tools/test_all.sh"),),
     ),
+    "suites": Soak(
+        "the example suites on FastStream, confluent-kafka and Spark, here and on Apache Kafka; 1,000 tests by xdist, "
+        "of which nothing is left",
+        "10",
+        (tests("interop/test_suites.py", jobs=0),),
+    ),
     "packages": Soak(
         "a release made, and each of its forms installed by each Python here, without network and compiler",
         "8",

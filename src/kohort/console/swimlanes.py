@@ -1,7 +1,7 @@
 """Owners of partitions over time as SVG: a lane a partition, lag under them on the same axis.
 
 Laws: no style and no script stands in the picture, as the page's policy forbids both; every text is escaped. What is
-drawn is bounded: spans that are narrower than a quarter of a unit are drawn as one.
+drawn is bounded: a span that ends less than a unit behind the one before is left out, until the picture is zoomed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _AXIS: Final = 22
 _LAG: Final = 64
 #: Colours of members, which the style sheet has.
 COLOURS: Final = 8
-_NARROWEST: Final = 0.25
+_NARROWEST: Final = 1.0
 #: Letters that fit into a unit of a span; a lane's name has so many at most.
 _LETTER: Final = 7.2
 _NAME_LETTERS: Final = 20
@@ -73,12 +73,13 @@ def _lane(lane: Mapping[str, Any], top: int, place: Place, colours: Mapping[str,
         f'text-anchor="end">{escape(shown)}</text></a>'
     )
     yield f'<rect class="lane" x="{_LEFT}" y="{top + 2}" width="{_WIDTH - _LEFT}" height="{_LANE - 4}"/>'
-    latest = 0.0
+    # Of owners, and of times without a reader, which lie over them.
+    latest = {False: 0.0, True: 0.0}
     for span in lane["spans"]:
         left, right = place(span["from_ms"]), place(span["to_ms"])
-        if right <= left or (right - latest < _NARROWEST and right - left < _NARROWEST):
+        if right <= left or right - latest[span["is_unread"]] < _NARROWEST:
             continue
-        latest = right
+        latest[span["is_unread"]] = right
         member = span["member"]
         kind = "unread" if span["is_unread"] else f"m{colours.get(member, 0)}"
         yield (

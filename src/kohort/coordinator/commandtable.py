@@ -1,7 +1,7 @@
 """Table of decision functions, looked up by the command's type.
 
-Laws: nothing is changed here. A refusal is raised; the shard turns it into a reply, and has checked the group id
-before. A command of the classic protocol goes to the functions for the type of group that has the id.
+Laws: nothing is changed here. A refusal is raised, and the shard turns it into a reply; the shard has also checked the
+group id. A command of the classic protocol goes to the functions for the group's type, classic or KIP-848.
 Source: architecture rule 2.
 """
 
@@ -37,8 +37,8 @@ from kohort.errors import ErrorCode, Refused
 class Known:
     """The state of a shard, as decision functions see it.
 
-    `settings`: those of every group without configs of its own. `settings_of`: group id -> its settings, for the groups
-    with configs.
+    `settings`: the settings of groups without own configs. `settings_of`: group id -> settings, for groups with own
+    configs.
     """
 
     settings: GroupSettings
@@ -93,7 +93,7 @@ def _decide_join(groups: GroupsState, command: commands.JoinGroup, settings: Gro
 
 
 def _entered(entrance: Entrance, decision: Decision) -> Decision:
-    """Add the change of the group's membership mode to a join's decision."""
+    """Prepend the change of the group's membership mode to the decision of a join."""
     if not entrance.records:
         return decision
     return Decision((*entrance.records, *decision.records), (*entrance.effects, *decision.effects))
@@ -128,12 +128,12 @@ def _leave(known: Known, command: commands.LeaveGroup, settings: GroupSettings, 
 
 
 def _with_settings(decide: Callable[..., Decision]) -> Callable[..., Decision]:
-    """Adapt a function that takes the groups, the command, the settings and the time."""
+    """Wrap a decision function that takes the groups, the command, the settings and the time."""
     return lambda known, command, settings, now_ms: decide(known.groups, command, settings, now_ms=now_ms)
 
 
 def _of_groups(decide: Callable[..., Decision]) -> Callable[..., Decision]:
-    """Adapt a function that takes the groups and the command."""
+    """Wrap a decision function that takes the groups and the command."""
     return lambda known, command, _, __: decide(known.groups, command)
 
 
@@ -213,7 +213,7 @@ _EMPTY: Final[dict[type[commands.GroupCommand], tuple[ErrorCode, str]]] = {
 
 
 def check_group_id(command: commands.GroupCommand) -> None:
-    """Refuse an id that no group can have, or that this command cannot concern.
+    """Refuse a group id that is too long, or empty where this command needs a name.
 
     Raises:
         Refused: INVALID_GROUP_ID; INVALID_REQUEST for the empty id in a KIP-848 heartbeat and in configs.

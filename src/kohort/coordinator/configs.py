@@ -1,10 +1,10 @@
-"""Configs of single groups: which may be set, and the settings that result from them.
+"""Configs of single groups: the configs that may be set, and the settings that result from them.
 
-A group has the broker's settings, overridden by its own configs. Configs may be set before the group exists and outlive
-it, as in Apache Kafka: deleting a group leaves them.
+A group has the broker's settings, overridden by its own configs. Configs may be set before the group exists, and stay
+when the group is deleted, as in Apache Kafka.
 
-Laws: a value lies within the broker's bounds when it is set. A value stored under other bounds counts as the nearest
-allowed one. A config that this version does not know is kept and not used: a start never fails for it.
+Laws: a value must be within the broker's bounds when it is set. If the bounds have changed since, the nearest allowed
+value counts. A config that this version does not know is kept and ignored, so that a start never fails for it.
 Source: Apache Kafka 4.3's group configs (KIP-848, KIP-1263); G8, H2.
 """
 
@@ -60,14 +60,14 @@ class GroupConfig:
         return low, high
 
     def chosen_from(self, settings: GroupSettings) -> tuple[str, ...] | None:
-        """Return the allowed texts; `None`: any."""
+        """Return the allowed texts; `None` means any text."""
         if not isinstance(self.choices, str):
             return self.choices
         found: tuple[str, ...] = getattr(settings, self.choices)
         return found
 
     def may_be(self, text: str, settings: GroupSettings) -> bool:
-        """Whether the text is allowed."""
+        """Return whether the text is an allowed value."""
         choices = self.chosen_from(settings)
         return choices is None or text in choices
 
@@ -88,7 +88,7 @@ class GroupConfig:
 
 
 def _of_consumers(name: str, doc: str) -> GroupConfig:
-    """Build one of Kafka's configs; the broker's options with min and max in their names are its bounds."""
+    """Build a group config of Kafka; the broker options `group.consumer.min.*` and `max.*` are its bounds."""
     what = name.replace(".", "_")
     return GroupConfig(
         option=Option(name=f"consumer.{name}", parse=parse_int, default=None, doc=doc),
@@ -107,7 +107,7 @@ def _of_ours(
     high: int | str = _INT32_MAX,
     choices: tuple[str, ...] | str | None = (),
 ) -> GroupConfig:
-    """Build a config that Kafka does not have."""
+    """Build a group config that Kafka does not have."""
     # The broker's option, if there is one, has the same name.
     option = Option(name=name, parse=parse, default=None, doc=doc)
     return GroupConfig(option=option, setting=name.replace(".", "_"), low=low, high=high, choices=choices)

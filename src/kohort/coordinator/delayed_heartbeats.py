@@ -1,15 +1,15 @@
 """Delayed heartbeats: the response is held until there is news for the member, and is computed then.
 
-The coordinator carries out and stores a heartbeat when it arrives. Only a response without news is held, and for no
-longer than the client allows. News that releases it: an assignment, a revocation, a fence, a rebalance, another
-interval. A new epoch alone is no news: the member learns of it with its next response. The heartbeat of a joining
-member is answered once its assignment is complete.
+The coordinator carries out and stores a heartbeat when it arrives. It holds only a response without news, and no longer
+than the client allows. News that ends the hold: an assignment, a revocation, a fence, a rebalance, or another heartbeat
+interval. A new epoch alone is no news; the member learns of it with its next response. A joining member gets its
+response once its assignment is complete.
 
-Laws: at most one heartbeat of a member is held. A released response equals the response to a heartbeat sent now, and is
-no sign of life: a session counts from the arrival of a request. Stock clients count their session from the response, so
-the time of the hold is added to their session: the member gives up before the coordinator fences it. A member that was
-assigned or asked to revoke partitions is not held before it reports its partitions: its acknowledgement may otherwise
-wait behind its own heartbeat.
+Laws: at most one heartbeat of a member is held. A released response equals the response to a heartbeat sent now. It
+does not renew the session, which counts from the arrival of a request. Stock clients count their session from the
+response, so the time of the hold is added to it: the member gives up before the coordinator fences it. After an
+assignment or revocation, no heartbeat of the member is held until it reports its partitions: otherwise its own held
+heartbeat would delay that acknowledgement.
 Source: requirement H1; KIP-848 (a coordinator answers heartbeats); T14 (a coordinator that tells consumers of a
 rebalance).
 """
@@ -36,21 +36,21 @@ from kohort.errors import ErrorCode, Refused
 
 @value
 class MemberWatched(VolatileRecord):
-    """A watch waits: the reply to `command` comes when there is news for its member."""
+    """A watch waits: `command` gets its reply when there is news for its member."""
 
     command: commands.WatchMember
 
 
 @value
 class WatchEnded(VolatileRecord):
-    """A watch has ended; a newer one of the member goes on."""
+    """A watch has ended; a newer watch of the member, if there is one, stays."""
 
     command: commands.WatchMember
 
 
 @value
 class MemberHeard(VolatileRecord):
-    """A member has shown that it knows `epoch`; `is_behind`: it was told more aside since."""
+    """A member has shown that it knows `epoch`; `is_behind`: a fetch or commit response had later news."""
 
     member_id: str
     epoch: int
@@ -63,7 +63,7 @@ def apply_watched(groups: model.GroupsState, record: MemberWatched) -> None:
 
 
 def apply_watch_ended(groups: model.GroupsState, record: WatchEnded) -> None:
-    """Remove the watch of a member, answered or not."""
+    """Remove the watch of a member, whether it got a reply or not."""
     if is_watched(groups, record.command):
         watched = groups.watches[record.group_id]
         del watched[record.command.member_id]
@@ -72,21 +72,21 @@ def apply_watch_ended(groups: model.GroupsState, record: WatchEnded) -> None:
 
 
 def apply_heard(groups: model.GroupsState, record: MemberHeard) -> None:
-    """Set the epoch that a member knows, and whether it may not know the latest news."""
+    """Set the epoch that a member knows, and whether it may have missed later news."""
     member = groups.find_member(record.group_id, record.member_id)
     if member is not None:
         member.known_epoch, member.is_told_aside = record.epoch, record.is_behind
 
 
 def heard_now(group_id: str, member: model.ConsumerMember) -> tuple[MemberHeard, ...]:
-    """Return the record of a heartbeat's response that repeats the news told aside."""
+    """Return the record that a heartbeat response repeats the news of fetch and commit responses."""
     if not member.is_told_aside:
         return ()
     return (MemberHeard(group_id=group_id, member_id=member.member_id, epoch=member.known_epoch, is_behind=False),)
 
 
 def check_epoch(member: model.ConsumerMember, command: ConsumerGroupHeartbeat) -> None:
-    """Accept an older epoch only of a member that may not know its latest one; else FENCED_MEMBER_EPOCH."""
+    """Refuse an older epoch with FENCED_MEMBER_EPOCH, unless the member may not know its latest one."""
     # That is the previous epoch of a member that missed its last response and lists its partitions, or any epoch since
     # it was told news aside: a heartbeat without a list releases no partition.
     epoch, owned = command.member_epoch, command.topic_partitions
@@ -104,7 +104,7 @@ def check_epoch(member: model.ConsumerMember, command: ConsumerGroupHeartbeat) -
 
 
 def _is_held(owned: commands.Partitions, member: model.ConsumerMember) -> bool:
-    """Whether all listed partitions are assigned to the member or pending revocation."""
+    """Return whether all listed partitions are assigned to the member or pending revocation."""
     return all(
         partition in member.assigned.get(topic_id, ()) or partition in member.pending_revocation.get(topic_id, ())
         for topic_id, partitions in owned.items()
@@ -113,7 +113,7 @@ def _is_held(owned: commands.Partitions, member: model.ConsumerMember) -> bool:
 
 
 def is_watched(groups: model.GroupsState, command: commands.WatchMember) -> bool:
-    """Whether exactly this watch waits, by its request token."""
+    """Return whether this very watch waits, by its request token."""
     watched = groups.watches.get(command.group_id, {}).get(command.member_id)
     return watched is not None and watched.request == command.request
 
@@ -127,14 +127,14 @@ class HeartbeatHeld(VolatileRecord):
 
 @value
 class HeartbeatReleased(VolatileRecord):
-    """The heartbeat of a member is held no longer."""
+    """The hold of a member's heartbeat has ended."""
 
     member_id: str
 
 
 @value
 class ListAwaited(VolatileRecord):
-    """A member has to report its partitions after an assignment or revocation; `until_ms` 0: it has."""
+    """A member has to report its partitions after an assignment or revocation; `until_ms` 0: it has done so."""
 
     member_id: str
     until_ms: int
@@ -169,7 +169,7 @@ def apply_held(groups: model.GroupsState, record: HeartbeatHeld) -> None:
 
 
 def apply_released(groups: model.GroupsState, record: HeartbeatReleased) -> None:
-    """Remove the held heartbeat of a member, answered or not."""
+    """Remove the held heartbeat of a member, whether it got a response or not."""
     held = groups.holds.get(record.group_id, {})
     held.pop(record.member_id, None)
     if not held:
@@ -194,7 +194,7 @@ def apply_told(groups: model.GroupsState, record: AssignmentTold) -> None:
 
 
 def is_held(groups: model.GroupsState, command: commands.AnyHeartbeat) -> bool:
-    """Whether exactly this heartbeat is held, by its request token."""
+    """Return whether this very heartbeat is held, by its request token."""
     held = groups.holds.get(command.group_id, {}).get(command.member_id)
     return held is not None and held.request == command.request
 
@@ -205,14 +205,14 @@ def hold_key(group_id: str, member_id: str) -> TimerKey:
 
 
 def is_hold(key: TimerKey) -> bool:
-    """Whether a deadline is that of a hold, by which its client expects a response."""
+    """Return whether a deadline is that of a hold, at which the client expects the response."""
     return key.kind == "hold"
 
 
 def hold_heartbeat(
     groups: model.GroupsState, command: ConsumerGroupHeartbeat, decision: Decision, *, now_ms: int
 ) -> Decision:
-    """Hold the response to a KIP-848 heartbeat that allows it and has no news; else return the decision."""
+    """Hold a KIP-848 heartbeat if its sender allows it and there is no news; else return the decision."""
     body = _body(command, decision)
     if not isinstance(body, ConsumerGroupHeartbeatReply) or command.member_epoch < JOIN_EPOCH:
         return decision
@@ -240,12 +240,12 @@ def hold_heartbeat(
 
 
 def may_be_held_again(groups: model.GroupsState, command: ConsumerGroupHeartbeat, member: model.ConsumerMember) -> bool:
-    """Whether the repeated heartbeat of a settled member may be held again."""
+    """Return whether the repeated heartbeat of a reconciled member may be held again."""
     return not member.list_awaited_ms and command.member_id not in groups.holds.get(command.group_id, ())
 
 
 def hold_classic(groups: model.GroupsState, command: Heartbeat, decision: Decision, *, now_ms: int) -> Decision:
-    """Hold the response to a classic heartbeat without news, for a part of its session at most."""
+    """Hold a classic heartbeat without news, for at most a part of the member's session timeout."""
     if command.hold_ms <= 0 or not is_quiet(command, decision):
         return decision
     # A classic client waits for its response no longer than its own session timeout allows.
@@ -254,7 +254,7 @@ def hold_classic(groups: model.GroupsState, command: Heartbeat, decision: Decisi
 
 
 def is_quiet(command: commands.AnyHeartbeat, decision: Decision) -> bool:
-    """Whether a response has no news: nothing to act on, or an assignment that is not complete yet."""
+    """Return whether a response has no news: nothing to act on, or, at a join, an incomplete assignment."""
     body = _body(command, decision)
     if not isinstance(body, ConsumerGroupHeartbeatReply):
         # Any error is news for a classic member, a rebalance too.
@@ -269,7 +269,7 @@ def is_quiet(command: commands.AnyHeartbeat, decision: Decision) -> bool:
 
 
 def ask_again(groups: model.GroupsState, command: commands.AnyHeartbeat) -> commands.AnyHeartbeat:
-    """Build the heartbeat that a member would send now, from one that was carried out when it arrived."""
+    """Build the heartbeat that a member would send now, from its held one, which is carried out already."""
     if isinstance(command, Heartbeat):
         return replace(command, hold_ms=0)
     member = groups.find_member(command.group_id, command.member_id)
@@ -293,7 +293,7 @@ def ask_again(groups: model.GroupsState, command: commands.AnyHeartbeat) -> comm
 
 
 def answer(command: commands.AnyHeartbeat, decision: Decision) -> Decision:
-    """Answer a held heartbeat with the decision on its `ask_again`."""
+    """End a hold with the response that `decision`, made for `ask_again`, has."""
     released = HeartbeatReleased(group_id=command.group_id, member_id=command.member_id)
     key = hold_key(command.group_id, command.member_id)
     # A stock client counts its session from the response, so its session is renewed with it.
@@ -302,7 +302,7 @@ def answer(command: commands.AnyHeartbeat, decision: Decision) -> Decision:
 
 
 def keep(command: commands.AnyHeartbeat, decision: Decision) -> Decision:
-    """Keep a heartbeat held where the decision on its `ask_again` has no news."""
+    """Keep a heartbeat held, because `decision`, made for `ask_again`, has no news."""
     # No response is sent, so the records of one are left out.
     records = tuple(record for record in decision.records if not isinstance(record, _OF_ANSWERS))
     return Decision(records, without_life(_unanswered(command, decision)))
@@ -355,7 +355,7 @@ def _state_after(groups: model.GroupsState, decision: Decision, command: Consume
 def _after(
     groups: model.GroupsState, decision: Decision, command: ConsumerGroupHeartbeat
 ) -> model.ConsumerMember | facts.CurrentAssignmentSet | None:
-    """Return the member after the decision; `None`: it joins, and has no state of its own yet."""
+    """Return the member after the decision; `None` if it joins and has no current assignment yet."""
     # The latest record of the decision counts.
     for record in reversed(decision.records):
         if isinstance(record, facts.CurrentAssignmentSet) and record.member_id == command.member_id:
@@ -364,7 +364,7 @@ def _after(
 
 
 def _is_listed(command: ConsumerGroupHeartbeat, body: ConsumerGroupHeartbeatReply) -> bool:
-    """Whether a response assigns exactly the partitions that the heartbeat lists."""
+    """Return whether a response assigns exactly the partitions that the heartbeat lists."""
     # librdkafka's consumer lists its partitions in every heartbeat for as long as it has none.
     listed = command.topic_partitions
     if listed is None or command.tells_all or body.assignment is None or command.member_epoch == JOIN_EPOCH:
@@ -374,7 +374,7 @@ def _is_listed(command: ConsumerGroupHeartbeat, body: ConsumerGroupHeartbeatRepl
 
 
 def _lists_all(groups: model.GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> bool:
-    """Whether a heartbeat lists all partitions that its member has after the decision."""
+    """Return whether a heartbeat lists all partitions that its member has after the decision."""
     listed = command.topic_partitions
     if listed is None:
         return False
@@ -385,5 +385,5 @@ def _lists_all(groups: model.GroupsState, decision: Decision, command: ConsumerG
 
 
 def without_life(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
-    """Remove the session deadlines from the effects of an unsolicited response: it is no sign of life."""
+    """Remove session deadlines from the effects: an unsolicited response must not renew the session."""
     return tuple(effect for effect in effects if not (isinstance(effect, Arm) and effect.key.kind == "session"))

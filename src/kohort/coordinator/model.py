@@ -98,17 +98,17 @@ class ConsumerMember:
 
 
 class WaitingMove(NamedTuple):
-    """A move that has not begun: `keeper` has the partition for now, `taker` is to have it."""
+    """A move that the throttle defers: `keeper` owns the partition until it begins, then `taker` gets it."""
 
     keeper: str
     taker: str
 
 
 class ThrottleProgress(NamedTuple):
-    """Progress of paced moves.
+    """State of a group's move throttle (a token bucket).
 
-    `until_ms`: the time by which the pace allows as many moves as have begun. `gap_ms`: the pause between two moves
-    that this was counted with. Both 0 if no move has begun at a pace.
+    `until_ms`: the time by which the configured rate allows the moves begun so far. `gap_ms`: the time between two
+    moves at that rate. Both are 0 if no move has begun under a throttle.
     """
 
     until_ms: float
@@ -120,7 +120,7 @@ NOT_THROTTLED: Final = ThrottleProgress(0.0, 0.0)
 
 
 class Weights(NamedTuple):
-    """Weights that order the waiting moves, and when they were measured, ms; 0: not yet."""
+    """Weights by which deferred moves are sorted, and the time of their measurement, ms; 0: not yet."""
 
     of: Mapping[Place, int]
     weighed_ms: int
@@ -132,9 +132,9 @@ NO_WEIGHTS: Final = Weights({}, 0)
 
 @value
 class AssignorFailure:
-    """A failing assignor of the user's own.
+    """Failures of a custom assignor.
 
-    `error`: its latest error. `count`: its failures in a row. `retry_ms`: when it is asked again.
+    `error`: the latest error. `count`: failures in a row. `retry_ms`: time of the next attempt.
     """
 
     assignor: str
@@ -212,7 +212,7 @@ class ConsumerGroup:
 
 @dataclass(slots=True, eq=False, repr=False)
 class OpenTransaction:
-    """An open transaction of a producer, as one coordinator knows it."""
+    """An open transaction of a producer with pending offsets in this shard."""
 
     #: The newest epoch of the producer that wrote in it.
     producer_epoch: int

@@ -1,7 +1,7 @@
 """One coordinator: all decisions about the groups of one partition of `__consumer_offsets`.
 
-Laws: `handle` and `expire` read the state and decide; `commit` and `apply` change it. A request is answered exactly
-once, by its own decision or by a later one. Every refusal becomes a response here and nowhere else.
+Laws: `handle` and `expire` read the state and decide; `commit` and `apply` change it. Each request gets exactly one
+response, by its own decision or by a later one. Only here does a refusal become a response.
 Source: architecture rules 1 to 4, 8.
 """
 
@@ -60,7 +60,7 @@ _FENCING: Final[tuple[TimerKind, ...]] = ("session", "rebalance", "pending", "jo
 
 
 class EndedHold(NamedTuple):
-    """A held heartbeat at the end of its time, its response, and the session deadline to arm, if any."""
+    """The end of a held heartbeat's hold: its timer, its response, and the session deadline to arm, if any."""
 
     key: TimerKey
     reply: Reply
@@ -117,13 +117,13 @@ class Shard:
         return self._completed(decision, command, now_ms=now_ms)
 
     def renew(self, command: commands.ConsumerGroupHeartbeat, *, now_ms: int) -> int | None:
-        """Renew a member whose heartbeat repeats its last one word for word while nothing is new.
+        """Renew the session of a member if its heartbeat changes nothing and the coordinator has no news for it.
 
-        It handles and commits the heartbeat. A heartbeat whose response may wait is held.
+        This handles and commits the heartbeat in one step, and holds it if its response may wait.
 
         Returns:
-            The interval that the member is told, ms; its epoch is the command's, and it learns of no assignment. `None`
-            if anything is new: then nothing was done, and `handle` decides.
+            The heartbeat interval for the response, ms; the epoch is the command's, and there is no assignment. `None`
+            if there is any news: then nothing was done, and `handle` has to decide.
         """
         found = find_settled(self.groups, command)
         if found is None:
@@ -140,7 +140,7 @@ class Shard:
         return told_interval_ms(settings, group, command, now_ms=now_ms)
 
     def renew_by_fetch(self, group_id: str, member_id: str, *, epoch: int, now_ms: int) -> Renewal:
-        """Renew the session of a member that has sent a fetch, where that counts."""
+        """Renew the session of a member that has sent a fetch, if the group's settings count fetches."""
         settings = self._settings_of.get(group_id, self.settings)
         if not settings.counts_fetches:
             return Renewal(None, False, 0)
@@ -151,9 +151,9 @@ class Shard:
         return found
 
     def find_ended(self, now_ms: int) -> EndedHold | None:
-        """Return the held heartbeat that is due next with its response, if nothing is new for its member.
+        """Return the next held heartbeat whose hold ends, with its response, if its member has no news.
 
-        `None` otherwise: then `expire` decides.
+        `None` otherwise: then `expire` has to decide.
         """
         key = self.timers.due(now_ms + delayed_heartbeats.SOON_MS)
         command = None if key is None or key.kind != "hold" else self.held(key.group_id, key.member_id)
@@ -173,7 +173,7 @@ class Shard:
         )
 
     def end_hold(self, ended: EndedHold) -> None:
-        """Commit the end of a hold that `find_ended` has returned."""
+        """Commit the end of a hold that `find_ended` returned."""
         key = ended.key
         for session in ended.session:
             self.timers.arm(session.key, session.deadline_ms)
@@ -189,7 +189,7 @@ class Shard:
         return self.groups.holds.get(group_id, {}).get(member_id)
 
     def find_former(self, command: GroupCommand) -> list[commands.AnyHeartbeat]:
-        """Return the held heartbeats of the members that a command concerns, to be answered before it."""
+        """Return the held heartbeats of the members that a command names; they get their responses first."""
         held = self.groups.holds.get(command.group_id)
         if held is None:
             return []
@@ -206,9 +206,9 @@ class Shard:
         return [command for held in self.groups.holds.values() for command in held.values()]
 
     def decide_answer(self, command: commands.AnyHeartbeat, *, now_ms: int, is_cut: bool = False) -> Decision:
-        """Answer a held heartbeat with the present state of its member.
+        """Decide the response to a held heartbeat from the present state of its member.
 
-        `is_cut`: another request of the same client is the reason.
+        `is_cut`: another request of the same client ends the hold.
         """
         again = delayed_heartbeats.ask_again(self.groups, command)
         # The client's own request ended the hold: until its next heartbeat, the member cannot be told of news.
@@ -218,7 +218,7 @@ class Shard:
 
     @property
     def has_concerned(self) -> bool:
-        """Whether `decide_news` has a member to look at."""
+        """Return whether `decide_news` has members to look at."""
         return bool(self._news)
 
     def abandon(self, command: commands.AnyHeartbeat | commands.WatchMember, *, now_ms: int) -> None:
@@ -230,7 +230,7 @@ class Shard:
             self.commit(delayed_heartbeats.drop(command), now_ms=now_ms)
 
     def decide_news(self, now_ms: int) -> tuple[commands.AnyHeartbeat | commands.WatchMember, Decision] | None:
-        """Answer one held heartbeat or watch whose member has news; `None` if there is none left."""
+        """Decide the response to one held heartbeat or watch whose member has news; `None` if none is left."""
         while self._news:
             place, is_sure = self._news.take()
             watch = self.groups.watches.get(place[0], {}).get(place[1])
@@ -254,7 +254,7 @@ class Shard:
         return None
 
     def commit(self, decision: Decision, *, now_ms: int) -> list[Reply]:
-        """Carry out a decision whose records are appended; return the responses to send once they are durable."""
+        """Carry out a decision whose records are appended; return its responses, to send once durable."""
         # Partitions are freed by the records below, so the holders before them are needed.
         freed = find_freed(self.groups, decision.records) if self.groups.holds or self.groups.watches else ()
         for record in decision.records:
@@ -282,7 +282,7 @@ class Shard:
         return replies
 
     def take_errands(self) -> list[ComputeTarget | MeasureLogs]:
-        """Take the work to be done outside of this shard; the shell returns each result as a command."""
+        """Take the pending work for the shell, which returns each result as a command."""
         if not self._errands:
             return []
         taken = self._errands[:]
@@ -291,11 +291,11 @@ class Shard:
 
     @property
     def has_ownership(self) -> bool:
-        """Whether there are fences or openings to be told."""
+        """Return whether there are fences or openings to send to partition leaders."""
         return bool(self._ownership)
 
     def take_ownership(self) -> list[FencePartitions | OpenPartitions]:
-        """Take the fences and openings to be told to the leaders, in order."""
+        """Take the fences and openings to send to partition leaders, in order."""
         if not self._ownership:
             return []
         taken = self._ownership[:]
@@ -303,7 +303,7 @@ class Shard:
         return taken
 
     def apply(self, record: facts.Record) -> None:
-        """Change the state by one record, alike for a record just decided and for one read from the log."""
+        """Apply one record to the state, alike for a record just decided and for one read from the log."""
         handler = _APPLY.get(type(record))
         if handler is not None:
             handler(self.groups, record)
@@ -316,7 +316,7 @@ class Shard:
             apply_classic(self.groups.classic, record)
 
     def shift(self, gap_ms: int) -> None:
-        """Shift all deadlines but those of holds by a time in which the process stood still."""
+        """Postpone all deadlines except those of holds by `gap_ms`, in which the process was suspended."""
         # A hold keeps its deadline: its client was promised a response by then.
         self.timers.shift(gap_ms, but_for=delayed_heartbeats.is_hold)
         # Only members that are behind have deadlines for partitions.
@@ -327,7 +327,7 @@ class Shard:
             clock_updates.resume(clock, gap_ms)
 
     def follow_clock(self, by_ms: int) -> None:
-        """Shift all deadlines and all times in the state by a step of the clock."""
+        """Shift all deadlines and times in the state by a step of the coordinator's clock."""
         self.timers.shift(by_ms)
         for group in self.groups.consumer.values():
             revocation_timeout.move_times(group, by_ms)
@@ -347,7 +347,7 @@ class Shard:
         return None
 
     def on_loaded(self, now_ms: int) -> None:
-        """Set the deadlines that a restart lost; each one runs in full again."""
+        """Set the deadlines that a restart lost; each of them starts anew with its full time."""
         # No member is fenced for silence while the coordinator was not running.
         for consumer in self.groups.consumer.values():
             self._arm_loaded(consumer, now_ms)
@@ -364,7 +364,7 @@ class Shard:
             self.commit(loaded, now_ms=now_ms)
 
     def spare(self, command: GroupCommand, *, now_ms: int) -> None:
-        """Postpone the deadlines that fence the sender of a command whose records could not be written."""
+        """Postpone the deadlines that would fence the sender of a command, as its records were not written."""
         member_id = getattr(command, "member_id", "")
         # The member has shown that it lives, and gets time to repeat the request.
         for kind in _FENCING:
@@ -378,7 +378,7 @@ class Shard:
         return model.digest_state(self.groups)
 
     def _completed(self, decision: Decision, command: commands.Command | None, *, now_ms: int) -> Decision:
-        """Add to a decision what follows from its records; `command`: `None` for a deadline."""
+        """Add the consequences of a decision's records to it; `command`: `None` for a deadline."""
         if not decision.records:
             return decision
         is_by_hand = type(command) is SubmitMoves

@@ -91,7 +91,7 @@ def _timelines(cluster: Any) -> Iterator[tuple[str, str]]:
                 told = TestedGroup(admin, row.group_id, bootstrap_servers=servers).tell()
                 if told:
                     yield row.group_id, told
-    except (kohort.KohortError, OSError):
+    except (kohort.errors.KohortError, OSError):
         return
 
 
@@ -275,7 +275,7 @@ def kohort_spark() -> Iterator[SparkSession]:
     """Start Spark for all tests of a run, with kohort's source; skips where PySpark or a JVM is missing."""
     pytest.importorskip("pyspark")
     import kohort.spark
-    from kohort import KohortError
+    from kohort.errors import KohortError
 
     try:
         session = kohort.spark.session({"spark.ui.enabled": False}, master="local[2]")

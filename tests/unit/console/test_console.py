@@ -444,3 +444,18 @@ def test_requests_that_do_not_come_hold_no_place(
         except ConnectionResetError:
             pass
     assert found.startswith(answer) if answer else found == b""
+
+
+def test_a_picture_stays_bounded() -> None:
+    """A group that rebalances all the time: what is narrower than a unit is seen when the picture is zoomed."""
+    spans = [
+        {"member": f"m{number}", "from_ms": number, "to_ms": number + 1, "said": "x" * 100, "is_unread": is_unread}
+        for is_unread in (False, True)
+        for number in range(20_000)
+    ]
+    lane = {"name": "orders-0", "href": "/partition", "spans": spans}
+    picture = {"members": [], "lanes": [lane], "seams": [], "lags": [[each, each % 7] for each in range(20_000)]}
+    whole = draw_lanes({"from_ms": 0, "to_ms": 20_000, **picture})
+    zoomed = draw_lanes({"from_ms": 100, "to_ms": 110, **picture})
+    assert len(whole) < 500_000 and whole.count('class="unread"') > 700
+    assert zoomed.count('class="unread"') == 10 and ">m105</text>" in zoomed

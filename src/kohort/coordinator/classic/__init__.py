@@ -1,5 +1,5 @@
 """Groups of the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, their timers, and static members.
 
-Floors: join and sync over rebalance and pending_decision, over sessions and validation, over state. `apply` folds
+Layers, top first: join and sync; rebalance and pending_decision; sessions and validation; state. `apply` applies
 records. Begin with `state`, `join`, `rebalance`.
 """

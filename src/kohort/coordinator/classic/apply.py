@@ -1,6 +1,6 @@
-"""Changes of classic groups by records: live decisions and recovery both come here.
+"""Application of records to classic groups, for live decisions and for recovery from the log.
 
-Laws: a record is applied as it is, no decision is made here; an impossible one is a bug and asserts.
+Laws: a record is applied as it is; no decision is made here. An impossible record is a bug and fails an assertion.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from kohort.coordinator.records import types as facts
 
 
 def apply_classic(groups: dict[str, volatile.ClassicGroup], record: facts.Record) -> None:
-    """Change `groups` (group id -> group) as `record` says.
+    """Apply `record` to `groups` (group id -> group).
 
-    A record of another family is a bug of the caller.
+    A record of another family than classic groups is a bug of the caller.
     """
     match record:
         case facts.ClassicGroupForgotten() | volatile.ClassicGroupDropped():

@@ -1,7 +1,7 @@
 """JoinGroup: new and returning members, and the rebalances that they start.
 
-Laws: a JoinGroup is answered at once or delayed; a delayed one is answered by the end of the join phase, by the removal
-of its member, or by a newer JoinGroup of the same member.
+Laws: a JoinGroup gets its response at once, or is delayed until the join phase ends, its member is removed, or the same
+member sends a newer JoinGroup.
 Source: Apache Kafka's `GroupMetadataManager.classicGroupJoin`; KIP-394 (member id required).
 """
 
@@ -26,8 +26,8 @@ def decide_join(
 ) -> Decision:
     """Admit, re-admit or refuse a member.
 
-    `group` `None`: it does not exist, and a member without an id founds it. `image` `None`: the leader has to find
-    changes of topics by itself. `groups`: state with the clocks of static groups.
+    `group`: `None` if it does not exist; a member without an id then creates it. `image`: `None` leaves it to the
+    leader to notice changes of topics. `groups`: state with the clocks of static groups.
 
     Raises:
         Refused: INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_REQUEST,
@@ -66,7 +66,7 @@ def decide_join(
 
 
 def check_form(command: commands.JoinGroup, settings: GroupSettings) -> None:
-    """Refuse a malformed JoinGroup, for groups of both types."""
+    """Refuse a malformed JoinGroup to a group of either type."""
     shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
     if not shortest <= command.session_timeout_ms <= longest:
         raise Refused(
@@ -168,7 +168,7 @@ def _rejoin(pending: PendingDecision, command: commands.JoinGroup, settings: Gro
 def _reason_to_rebalance(
     group: state.ClassicGroup, member: state.ClassicMember, rejoined: state.ClassicMember
 ) -> str | None:
-    """Return why a rejoin starts a rebalance or takes part in one; `None` if nothing changes by it."""
+    """Return why a rejoin starts a rebalance or takes part in one; `None` if it changes nothing."""
     # A member that joins during the join phase takes part in it.
     if group.state is state.ClassicGroupState.PREPARING_REBALANCE:
         return group.rebalance_reason

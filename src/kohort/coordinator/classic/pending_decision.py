@@ -1,6 +1,6 @@
-"""A decision in the making, of several steps, and its replies to members of a classic group.
+"""Builder of a decision about a classic group that takes several steps, and of its responses.
 
-Laws: the live group is never touched; the steps are applied to a copy by the same `apply` that the shard uses, so the
+Laws: the live group is not changed. Each step is applied to a copy by the same `apply` that the shard uses, so that the
 copy is the future group. The collected records and effects become one `Decision`.
 """
 
@@ -19,8 +19,8 @@ from kohort.ids import RequestToken
 class PendingDecision:
     """Records and effects of one decision, and the group after them.
 
-    `group`: the live one, `None` if it does not exist yet. `image` `None`: the topics do not matter. `known`: state
-    with the clock of a static group; `None`: the group has none.
+    `group`: the live group, `None` if it does not exist yet. `image`: `None` if topics do not matter. `known`: state
+    with the clock of a static group, `None` if the group has no clock.
     """
 
     __slots__ = ("_effects", "_groups", "_offline", "_records", "group_id", "image", "known", "now_ms")
@@ -56,7 +56,7 @@ class PendingDecision:
         return [members[member_id] for member_id in sorted(self._offline & members.keys())] if self._offline else []
 
     def is_offline(self, member_id: str) -> bool:
-        """Whether a member is offline."""
+        """Return whether a member is offline after the steps so far."""
         return member_id in self._offline
 
     def record(self, record: facts.Record) -> None:
@@ -73,7 +73,7 @@ class PendingDecision:
         self._records.append(record)
 
     def add(self, records: Iterable[facts.Record], effects: Iterable[Effect]) -> None:
-        """Add the records and effects of another function."""
+        """Add records and effects that another function returned."""
         for record in records:
             self.record(record)
         self._effects.extend(effects)

@@ -1,7 +1,7 @@
 """The two phases of a classic rebalance: all members join, then all members sync.
 
-Laws: a step answers each delayed request that it ends, and re-arms the session of each member that it answers. A phase
-ends by its timer at the latest: a member that did not take part is removed.
+Laws: a phase that ends sends the responses of its delayed requests, and re-arms the sessions of their members. Its
+timer ends it at the latest, and removes members that did not take part.
 Source: Apache Kafka's `GroupMetadataManager` (prepareRebalance, completeClassicGroupJoin); KIP-62.
 """
 
@@ -23,9 +23,9 @@ from kohort.errors import ErrorCode, Refused
 def begin_rebalance(
     pending: pending_decision.PendingDecision, settings: GroupSettings, *, reason: str, is_loading: bool = False
 ) -> None:
-    """Open the join phase; an empty group waits for the initial delay, if there is one.
+    """Begin the join phase; in an empty group, with `group.initial.rebalance.delay.ms`.
 
-    `is_loading`: no record is written; the log leads to the same rebalance again after another restart.
+    `is_loading`: write no record, because another restart begins the same rebalance from the same log.
     """
     group = pending.group
     is_initial = group.state is state.ClassicGroupState.EMPTY
@@ -59,7 +59,7 @@ def begin_rebalance(
 
 
 def extend_or_complete_initial_delay(pending: pending_decision.PendingDecision, settings: GroupSettings) -> None:
-    """End the initial delay, or extend it if a member joined meanwhile and time is left."""
+    """End the initial delay, or extend it if a member joined during it and time is left."""
     remaining_ms = pending.group.initial_remaining_ms
     # Kafka: each further member extends the delay, up to the rebalance timeout in total.
     if pending.group.new_member_added and remaining_ms:
@@ -127,7 +127,7 @@ def complete_join(pending: pending_decision.PendingDecision) -> None:
 
 
 def answer_syncs(pending: pending_decision.PendingDecision, error: ErrorCode = ErrorCode.NONE) -> None:
-    """Answer every delayed SyncGroup, with the member's assignment or with `error`."""
+    """Respond to every delayed SyncGroup, with the member's assignment or with `error`."""
     group = pending.group
     if not group.awaiting_sync:
         return
@@ -144,14 +144,14 @@ def answer_syncs(pending: pending_decision.PendingDecision, error: ErrorCode = E
 
 
 def remove_member(pending: pending_decision.PendingDecision, member_id: str, error: ErrorCode) -> None:
-    """Remove a member and answer its delayed requests with `error`."""
+    """Remove a member and respond to its delayed requests with `error`."""
     fence_delayed(pending, member_id, error)
     pending.record(state.MemberRemoved(group_id=pending.group_id, member_id=member_id))
     pending.disarm("session", member_id)
 
 
 def fence_delayed(pending: pending_decision.PendingDecision, member_id: str, error: ErrorCode) -> None:
-    """Answer a member's delayed requests with `error`; the caller's record removes them from the lists."""
+    """Respond to a member's delayed requests with `error`; the caller's record removes them from the group."""
     group = pending.group
     join = group.awaiting_join.get(member_id)
     if join is not None:
@@ -162,7 +162,7 @@ def fence_delayed(pending: pending_decision.PendingDecision, member_id: str, err
 
 
 def go_on_without(pending: pending_decision.PendingDecision, settings: GroupSettings, *, reason: str) -> None:
-    """Let a group go on without removed or pending members: rebalance, or end a wait."""
+    """Begin a rebalance after members were removed, or end an open join phase that waited for them."""
     match pending.group.state:
         case state.ClassicGroupState.STABLE | state.ClassicGroupState.COMPLETING_REBALANCE:
             begin_rebalance(pending, settings, reason=reason)
@@ -208,7 +208,7 @@ SENT_BACK: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 def add_pending_join(
     pending: pending_decision.PendingDecision, command: commands.JoinGroup, member: state.ClassicMember
 ) -> None:
-    """Keep a JoinGroup pending until the next rebalance."""
+    """Delay the JoinGroup of a new member until the next rebalance."""
     group = pending.group
     waiting_bytes = sum(each.member.metadata_bytes for each in group.pending_joins.values()) + member.metadata_bytes
     # Delayed metadata counts as well, since the next rebalance adds it to the group.
@@ -222,7 +222,7 @@ def add_pending_join(
 
 
 def fence_pending_join(pending: pending_decision.PendingDecision, member: state.ClassicMember) -> None:
-    """Fence an older delayed JoinGroup with the same instance id: the newer one counts."""
+    """Refuse an older delayed JoinGroup with the same instance id: the newer member replaces it."""
     assert member.instance_id is not None
     older = pending.group.pending_joins.get(member.instance_id)
     # The same instance id is delayed already: two processes have it, and the newer one counts.
@@ -232,7 +232,7 @@ def fence_pending_join(pending: pending_decision.PendingDecision, member: state.
 
 
 def send_back(pending: pending_decision.PendingDecision, member_id: str) -> None:
-    """Refuse a JoinGroup that was delayed for as long as its client allows, so that the client repeats it."""
+    """Refuse a JoinGroup at the end of its delay, before the client times out, so that it is repeated."""
     for found in pending.group.pending_joins.values():
         if found.member.member_id == member_id and found.request is not None:
             pending.reply(found.request, pending_decision.build_join_error(SENT_BACK, ""))
@@ -243,7 +243,7 @@ def send_back(pending: pending_decision.PendingDecision, member_id: str) -> None
 
 
 def has_pending_joins(pending: pending_decision.PendingDecision) -> bool:
-    """Whether a JoinGroup is delayed, or was refused and is about to be repeated."""
+    """Return whether a pending JoinGroup is delayed, or was refused so recently that it will be repeated."""
     return any(
         found.request is not None or 0 <= pending.now_ms - found.since_ms < RETURNS_WITHIN_MS
         for found in pending.group.pending_joins.values()
@@ -251,7 +251,7 @@ def has_pending_joins(pending: pending_decision.PendingDecision) -> bool:
 
 
 def admit_pending_joins(pending: pending_decision.PendingDecision) -> None:
-    """Admit all delayed JoinGroups to the open join phase; a refused client finds it open."""
+    """Admit all pending JoinGroups to the open join phase; clients that were refused join it later."""
     for instance_id, found in list(pending.group.pending_joins.items()):
         pending.record(state.NewMemberGone(group_id=pending.group_id, instance_id=instance_id))
         # The client was refused and has not come back yet: it joins the open phase by itself.
@@ -271,7 +271,7 @@ def admit_pending_joins(pending: pending_decision.PendingDecision) -> None:
 
 
 def dismiss_pending_joins(group: state.ClassicGroup) -> list[Effect]:
-    """Refuse all delayed JoinGroups of a group that becomes a KIP-848 group, so that clients repeat them."""
+    """Refuse all pending JoinGroups because the group becomes a KIP-848 group; clients repeat them."""
     effects: list[Effect] = []
     for found in group.pending_joins.values():
         effects.append(Disarm(TimerKey("join", group.group_id, found.member.member_id)))
@@ -296,7 +296,7 @@ def _answer(pending: pending_decision.PendingDecision, found: state.PendingJoin,
 
 
 def note_due(pending: pending_decision.PendingDecision, reason: str) -> None:
-    """Record the open rebalance: its reason, and the members of the stored group that are gone for good."""
+    """Record the open rebalance: its reason, and the members of the stored group that were removed."""
     group = pending.group
     stored = () if group.stored is None else group.stored.members
     removed = tuple(
@@ -311,7 +311,7 @@ def note_due(pending: pending_decision.PendingDecision, reason: str) -> None:
 
 
 def note_done(pending: pending_decision.PendingDecision) -> None:
-    """Remove the record of the open rebalance, as its result is written."""
+    """Remove the record of the open rebalance, because its result is written."""
     if pending.group.due is not None:
         pending.record(ClassicRebalanceDone(group_id=pending.group_id))
 
@@ -328,7 +328,7 @@ def note_done(pending: pending_decision.PendingDecision) -> None:
 
 
 def enter_offline_members(pending: pending_decision.PendingDecision) -> None:
-    """Set the owned partitions in the subscriptions of offline members that the leader is about to get."""
+    """Add owned partitions to the subscriptions of offline members, which cannot send them themselves."""
     group = pending.group
     if group.protocol_type != subscriptions.CONSUMER_PROTOCOL_TYPE:
         return
@@ -346,9 +346,9 @@ def enter_offline_members(pending: pending_decision.PendingDecision) -> None:
 
 
 def find_withheld(pending: pending_decision.PendingDecision, handed_on: Mapping[str, state.FormerMember]) -> str | None:
-    """Return an offline member that holds back partitions that the leader took from it; `None`: none.
+    """Return a member that cannot give up partitions that the leader reassigns; `None`: none.
 
-    `handed_on`: as in `ClassicGroup` before the leader has assigned.
+    It is offline, or was replaced. `handed_on`: as in `ClassicGroup` before the leader has assigned.
     """
     group = pending.group
     if group.protocol_type != subscriptions.CONSUMER_PROTOCOL_TYPE:
@@ -373,7 +373,7 @@ def find_withheld(pending: pending_decision.PendingDecision, handed_on: Mapping[
 
 
 def has_nothing(group: state.ClassicGroup, member: state.ClassicMember) -> bool:
-    """Whether a consumer has no assigned partition."""
+    """Return whether a consumer has no assigned partition."""
     if group.protocol_type != subscriptions.CONSUMER_PROTOCOL_TYPE:
         return False
     found = subscriptions.read_assignment(member.assignment)
@@ -392,7 +392,7 @@ def _owned_by(members: Iterable[state.ClassicMember]) -> set[tuple[str, int]]:
 def _is_withheld(
     lost: set[tuple[str, int]], given: set[tuple[str, int]], pending: pending_decision.PendingDecision
 ) -> bool:
-    """Whether an existing partition of those taken has no new owner."""
+    """Return whether an existing partition in `lost` has no owner in `given`."""
     image = pending.image
     if image is None or not image.version:
         return bool(lost - given)

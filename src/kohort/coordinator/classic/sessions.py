@@ -19,7 +19,7 @@ from kohort.errors import ErrorCode, Refused
 def decide_heartbeat(
     group: state.ClassicGroup | None, command: Heartbeat, *, now_ms: int, groups: GroupsState | None = None
 ) -> Decision:
-    """Renew the member's session, and bring it back in a static group; REBALANCE_IN_PROGRESS tells it to rejoin.
+    """Renew a member's session, and mark it as online; REBALANCE_IN_PROGRESS tells it to rejoin.
 
     Raises:
         Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
@@ -53,9 +53,9 @@ def decide_leave(
     now_ms: int,
     groups: GroupsState | None = None,
 ) -> Decision:
-    """Remove the members that may be removed, with one rebalance for all; the reply has the refusals.
+    """Remove the named members, with one rebalance for all; the reply has an error code for each.
 
-    `groups`: state with the clocks of static groups; a removed member of one is gone at once, too.
+    `groups`: state with the clocks of static groups. A member of a static group is removed at once, too.
     """
     pending = pending_decision.PendingDecision(group, command.group_id, now_ms=now_ms, known=groups)
     outcomes: list[tuple[LeavingMember, ErrorCode]] = []
@@ -80,14 +80,14 @@ def decide_leave(
 
 
 def drop_if_unused(pending: pending_decision.PendingDecision) -> None:
-    """Forget a group that has never had a member and expects none."""
+    """Drop a group that has never had a member, and in which no member id is expected to join."""
     group = pending.group
     if group.state is ClassicGroupState.EMPTY and group.stored is None and not group.pending:
         pending.record(state.ClassicGroupDropped(group_id=pending.group_id))
 
 
 def _leave(pending: pending_decision.PendingDecision, leaving: LeavingMember) -> list[str]:
-    """Remove one member; return its id unless it was only pending."""
+    """Remove one member; return its id in a list, which is empty if the id had not joined yet."""
     group = pending.group
     if leaving.member_id in group.pending:
         pending.record(state.PendingMemberRemoved(group_id=pending.group_id, member_id=leaving.member_id))
@@ -115,9 +115,9 @@ def decide_expiry(
     now_ms: int,
     groups: GroupsState | None = None,
 ) -> Decision:
-    """Act on a deadline of the group or of one member that has passed.
+    """Act on a passed deadline of the group or of one member.
 
-    "join" with a member id is the deadline of a pending new member of a static group. `groups`: state with the clocks.
+    "join" with a member id is the deadline of a static group's pending join. `groups`: state with the clocks.
     """
     if group is None:
         return Decision()
@@ -148,7 +148,7 @@ def decide_expiry(
 def decide_loaded(
     group: state.ClassicGroup, settings: GroupSettings, *, now_ms: int, groups: GroupsState | None = None
 ) -> Decision:
-    """Set the deadlines of a group that was read from the log, and begin a rebalance that it needs."""
+    """Set the deadlines of a group loaded from the log, and begin a rebalance if the group needs one."""
     # A rebalance is needed for a group larger than allowed, for a former KIP-848 group that could not assign the
     # partitions of its KIP-848 members, and for a static group in whose rebalance the broker stopped.
     pending = pending_decision.PendingDecision(group, group.group_id, now_ms=now_ms, known=groups)

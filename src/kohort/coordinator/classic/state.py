@@ -1,7 +1,7 @@
-"""State of a classic group, and its records that a restart forgets.
+"""State of a classic group, and the volatile records that change it but are never written.
 
-Laws: only `apply.apply_classic` changes a group; members are values that are replaced as a whole. A restart finds
-`durable_view` again; all other state ends with the process.
+Laws: only `apply.apply_classic` changes a group; members are values that are replaced as a whole. A restart restores
+`durable_view` from the log; all other state is lost with the process.
 Source: Apache Kafka's classic group protocol (KIP-62, KIP-394, KIP-429).
 """
 
@@ -85,7 +85,7 @@ class ClassicMember:
 
 
 class FormerMember(NamedTuple):
-    """A replaced static member, as the leader knows it: member id and metadata."""
+    """A replaced static member by the member id and metadata that the leader received."""
 
     member_id: str
     metadata: bytes
@@ -93,7 +93,7 @@ class FormerMember(NamedTuple):
 
 @value
 class PendingJoin:
-    """A delayed JoinGroup of a new member; `request` `None`: it was refused at `since_ms` to be repeated."""
+    """A delayed JoinGroup of a new member; `request` `None`: refused at `since_ms`, the client repeats it."""
 
     member: ClassicMember
     protocol_type: str
@@ -163,7 +163,7 @@ class ClassicGroup:
 
     @property
     def was_consumer_group(self) -> bool:
-        """Whether it is a former KIP-848 group before the end of its first classic rebalance."""
+        """Whether the group was a KIP-848 group, and its first classic rebalance has not ended."""
         return (
             self.state is ClassicGroupState.PREPARING_REBALANCE
             and self.stored is not None
@@ -176,7 +176,7 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def speaks(self, protocol_type: str, names: tuple[str, ...], *, instead_of: str = "") -> bool:
-        """Whether a client with these protocols can be a member, `instead_of` a member that it replaces."""
+        """Return whether a client with these protocols can join, `instead_of` a member that it replaces."""
         if not protocol_type or not names:
             return False
         if not self.members:
@@ -190,9 +190,9 @@ class ClassicGroup:
         )
 
     def elect_protocol(self) -> str:
-        """Elect the protocol that most members prefer among the common ones.
+        """Elect the protocol that most members prefer among the protocols common to all.
 
-        Each member votes for the first common protocol of its list; of two with equal votes the one voted for first
+        Each member votes for the first common protocol in its list. Among equal votes, the protocol voted for first
         wins.
         """
         everybody = len(self.members)
@@ -217,12 +217,12 @@ def build_stored(group: ClassicGroup) -> facts.ClassicGroupStored:
 
 
 def build_stored_member(member: ClassicMember, protocol_name: str | None) -> facts.StoredClassicMember:
-    """Build the stored form of a member: only the elected one of its protocols is kept."""
+    """Build the stored form of a member, with the metadata of the elected protocol only."""
     return from_row(facts.StoredClassicMember, member, subscription=member.metadata(protocol_name))
 
 
 def durable_view(group: ClassicGroup) -> facts.ClassicGroupStored | None:
-    """Return the record that the log must hold for this group; `None`: none."""
+    """Return the type 2 record that the log must have for this group, `None` if it must have none."""
     # In a Stable or Empty group it is computed from the live state, so that a change that was applied but not written
     # shows. During a rebalance the log keeps the last such state.
     at_rest = group.state in (ClassicGroupState.STABLE, ClassicGroupState.EMPTY)
@@ -241,19 +241,19 @@ class ClassicGroupOpened(facts.VolatileRecord):
 
 @value
 class ClassicGroupDropped(facts.VolatileRecord):
-    """The group never had a member and expects none any more."""
+    """The group never had a member, and no member id is expected to join any more."""
 
 
 @value
 class MemberIdHandedOut(facts.VolatileRecord):
-    """MEMBER_ID_REQUIRED was answered with this member id, which is expected to join."""
+    """A MEMBER_ID_REQUIRED response gave out this member id, which is expected to join."""
 
     member_id: str
 
 
 @value
 class PendingMemberRemoved(facts.VolatileRecord):
-    """A member id that was handed out is not expected any more."""
+    """A member id from a MEMBER_ID_REQUIRED response is no longer expected to join."""
 
     member_id: str
 
@@ -314,7 +314,7 @@ class InitialDelayExtended(facts.VolatileRecord):
 
 @value
 class GenerationBegun(facts.VolatileRecord):
-    """The join phase is over: every delayed JoinGroup is answered, every member's SyncGroup is expected."""
+    """The join phase is over: delayed JoinGroups get responses, and every member's SyncGroup is due."""
 
     generation: int
     protocol_name: str
@@ -324,7 +324,7 @@ class GenerationBegun(facts.VolatileRecord):
 
 @value
 class SyncReceived(facts.VolatileRecord):
-    """A member sent SyncGroup; `request` is delayed until the leader's, `None` if it was answered at once."""
+    """A member sent SyncGroup; `request`: delayed until the leader's, `None` if it got a response at once."""
 
     member_id: str
     request: RequestToken | None
@@ -332,26 +332,26 @@ class SyncReceived(facts.VolatileRecord):
 
 @value
 class SyncsAnswered(facts.VolatileRecord):
-    """No SyncGroup is delayed any more."""
+    """All delayed SyncGroups have got their responses."""
 
 
 @value
 class NewMemberHosted(facts.VolatileRecord):
-    """The member just put is in the present generation without the leader's knowledge."""
+    """A member was added to the present generation after the leader received its member list."""
 
     member_id: str
 
 
 @value
 class NewMemberPending(facts.VolatileRecord):
-    """A new member outside of the present generation waits for the next one, or was refused."""
+    """The JoinGroup of a new member is delayed until the next generation, or was refused to be repeated."""
 
     pending_join: PendingJoin
 
 
 @value
 class NewMemberGone(facts.VolatileRecord):
-    """A pending new member is in the group now, or is not waited for any longer."""
+    """A pending join has ended: the member is in the group now, or its JoinGroup was refused."""
 
     instance_id: str
 

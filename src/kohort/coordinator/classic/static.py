@@ -1,10 +1,10 @@
 """Static members of a classic group: their return, the expansion window, offline members.
 
-Laws: one instance id, one member: the newest one is alive for sure, and the former holder is fenced. While the group is
-Stable and the subscription is unchanged, no other member notices, and the new member id is in the log before the
+Laws: an instance id has one member, the newest that joined with it; the former holder is fenced. If the group is Stable
+and the subscription unchanged, that takes no rebalance, and the new member id is in the log before the
 response.
-Source: KIP-345 and KIP-814; Apache Kafka's `updateStaticMemberThenRebalanceOrCompleteJoin`, which looks at the name
-of the protocol alone and so never hands out topics that a returning member has newly subscribed to (KAFKA-12759).
+Source: KIP-345 and KIP-814; Apache Kafka's `updateStaticMemberThenRebalanceOrCompleteJoin`, which compares only the
+protocol's name. So it never assigns topics that a returning member has newly subscribed to (KAFKA-12759).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kohort.errors import ErrorCode
 def take_over(
     pending: PendingDecision, command: JoinGroup, settings: GroupSettings, *, holder: str, member: state.ClassicMember
 ) -> None:
-    """Put `member` in the place of `holder`, the former holder of the instance id."""
+    """Replace `holder`, the former holder of the instance id, by `member`."""
     before = pending.group
     former = before.members[holder]
     validation.check_metadata_size(before, member, in_place_of=holder)
@@ -79,7 +79,7 @@ def take_over(
 
 
 def _wants_the_same(group: state.ClassicGroup, former: state.ClassicMember, member: state.ClassicMember) -> bool:
-    """Whether the group's present assignment is still right for the returned member."""
+    """Return whether the group's present assignment still fits the returned member."""
     # Another vote needs another generation.
     if group.elect_protocol() != group.protocol_name:
         return False
@@ -96,7 +96,7 @@ def _wants_the_same(group: state.ClassicGroup, former: state.ClassicMember, memb
 
 
 def _is_known_to_want(group: state.ClassicGroup, former: state.ClassicMember, member: state.ClassicMember) -> bool:
-    """Whether the leader's coming assignment for the former member is right for this one."""
+    """Return whether the assignment that the leader computes for the former member fits this one."""
     if group.elect_protocol() != group.protocol_name:
         return False
     before, after = former.metadata(group.protocol_name), member.metadata(group.protocol_name)
@@ -111,7 +111,7 @@ def _topics(metadata: bytes) -> tuple[str, ...]:
 
 
 def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:
-    """Whether the leader took a partition that others get only once the member has rejoined without it."""
+    """Return whether the leader withdrew a partition that the former member has not yet given up."""
     # Its successor owns no partitions, so no other member will cause that rebalance (KIP-429; Apache Kafka leaves those
     # partitions without an owner until another rebalance).
     said, given = subscriptions.read_subscription(metadata), subscriptions.read_assignment(assignment)
@@ -122,7 +122,7 @@ def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:
 
 
 def _tell_the_generation(pending: PendingDecision, command: JoinGroup, member: state.ClassicMember) -> None:
-    """Answer the JoinGroup at once with the present generation."""
+    """Respond to the JoinGroup at once with the present generation."""
     # KIP-814: a leader with version 9 is told to skip the assignment. An older one assigns in vain, since no member
     # asks for the assignment; but as the leader it watches for changed topics. Kafka tells such a client that its
     # former id leads, and then no member watches (any leader whose JoinGroup is below version 9, as librdkafka's).
@@ -146,7 +146,7 @@ def _delay_join(pending: PendingDecision, command: JoinGroup, member: state.Clas
 
 
 def is_window_for(group: state.ClassicGroup, member: state.ClassicMember, settings: GroupSettings) -> bool:
-    """Whether a new member waits for the window, instead of the group rebalancing for it."""
+    """Return whether a new member waits for the end of the expansion window, without a rebalance."""
     # A member without an instance id never waits: outside of static mode, each join begins a rebalance.
     if not settings.is_static or member.instance_id is None:
         return False
@@ -157,7 +157,7 @@ def is_window_for(group: state.ClassicGroup, member: state.ClassicMember, settin
 
 
 def is_waiting(pending: PendingDecision, member: state.ClassicMember) -> bool:
-    """Whether a member is in the present generation without partitions, and waits for the next."""
+    """Return whether a member waits for the next generation, without partitions in the present one."""
     known = pending.known
     return (
         known is not None
@@ -168,7 +168,7 @@ def is_waiting(pending: PendingDecision, member: state.ClassicMember) -> bool:
 
 
 def receive(pending: PendingDecision, command: JoinGroup, settings: GroupSettings, member: state.ClassicMember) -> None:
-    """Let a new member wait; the first of them opens the window."""
+    """Let a new member wait for the expansion window, and open the window if there is none."""
     assert pending.known is not None, "a static group has a clock"
     rebalance.fence_pending_join(pending, member)
     # The leader need not know a consumer: an empty assignment can be written for it here.
@@ -183,7 +183,7 @@ def receive(pending: PendingDecision, command: JoinGroup, settings: GroupSetting
 
 
 def host(pending: PendingDecision, command: JoinGroup, member: state.ClassicMember) -> None:
-    """Put a member into the present generation with an empty assignment, or put it there again."""
+    """Add a member to the present generation with an empty assignment, or update it there."""
     group_id, group = pending.group_id, pending.group
     nothing = subscriptions.write_assignment({}, subscription=member.metadata(group.protocol_name))
     member = replace(member, assignment=nothing)
@@ -197,7 +197,7 @@ def host(pending: PendingDecision, command: JoinGroup, member: state.ClassicMemb
 
 
 def may_stay(pending: PendingDecision, member: state.ClassicMember) -> bool:
-    """Whether a waiting member with new protocols may wait on."""
+    """Return whether a member that waits for the window may keep waiting although its protocols changed."""
     group = pending.group
     return (
         group.state in (state.ClassicGroupState.STABLE, state.ClassicGroupState.COMPLETING_REBALANCE)
@@ -209,7 +209,7 @@ def may_stay(pending: PendingDecision, member: state.ClassicMember) -> bool:
 
 
 def end_window(pending: PendingDecision, settings: GroupSettings) -> None:
-    """Begin one rebalance for all waiting members, if there are any left."""
+    """End the expansion window: begin one rebalance for all waiting members, if there are any."""
     group, known = pending.group, pending.known
     assert known is not None
     waiting = [member.member_id for member in group.members.values() if rebalance.has_nothing(group, member)]
@@ -241,7 +241,7 @@ MOST_NAMED: Final = 3
 
 
 def go_offline(pending: PendingDecision, settings: GroupSettings, heard_ms: Mapping[str, int]) -> None:
-    """Mark members offline since they were last heard of (member id -> time), and end the wait for them."""
+    """Mark members offline since their last request (`heard_ms`); the rebalance no longer waits for them."""
     assert pending.known is not None, "a static group has a clock"
     group = pending.group
     pending.add(*mode.start_offline(pending.known, pending.group_id, heard_ms, settings, now_ms=pending.now_ms))
@@ -261,7 +261,7 @@ def go_offline(pending: PendingDecision, settings: GroupSettings, heard_ms: Mapp
 
 
 def come_back(pending: PendingDecision, member_id: str) -> None:
-    """Bring a member back that was offline."""
+    """Mark an offline member as online."""
     if pending.is_offline(member_id):
         assert pending.known is not None
         for record in mode.heard(pending.known, pending.group_id, member_id):
@@ -279,7 +279,7 @@ def decide_connection_closed(
 ) -> Decision:
     """Mark a static member with a closed connection offline since `heard_ms`; drop its delayed requests.
 
-    A new member with a delayed JoinGroup is removed: it has no partitions to come back to.
+    A new member whose first JoinGroup is still delayed is removed: it has no partitions to keep.
     """
     pending = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
     if member_id in group.new_members:
@@ -304,7 +304,7 @@ def decide_back(
     *,
     now_ms: int,
 ) -> Decision:
-    """Decide a member's request; if it is accepted, the member is offline no longer."""
+    """Decide a member's request with `decide`; if the request is accepted, mark the member as online."""
     clock = None if group is None or groups is None else groups.clocks.get(group.group_id)
     # The usual case: the member is online.
     if group is None or clock is None or member_id not in clock.offline:
@@ -317,7 +317,7 @@ def decide_back(
 
 
 def look_at_clock(pending: PendingDecision, settings: GroupSettings) -> None:
-    """Act on the due clock of a static group: registrations or the window end, or its state is stored."""
+    """Act on the deadline of a static group's clock: a registration timeout, the window, or a record."""
     clock = None if pending.known is None else pending.known.clocks.get(pending.group_id)
     if clock is None:
         return

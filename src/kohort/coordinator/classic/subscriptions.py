@@ -1,6 +1,6 @@
-"""Subscriptions of classic members, and the blobs of the consumer protocol that hold them.
+"""Subscriptions of classic members, and the embedded consumer protocol's bytes (ConsumerProtocolSubscription).
 
-Laws: `None` is "unknown": unreadable bytes, or bytes of another protocol type, are never taken for "no topics".
+Laws: `None` means "unknown": unreadable bytes, or bytes of another protocol type, never count as "no topics".
 Source: Apache Kafka's `ClassicGroup.isSubscribedToTopic`.
 """
 
@@ -20,7 +20,7 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 def topics_of(group: ClassicGroup) -> set[str] | None:
-    """Return every topic that a member subscribes to by any protocol; `None` if that is unknown."""
+    """Return every topic that any member subscribes to, in any of its protocols; `None` if unknown."""
     if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     topics: set[str] = set()
@@ -34,11 +34,11 @@ def topics_of(group: ClassicGroup) -> set[str] | None:
 
 
 def leads_unaware(group: ClassicGroup, member_id: str, image: TopicImage | None) -> bool:
-    """Whether a returned leader may miss a change of topics that happened in its absence.
+    """Return whether a returned leader may miss a change of topics that happened in its absence.
 
-    It compares topics only from now on, so the coordinator looks whether the assignments cover the existing partitions.
-    A leader whose assignor leaves partitions out on purpose has its group rebalance each time it comes back, and each
-    time it sends SyncGroup again.
+    The leader compares topics only from now on, so the coordinator checks that the assignments cover all existing
+    partitions. If the leader's assignor leaves out partitions on purpose, the group therefore rebalances whenever the
+    leader returns or repeats its SyncGroup.
     """
     if group.leader != member_id or image is None or not image.version:
         return False
@@ -76,7 +76,7 @@ NamedPartitions = Mapping[str, tuple[int, ...]]
 
 @value
 class EmbeddedSubscription:
-    """A member's topics (ascending, each once) and owned partitions, as far as its version has them."""
+    """A member's topics (ascending, each once), and owned partitions if the subscription's version has them."""
 
     topics: tuple[str, ...]
     owned: NamedPartitions
@@ -86,14 +86,14 @@ class EmbeddedSubscription:
 
 @value
 class EmbeddedAssignment:
-    """A member's assignment by the leader; `has_user_data`: its assignor stores data of its own there."""
+    """A member's assignment by the leader; `has_user_data`: the assignor's UserData is not empty."""
 
     partitions: NamedPartitions
     has_user_data: bool
 
 
 def read_subscription(blob: bytes) -> EmbeddedSubscription | None:
-    """Decode the subscription of a member, `None` if the bytes are no subscription."""
+    """Decode the subscription of a member; `None` if the bytes cannot be decoded as one."""
     try:
         found = embedded.decode_subscription(blob)
     except ProtocolError:
@@ -107,7 +107,7 @@ def read_subscription(blob: bytes) -> EmbeddedSubscription | None:
 
 
 def read_assignment(blob: bytes) -> EmbeddedAssignment | None:
-    """Decode the assignment of a member, `None` if the bytes are none; empty bytes assign no partition."""
+    """Decode the assignment of a member; `None` if unreadable. Empty bytes assign no partition."""
     try:
         found = embedded.decode_assignment(blob)
     except ProtocolError:
@@ -122,9 +122,9 @@ def write_assignment(partitions: Mapping[str, Sequence[int]], *, subscription: b
 
 
 def with_owned(subscription: bytes, partitions: NamedPartitions, *, generation: int) -> bytes:
-    """Return a subscription with other owned partitions and generation, as far as its version has them.
+    """Replace owned partitions and generation in a subscription, if its version has these fields.
 
-    Bytes that are no subscription stay as they are.
+    Bytes that cannot be decoded as a subscription are returned unchanged.
     """
     version = int.from_bytes(subscription[:2], "big", signed=True)
     try:

@@ -1,6 +1,6 @@
-"""SyncGroup: the leader sends the assignment, every member gets its part.
+"""SyncGroup: the leader sends the assignment, every member receives its part.
 
-Laws: the assignment is in the log before any member gets it.
+Laws: the assignment is in the log before any member receives it.
 Source: Apache Kafka's `GroupMetadataManager.classicGroupSync`.
 """
 
@@ -28,9 +28,9 @@ def decide_sync(
     image: topics.TopicImage | None,
     groups: model.GroupsState | None = None,
 ) -> Decision:
-    """Park a follower's SyncGroup until the leader's; the leader's makes the group Stable.
+    """Delay a follower's SyncGroup until the leader's SyncGroup, which makes the group Stable.
 
-    A SyncGroup brings its member back in a static group, for which `groups` has the clocks.
+    In a static group a SyncGroup marks an offline member as online. `groups`: the state with the clocks for that.
 
     Raises:
         Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
@@ -93,7 +93,7 @@ def _draft(
 
 
 def _supersede(group: ClassicGroup, command: commands.SyncGroup) -> tuple[Reply, ...]:
-    """Answer an older SyncGroup of the same member; its connection is probably closed."""
+    """Reply REBALANCE_IN_PROGRESS to an older delayed SyncGroup of the same member, if there is one."""
     older = group.awaiting_sync.get(command.member_id)
     return () if older is None else (Reply(older, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS)),)
 
@@ -101,7 +101,7 @@ def _supersede(group: ClassicGroup, command: commands.SyncGroup) -> tuple[Reply,
 def _note(
     group: ClassicGroup, command: commands.SyncGroup, *, pending_joins: RequestToken | None, effects: tuple[Effect, ...]
 ) -> Decision:
-    """Note the SyncGroup of one more member; the last one disarms the deadline."""
+    """Record a member's SyncGroup; disarm the sync deadline if no other member's is missing."""
     # No pending decision: every follower of a large group comes here.
     member_id = command.member_id
     is_awaited = member_id in group.unsynced
@@ -117,7 +117,7 @@ def _note(
 def _share_out_anew(
     pending: PendingDecision, command: commands.SyncGroup, settings: GroupSettings, member: ClassicMember
 ) -> Decision:
-    """Rebalance as the static leader of a Stable group has returned and topics have changed."""
+    """Rebalance because the static leader of a Stable group has returned and topics have changed."""
     # The leader compares topics only from the response on, so it would never notice a change between its JoinGroup and
     # that (Apache Kafka goes on without those partitions, or with deleted ones). Any other leader has compared them
     # before.
@@ -128,7 +128,7 @@ def _share_out_anew(
 
 
 def _share_out(pending: PendingDecision, command: commands.SyncGroup, settings: GroupSettings) -> Decision:
-    """Store the leader's assignment and answer all delayed SyncGroups."""
+    """Store the leader's assignment and respond to all delayed SyncGroups."""
     # In a static group a member may have replaced another meanwhile, may have joined, or may be offline with partitions
     # to revoke (offline_members.py).
     group = pending.group

@@ -49,16 +49,16 @@ def check_member(group: ClassicGroup | None, member_id: str, instance_id: str | 
 
 
 def check_generation(group: ClassicGroup, generation_id: int) -> None:
-    """Refuse another generation than the current one with ILLEGAL_GENERATION."""
+    """Refuse a generation other than the current one with ILLEGAL_GENERATION."""
     # Members of a former KIP-848 group know the epochs that they had reached, up to its last one.
     if generation_id != group.generation and not (group.was_consumer_group and 0 < generation_id < group.generation):
         raise Refused(ErrorCode.ILLEGAL_GENERATION)
 
 
 def check_metadata_size(group: ClassicGroup | None, member: ClassicMember, *, in_place_of: str | None = None) -> None:
-    """Refuse too much metadata: INVALID_REQUEST of a member, GROUP_MAX_SIZE_REACHED of a group.
+    """Refuse too much metadata of a member (INVALID_REQUEST) or of a group (GROUP_MAX_SIZE_REACHED).
 
-    `in_place_of`: the member id whose metadata the member replaces; `None` is its own.
+    `in_place_of`: the member id whose metadata the member replaces; `None` means its own.
     """
     if member.metadata_bytes > MEMBER_METADATA_LIMIT_BYTES:
         raise Refused(
@@ -83,7 +83,7 @@ def check_metadata_size(group: ClassicGroup | None, member: ClassicMember, *, in
 
 
 def check_commit(group: ClassicGroup | None, command: commands.CommitOffsets) -> None:
-    """Refuse a commit of a client that is no member, or of an older generation.
+    """Refuse a commit from a client that is not a member, or with an older generation.
 
     To a group that does not exist only a commit without a generation is accepted.
 
@@ -103,10 +103,10 @@ def check_commit(group: ClassicGroup | None, command: commands.CommitOffsets) ->
 
 
 def former_share(group: ClassicGroup, command: commands.CommitOffsets) -> NamedPartitions | None:
-    """Return the partitions that a member may commit by an epoch of the former KIP-848 group.
+    """Return the partitions that a member may commit with an epoch of the former KIP-848 group.
 
-    These are its last partitions there: other members may have committed since for the ones that it had revoked. `None`
-    is no limit: there was no such group, or the member names its last epoch.
+    These are its last partitions in that group: for those that it had revoked, other members may have committed since.
+    `None`: all, because the group was no KIP-848 group, or the commit has the last epoch.
     """
     member = group.members.get(command.member_id)
     if not group.was_consumer_group or member is None or command.generation_or_member_epoch == group.generation:
@@ -118,7 +118,7 @@ def former_share(group: ClassicGroup, command: commands.CommitOffsets) -> NamedP
 def decide_sign(
     group: ClassicGroup | None, command: commands.CommitOffsets, *, now_ms: int, groups: model.GroupsState | None = None
 ) -> Decision:
-    """Renew the session of a member that commits, and bring it back in a static group."""
+    """Renew the session of a member that commits; in a static group, mark it as online."""
     member = group.members.get(command.member_id) if group is not None else None
     if group is None or member is None or member.member_id in group.new_members:
         return Decision()

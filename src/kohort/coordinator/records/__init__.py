@@ -1,1 +1,1 @@
-"""Records about groups: their types, the codec of `__consumer_offsets`, and the fast reader of a restart."""
+"""Records about groups: their types, the codec of `__consumer_offsets`, and a fast reader for a restart."""

@@ -1,13 +1,13 @@
-"""Group records in Kafka's format of `__consumer_offsets`, both ways from one table.
+"""Encoder and decoder of group records in Kafka's format of `__consumer_offsets`, from one table.
 
-A key is an int16 record type and a struct; a value an int16 version and a struct, or null for a tombstone. The versions
-are those that Apache Kafka 4.3 writes. The attributes of a record stand in the order of the fields of its key and its
-value, so names are not repeated here; the functions of a type are compiled from both classes on first use.
+A key is an int16 record type and a struct; a value is an int16 version and a struct, or null for a tombstone. Versions
+are those that Apache Kafka 4.3 writes. The attributes of a record are in the order of the fields of its key and value,
+so names are not repeated here. The functions of a record type are compiled from both classes on first use.
 
-Laws: `decode(encode(record))` is the record, except for attributes without a field in Kafka's formats: an offset's
-leader epoch and topic id where it has an expiry. An unknown type is skipped: newer software may have written it. A
-broken record, or one of a newer version than the known ones, is an error that names the type: a group must not lose
-facts silently. (Flexible versions grow by tagged fields; a new version means that the old one has no place for them.)
+Laws: `decode(encode(record))` equals the record, except for attributes without a field in Kafka's formats: an offset's
+leader epoch and topic id if it has an expiry. An unknown type is skipped: newer software may have written it. A broken
+record, or one of a newer version, is an error that names the type, since a group must not lose
+state silently. (Flexible versions grow by tagged fields, so a new version means an incompatible change.)
 Source: Apache Kafka's group coordinator records; its loader skips unknown types and stops at newer versions alike.
 """
 
@@ -136,7 +136,7 @@ _WIRE: Final[dict[tuple[str, int], Any]] = {
 
 
 def encode(record: facts.Record) -> tuple[bytes, bytes | None]:
-    """Encode the key and value of one record, the value `None` for a tombstone; never of a volatile one."""
+    """Encode key and value of one record that is not volatile; the value of a tombstone is `None`."""
     return _WRITERS[type(record)](record)
 
 
@@ -183,12 +183,12 @@ def _offset_key(record: facts.OffsetCommitted | facts.OffsetForgotten) -> bytes:
 
 @lru_cache(maxsize=10_000)
 def _topic_key(group_id: str, topic: str) -> bytes:
-    """Build a key of type 1 without the partition, which comes last."""
+    """Build the beginning of a key of type 1: all but the partition, its last field."""
     return b"\0\1" + codec.encode(wire.OffsetCommitKey(group=group_id, topic=topic), 0)[: -_INT32.size]
 
 
 class _Writers(dict[type[facts.Record], Callable[[Any], tuple[bytes, bytes | None]]]):
-    """Class of a record -> the function that encodes it, compiled on first use."""
+    """Mapping from a record's class to the function that encodes it, compiled on first use."""
 
     def __missing__(self, cls: type[facts.Record]) -> Callable[[Any], tuple[bytes, bytes | None]]:
         kind = next((kind for kind, classes in RECORD_TYPES.items() if cls in classes), None)
@@ -246,7 +246,7 @@ def _reader(kind: int) -> Callable[[bytes, bytes | None], facts.Record] | None:
 
 
 def _arguments(kind: int, part: str, source: str, way: str) -> str:
-    """Write the arguments that make a key or value from the record `source`, or those of a record from the message."""
+    """Generate source text of the arguments that convert a record to a key or value, or the reverse."""
     names, keys = ["group_id", *RECORD_TYPES[kind][0].__annotations__], len(fields_of(_WIRE["key", kind]))
     if part == "key" or kind not in _INSIDE:
         return _pairs(_WIRE[part, kind], names[:keys] if part == "key" else names[keys:], source, way)
@@ -256,7 +256,7 @@ def _arguments(kind: int, part: str, source: str, way: str) -> str:
 
 
 def _pairs(cls: type[Message], attributes: Iterable[str], source: str, way: str) -> str:
-    """Write "field=source.attribute" for each field of `cls`, or, to "read", "attribute=source.field"."""
+    """Generate "field=source.attribute" per field of `cls`; with way "read", "attribute=source.field"."""
     pairs = []
     for each, attribute in zip(fields_of(cls), attributes, strict=True):
         target, value = (each.name, attribute) if way == "write" else (attribute, each.name)
@@ -298,7 +298,7 @@ def build_log_batch(records: Iterable[facts.Record], *, now_ms: int) -> bytes | 
 
 
 def read_log_batch(batch: bytes | memoryview) -> list[facts.Record]:
-    """Read the records of one batch, without those of unknown types."""
+    """Read the records of one batch, and skip records of unknown types."""
     header = parse_header(batch)
     if header.is_control:
         marker = read_marker(header, batch)
@@ -308,7 +308,7 @@ def read_log_batch(batch: bytes | memoryview) -> list[facts.Record]:
 
 
 def read_in_batch(header: BatchHeader, record: facts.Record) -> facts.Record:
-    """Return a record as its batch makes it: a commit in a transactional batch waits for the marker."""
+    """Return the record; a commit in a transactional batch as one that takes effect with the marker."""
     if not header.is_transactional or not isinstance(record, OffsetCommitted):
         return record
     return TransactionalOffsetCommitted(
@@ -317,7 +317,7 @@ def read_in_batch(header: BatchHeader, record: facts.Record) -> facts.Record:
 
 
 def read_marker(header: BatchHeader, batch: bytes | memoryview) -> TransactionCompleted | None:
-    """Read a control batch; `None` if it is no end of a transaction."""
+    """Read a control batch; `None` if it does not end a transaction."""
     control = next(iterate_records(batch, include_control=True), None)
     is_commit = None if control is None else is_commit_marker(control.key)
     if is_commit is None:

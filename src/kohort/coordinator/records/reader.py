@@ -1,8 +1,8 @@
-"""Fast reader of a whole group log: common records by hand, the others by `codec`.
+"""Fast reader of a whole group log: hand-written parsers for common records, `codec` for the others.
 
-Laws: the result is that of `codec.decode`, error for error; a record in another layout than Kafka's and kohort's
-usual one is decoded there. Equal names, topic ids, targets and grants of one log are one object each: no code changes
-these values, and a broker of 50,000 members would otherwise hold each of them several times.
+Laws: results and errors are those of `codec.decode`, which decodes any record whose layout is not the usual one.
+Equal names, topic ids, targets and grants of one log share one object each: no code changes
+these values, and a broker of 50,000 members would otherwise keep several copies of each.
 Source: a profile of recovery (docs/reference/performance.md): the general decoder and its messages were three quarters.
 """
 
@@ -57,7 +57,7 @@ _Value = TypeVar("_Value")
 
 
 class RecordReader:
-    """Reader of one record after another; one instance lives for a whole start."""
+    """Reader of one record after another; one instance serves a whole broker start."""
 
     def __init__(self) -> None:
         #: Bytes of a name -> the name.
@@ -216,7 +216,7 @@ class RecordReader:
         return names or _remember(self._members, rest, self._two_names(key))
 
     def _two_names(self, key: bytes) -> tuple[str, str]:
-        """Read the two names of a key that ends after them."""
+        """Read the two strings of a key that has no further fields."""
         first_end = 4 + (key[2] << 8 | key[3])
         second_end = first_end + 2 + (key[first_end] << 8 | key[first_end + 1])
         if second_end != len(key):
@@ -252,7 +252,7 @@ def _text(value: bytes, at: int, length: int) -> str:
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """Read an unsigned varint of one or two bytes; return it and its end."""
+    """Read an unsigned varint of one or two bytes; return the number and the index after it."""
     first = value[at]
     if first < _ONE_BYTE:
         return first, at + 1
@@ -263,7 +263,7 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
 
 
 def _count(value: bytes, at: int) -> tuple[int, int]:
-    """Read the length of a non-null array; return it and its end."""
+    """Read the length of a non-null array; return the length and the index after it."""
     length, at = _varint(value, at)
     if not length:
         raise ValueError("null")
@@ -271,7 +271,7 @@ def _count(value: bytes, at: int) -> tuple[int, int]:
 
 
 def _numbers(value: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """Read an array of int32; return it and its end."""
+    """Read an array of int32; return the numbers and the index after the array."""
     count, at = _count(value, at)
     return struct.unpack_from(f">{count}i", value, at), at + 4 * count
 

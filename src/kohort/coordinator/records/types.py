@@ -1,8 +1,8 @@
-"""Records about groups, past tense: only they change a coordinator's state.
+"""Records about groups, named in the past tense: only they change a coordinator's state.
 
-Laws: a `Record` is written to `__consumer_offsets` in Kafka's format before it is applied, and means the same when
-it is read back after a restart; a `VolatileRecord` is applied alike but never written, and a restart forgets it. The
-attributes of a `Record` stand in the order of the fields of its key and value: `codec` pairs them by place.
+Laws: a `Record` is written to `__consumer_offsets` in Kafka's format before it is applied, and means the same when it
+is read back after a restart. A `VolatileRecord` is applied alike but never written, so a restart forgets it. The
+attributes of a `Record` are in the order of the fields of its key and value: `codec` pairs them by position.
 Source: Apache Kafka's group coordinator records; the type number of each is named in its docstring.
 """
 
@@ -24,26 +24,26 @@ Target = dict[TopicId, tuple[int, ...]]
 
 @value
 class Record:
-    """One fact about one group, past tense."""
+    """One event in one group."""
 
     group_id: str
 
 
 @value
 class VolatileRecord(Record):
-    """A record that is not written: it only matters while the process lives."""
+    """A record that is never written, because it matters only while the process runs."""
 
 
 @value
 class TopicImageReplaced(VolatileRecord):
-    """The topics have changed to `image`; `group_id` is empty, as it concerns every group."""
+    """The topics have changed to `image`; `group_id` is empty, because this concerns every group."""
 
     image: TopicImage
 
 
 @value
 class OffsetCommitted(Record):
-    """Type 1: a committed offset; `expire_timestamp_ms` -1: by the broker's retention."""
+    """Type 1: a committed offset; `expire_timestamp_ms` -1: it expires by `offsets.retention.minutes`."""
 
     topic: str
     partition: int
@@ -66,7 +66,7 @@ class TransactionalOffsetCommitted(Record):
 
 @value
 class TransactionCompleted(Record):
-    """A control batch: a producer's transaction was committed or aborted; of no group."""
+    """A control batch: a producer's transaction was committed or aborted; `group_id` is empty."""
 
     producer_id: int
     producer_epoch: int
@@ -97,9 +97,9 @@ class StoredClassicMember:
 
 @value
 class ClassicGroupStored(Record):
-    """Type 2: a classic group that is Stable, or Empty; `state_timestamp_ms` is when it became so.
+    """Type 2: a classic group in state Stable, or Empty; `state_timestamp_ms`: since when.
 
-    It is Empty when `members` is.
+    The group is Empty if `members` is empty.
     """
 
     protocol_type: str
@@ -117,7 +117,7 @@ class ClassicGroupForgotten(Record):
 
 @value
 class ConsumerGroupEpochSet(Record):
-    """Type 3: the group epoch, and the hash of the subscribed topics at its time (0: not computed)."""
+    """Type 3: the group epoch, and the hash of the subscribed topics at that time (0: not computed)."""
 
     epoch: int
     metadata_hash: int = 0
@@ -180,7 +180,7 @@ class MemberTargetForgotten(Record):
 
 
 class MemberState(IntEnum):
-    """State of a KIP-848 member on the way to its target; the numbers are those of record type 8."""
+    """State of a KIP-848 member in its reconciliation; the numbers are those of record type 8."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -209,7 +209,7 @@ class CurrentAssignmentForgotten(Record):
 
 @value
 class GroupConfigsSet(Record):
-    """Type 20,001, kohort's own: all configs of the group itself, as Kafka writes values; never empty."""
+    """Type 20,001, kohort's own: all configs set for the group, with values as text; never empty."""
 
     configs: dict[str, str]
 
@@ -221,9 +221,9 @@ class GroupConfigsForgotten(Record):
 
 @value
 class ClassicRebalanceDue(Record):
-    """Type 20,005, kohort's own: a rebalance of a classic group in static mode, without a result yet.
+    """Type 20,005, kohort's own: an open rebalance of a classic group in static mode.
 
-    `removed`: members of its latest type 2 record that are gone for good.
+    `removed`: members of the group's latest type 2 record that were removed since.
     """
 
     reason: str
@@ -232,14 +232,14 @@ class ClassicRebalanceDue(Record):
 
 @value
 class ClassicRebalanceDone(Record):
-    """Tombstone of type 20,005: the result of the rebalance is written."""
+    """Tombstone of type 20,005: the rebalance has ended, and its result is written."""
 
 
 class MoveFacts(NamedTuple):
     """Progress of a partition's move; times in ms of the coordinator's clock, -1: not reached yet.
 
-    `granted_epoch`: the epoch at which `from_member_id` was granted the partition. `fenced_ms`: when that member was
-    asked for it, or lost it. `committed_ms`: when that member had committed and revoked it.
+    `granted_epoch`: the epoch at which `from_member_id` was assigned the partition. `fenced_ms`: when that member was
+    told to revoke it, or lost it. `committed_ms`: when that member had committed and revoked it.
     """
 
     granted_epoch: int
@@ -254,7 +254,7 @@ class MoveFacts(NamedTuple):
 
 @value
 class SubmittedMoveSet(Record):
-    """Type 20,002, kohort's own: progress of the latest submitted move of a partition, open or over."""
+    """Type 20,002, kohort's own: progress of the latest submitted move of a partition, open or ended."""
 
     topic_id: TopicId
     partition: int
@@ -263,7 +263,7 @@ class SubmittedMoveSet(Record):
 
 @value
 class SubmittedMoveForgotten(Record):
-    """Tombstone of type 20,002: the move was called off, or its topic or group is gone."""
+    """Tombstone of type 20,002: the move was cancelled, or its topic or group was deleted."""
 
     topic_id: TopicId
     partition: int
@@ -279,7 +279,7 @@ class OfflineMemberSet(Record):
 
 @value
 class OfflineMemberForgotten(Record):
-    """Tombstone of type 20,003: the member was heard of, or is a member no more."""
+    """Tombstone of type 20,003: the member is online again, or was removed."""
 
     member_id: str
 
@@ -300,7 +300,7 @@ class StaticClockForgotten(Record):
 
 @value
 class MemberMetadataSet(Record):
-    """Type 20,008, kohort's own: the metadata that a member publishes, never empty, and since when, ms."""
+    """Type 20,008, kohort's own: the metadata that a member publishes, never empty, and its time, ms."""
 
     member_id: str
     metadata: bytes
@@ -309,14 +309,14 @@ class MemberMetadataSet(Record):
 
 @value
 class MemberMetadataForgotten(Record):
-    """Tombstone of type 20,008: the member publishes no metadata any more, or is gone."""
+    """Tombstone of type 20,008: the member has withdrawn its metadata, or was removed."""
 
     member_id: str
 
 
 @value
 class MemberConnectionSeen(VolatileRecord):
-    """The connection of a KIP-848 member is known to be closed, or the member was heard of again."""
+    """The connection of a KIP-848 member was closed, or the member has sent a request since."""
 
     member_id: str
     is_gone: bool
@@ -324,7 +324,7 @@ class MemberConnectionSeen(VolatileRecord):
 
 @value
 class StaticMemberFenced(VolatileRecord):
-    """A process of a static group, which had not left, has lost its instance id to a newer one."""
+    """A process of a static group has lost its instance id to a newer process, without having left."""
 
     member_id: str
 
@@ -363,9 +363,9 @@ class ClientAssignorsForgotten(Record):
 
 @value
 class ClientAssignmentSet(Record):
-    """Type 20,007, kohort's own: message of the client-side assignor to one member, beside its target.
+    """Type 20,007, kohort's own: message of the client-side assignor to one member, sent with its target.
 
-    `member_id` empty: it is for all members, and has the error with which the latest computation ended.
+    If `member_id` is empty, the message is for all members and has the error of the latest computation.
     """
 
     member_id: str
@@ -374,6 +374,6 @@ class ClientAssignmentSet(Record):
 
 @value
 class ClientAssignmentForgotten(Record):
-    """Tombstone of type 20,007: there is another target, or the member is gone."""
+    """Tombstone of type 20,007: a newer target exists, or the member was removed."""
 
     member_id: str
