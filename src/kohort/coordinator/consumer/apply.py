@@ -1,4 +1,4 @@
-"""Changes of KIP-848 groups by records: live decisions and recovery both come here.
+"""Application of records to KIP-848 groups, for live decisions and for recovery from the log.
 
 Laws: no decision is made here. A record for a group or member that does not exist creates it, or has no effect if it is
 a tombstone: compaction may have removed earlier records of a log (KAFKA-19862).
@@ -64,7 +64,7 @@ def apply_member_subscribed(groups: model.GroupsState, record: facts.ConsumerMem
 
 
 def apply_member_forgotten(groups: model.GroupsState, record: facts.ConsumerMemberForgotten) -> None:
-    """Remove a member (tombstone of type 5), and release partitions that it still held."""
+    """Remove a member (tombstone of type 5), and release the partitions that it still owns."""
     group = groups.consumer.get(record.group_id)
     if group is None:
         return
@@ -189,7 +189,7 @@ def apply_metadata_set(groups: model.GroupsState, record: facts.MemberMetadataSe
 
 
 def apply_connection_seen(groups: model.GroupsState, record: facts.MemberConnectionSeen) -> None:
-    """Note that the connection of a member is closed, or that the member was heard of again."""
+    """Note that the connection of a member is closed, or that the member has sent a request since."""
     member = groups.find_member(record.group_id, record.member_id)
     if member is not None:
         member.is_disconnected = record.is_gone
@@ -231,7 +231,7 @@ def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
 
 
 def _follow_target(group: ConsumerGroup, member_id: str, target: facts.Target) -> None:
-    """Update the kept balance, or discard it: a new one is built when it is needed."""
+    """Update the cached balance of the target, or discard it: it is rebuilt when needed."""
     balance = group.balance
     if balance is not None and not balance.change_target(member_id, group.targets.get(member_id), target):
         group.balance = None
@@ -257,13 +257,13 @@ def _release(group: ConsumerGroup, member_id: str, *held: facts.Grants) -> None:
 
 
 def _forget_name(group: ConsumerGroup, member: ConsumerMember) -> None:
-    """Free the member's instance id, unless another member has taken it over."""
+    """Free the member's instance id, unless another member holds it already."""
     if member.instance_id is not None and group.instance_ids.get(member.instance_id) == member.member_id:
         del group.instance_ids[member.instance_id]
 
 
 def _resolve(group: ConsumerGroup, regex: str, resolved: facts.RegularExpressionResolved | None) -> None:
-    """Change the topics of a pattern, and count its subscribers anew."""
+    """Set or remove the topics of a pattern, and update the subscriber counts of topics."""
     concerned = [member for member in group.members.values() if member.subscribed_topic_regex == regex]
     # Many members have equal subscriptions: each set of topics is walked through once.
     for topics, count in Counter(topics_of(group, member) for member in concerned).items():

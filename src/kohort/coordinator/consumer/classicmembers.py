@@ -1,10 +1,10 @@
 """Classic-protocol members of a KIP-848 group: JoinGroup, SyncGroup, Heartbeat and their timeouts.
 
-Such a member is like any other: its JoinGroup is a full heartbeat (topics, owned partitions), its SyncGroup fetches its
-assignment, and its generation is its epoch. The group has no leader, and no member computes an assignment.
+The coordinator treats such a member like any other: its JoinGroup is a full heartbeat (topics, owned partitions), its
+SyncGroup fetches its assignment, and its generation is its epoch. The group has no leader.
 
-Laws: a JoinGroup is answered at once. Only a JoinGroup takes or gives partitions, so that a member never holds a
-partition that it was not told of. A member is told to rejoin only if it gains or loses a partition by that. While its
+Laws: a JoinGroup gets its response at once. Only a JoinGroup changes the member's assignment, so that a member never
+owns a partition without knowing it. A member has to rejoin only if it gains or loses a partition by that. While its
 target equals its assignment, every generation since its last one stays valid.
 Source: KIP-848 (online migration); Apache Kafka's `classicGroupJoinToConsumerGroup`, `...SyncTo...`,
 `...HeartbeatTo...`. Apache Kafka makes every classic member rejoin with each new group epoch, and an eager member stops
@@ -88,7 +88,7 @@ def decide_join(groups: GroupsState, command: commands.JoinGroup, settings: Grou
 
 
 def decide_sync(group: ConsumerGroup, command: commands.SyncGroup, image: TopicImage, *, now_ms: int) -> Decision:
-    """Return the member's assignment; its next heartbeat tells it to rejoin, if it has to."""
+    """Reply with the member's assignment; if it has to rejoin, its next heartbeat says so."""
     # Kafka refuses SyncGroup with REBALANCE_IN_PROGRESS where the group has moved on: in a group that changes all the
     # time such a member never gets an assignment.
     member, classic = _check_member(group, command)
@@ -140,7 +140,7 @@ def decide_heartbeat(group: ConsumerGroup, command: commands.Heartbeat, image: T
 
 
 def check_generation(member: ConsumerMember, generation_id: int) -> None:
-    """Refuse a generation that the member does not have, or 0: ILLEGAL_GENERATION."""
+    """Refuse a generation that is neither the member's epoch nor its previous one: ILLEGAL_GENERATION."""
     if not max(1, member.previous_member_epoch) <= generation_id <= member.member_epoch:
         raise Refused(
             ErrorCode.ILLEGAL_GENERATION,
@@ -156,7 +156,7 @@ def session_timeout_ms(member: ConsumerMember, settings: GroupSettings) -> int:
 
 
 def _former(group: ConsumerGroup, command: commands.JoinGroup) -> ConsumerMember | None:
-    """Return the known member of a JoinGroup, or the one that it replaces by instance id, if any."""
+    """Return the member that sent a JoinGroup, or that it replaces by instance id; `None`: neither."""
     if command.instance_id is None:
         return _own(group, command.member_id)
     if not command.member_id:
@@ -222,7 +222,7 @@ def _read(command: commands.JoinGroup) -> subscriptions.EmbeddedSubscription:
 def _owned(
     subscription: subscriptions.EmbeddedSubscription, member: ConsumerMember, image: TopicImage
 ) -> commands.Partitions:
-    """Return the partitions that the member lists, and those assigned after its list."""
+    """Return the partitions that the member lists, plus those assigned after the generation of its list."""
     # A request that was long on its way must not release partitions that the member has got since (KIP-792).
     owned: dict[TopicId, set[int]] = {}
     for name, partitions in subscription.owned.items():
@@ -244,7 +244,7 @@ def _rebalance_timeout_ms(command: commands.JoinGroup) -> int:
 
 
 def _as_join(decision: Decision, command: commands.JoinGroup, member_id: str, *, now_ms: int) -> Decision:
-    """Turn the decision on a heartbeat into one on the JoinGroup that it stands for."""
+    """Convert the decision on a heartbeat to one on the JoinGroup from which the heartbeat was made."""
     group_id = command.group_id
     effects: list[Effect] = []
     for effect in decision.effects:
@@ -288,7 +288,7 @@ def _session(member: ConsumerMember, classic: commands.ClassicMemberFacts, *, no
 
 
 def _next_step(group: ConsumerGroup, member: ConsumerMember, image: TopicImage) -> CurrentAssignmentSet | None:
-    """Return the member's state after a JoinGroup, if it revokes partitions only when told to."""
+    """Return the current assignment that a JoinGroup would lead to; `None` if it would not change."""
     by_name = image.by_name
     goal = reconcile.ReconciliationTarget(
         epoch=group.target_epoch,
@@ -304,7 +304,7 @@ def _next_step(group: ConsumerGroup, member: ConsumerMember, image: TopicImage) 
 
 
 def _has_to_rejoin(group: ConsumerGroup, member: ConsumerMember, step: CurrentAssignmentSet | None) -> bool:
-    """Whether a JoinGroup would change the member's assignment."""
+    """Return whether the member has to rejoin, because a JoinGroup would change its assignment."""
     # A member rejoins at most twice to gain partitions: for the free ones when the target is new, and for all others
     # once they are free.
     if member.state in (MemberState.UNREVOKED_PARTITIONS, MemberState.UNKNOWN):

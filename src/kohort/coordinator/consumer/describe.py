@@ -30,8 +30,8 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 def state_of(group: ConsumerGroup, *, is_paused: bool = False) -> str:
     """Return the state in Kafka's spelling: Empty, Assigning, Reconciling or Stable.
 
-    A rebalance is not over while moves wait for the pace. Where moves are paused the group counts as stable: a tool
-    that waits for a stable group would otherwise wait for an administrator.
+    A rebalance is not over while the throttle defers moves. With paused moves the group counts as Stable: a tool that
+    waits for a stable group would otherwise wait until an administrator resumes them.
     """
     if not group.members:
         return "Empty"
@@ -60,7 +60,7 @@ def decide_describe(groups: GroupsState, command: admin.DescribeConsumerGroup, s
 
 
 def with_offline_times(members: Iterable[DescribedMember], clock: StaticClock | None) -> tuple[DescribedMember, ...]:
-    """Add since when members of a static group are offline, by its clock; without a clock none is."""
+    """Add the times since which members of a static group are offline, from the group's clock."""
     if clock is None:
         return tuple(members)
     times = ((member, clock.offline_since(member.member_id)) for member in members)

@@ -47,9 +47,9 @@ def decide_heartbeat(
 def decide_settled(
     groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
 ) -> Decision | None:
-    """Decide the common heartbeat, in which neither side has news; `None` for any other.
+    """Decide the common heartbeat, in which neither member nor coordinator has news; `None` for others.
 
-    The work does not grow with the group.
+    The cost does not depend on the size of the group.
     """
     found = _find_calm(groups, command)
     if found is None:
@@ -67,7 +67,7 @@ def find_settled(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[
 
 
 def _find_calm(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[ConsumerGroup, ConsumerMember] | None:
-    """Return the member and its group if neither side has news beside published metadata."""
+    """Return the member and its group if neither side has news, apart from published metadata."""
     group = groups.consumer.get(command.group_id)
     if group is None:
         return None
@@ -97,12 +97,12 @@ def build_settled_reply(
 def decide_member(
     groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
-    """Decide a valid heartbeat, or the JoinGroup that it stands for (`command.classic`)."""
+    """Decide a valid heartbeat, which may be made from a classic member's JoinGroup (`command.classic`)."""
     return _decide_full(_PendingDecision(groups=groups, command=command, settings=settings, now_ms=now_ms))
 
 
 def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> bool:
-    """Whether neither the heartbeat nor the coordinator has news."""
+    """Return whether neither the heartbeat nor the coordinator has news, and the member has its target."""
     return (
         command.member_epoch == member.member_epoch
         and not command.tells_all
@@ -127,7 +127,7 @@ def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerG
 
 @dataclass(slots=True, kw_only=True)
 class _PendingDecision:
-    """A decision in the making: the command, and the records and effects so far."""
+    """Intermediate state of a decision: the command, and the records and effects so far."""
 
     groups: GroupsState
     command: ConsumerGroupHeartbeat
@@ -140,7 +140,7 @@ class _PendingDecision:
 
 
 def _decide_full(pending: _PendingDecision) -> Decision:
-    """Decide the heartbeat of a member that joins, changes or is on its way to a target."""
+    """Decide the heartbeat of a member that joins, changes, or has not reconciled its target."""
     command, settings = pending.command, pending.settings
     group = _find_group(pending)
     member = _find_member(pending, group)
@@ -237,7 +237,7 @@ def _find_group(pending: _PendingDecision) -> ConsumerGroup:
 
 
 def _find_member(pending: _PendingDecision, group: ConsumerGroup) -> ConsumerMember:
-    """Return the member that a heartbeat may continue as: known, new, or a replaced static one."""
+    """Return the member of a heartbeat: a known one, a new one, or the successor of a static one."""
     command = pending.command
     if command.member_epoch == JOIN_EPOCH:
         # In a static group the newest process takes the instance id, whether the former one is gone or not.
@@ -327,7 +327,7 @@ def _decide_subscription(
 def _decide_step(
     pending: _PendingDecision, group: ConsumerGroup, member: ConsumerMember, goal: reconcile.ReconciliationTarget
 ) -> facts.CurrentAssignmentSet | None:
-    """Decide the member's next step on the way to its target."""
+    """Decide the member's next current assignment in its reconciliation."""
     owned = _owned(pending.command)
     untaken = revocation_timeout.untaken_after(member, pending.command, now_ms=pending.now_ms)
     step = reconcile.decide_next_assignment(
@@ -399,7 +399,7 @@ def _owned(command: ConsumerGroupHeartbeat) -> Partitions | None:
 
 
 def _is_full_request(command: ConsumerGroupHeartbeat) -> bool:
-    """Whether the heartbeat has all fields, as clients send after an error: its last response may be lost."""
+    """Return whether the heartbeat has all fields, which clients send after an error or a lost response."""
     return (
         command.rebalance_timeout_ms != -1
         and (command.subscribed_topic_names is not None or command.subscribed_topic_regex is not None)
@@ -428,7 +428,7 @@ def _unknown_member(command: ConsumerGroupHeartbeat) -> Refused:
 def decide_waiting(
     groups: GroupsState, group: ConsumerGroup, settings: GroupSettings, change: MembershipChange, *, now_ms: int
 ) -> Additions | None:
-    """Decide the effects of a new member that has to wait; `None` if it need not."""
+    """Decide the effects of a new member that has to wait for the expansion window; `None`: no wait."""
     if not settings.is_static or not group.members or group.target_epoch < group.epoch:
         return None
     records, effects = open_window(groups, group.group_id, settings, now_ms=now_ms)

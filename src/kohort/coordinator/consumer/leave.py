@@ -1,9 +1,9 @@
 """Removal of a member: by its own request, by an administrator's, or by a timeout.
 
-In a static group a silent static member is away until its registration timeout, and is removed then.
+In a static group a silent static member counts as away until its registration timeout, and is then removed.
 
-Laws: a removed member holds no partition, and the group's epoch rises once for all that are removed together. An empty
-group's target is as new as its epoch (KAFKA-20442).
+Laws: a removed member owns no partition. The group epoch rises once for all members that are removed together. The
+target epoch of an empty group equals its group epoch (KAFKA-20442).
 Source: KIP-848 (member failures).
 """
 
@@ -151,7 +151,7 @@ def _decide_offline(
     *,
     now_ms: int,
 ) -> Decision | None:
-    """Mark a silent or slow static member as away; it keeps the partitions of its target."""
+    """Mark a silent or slow member of a static group as away; it keeps the partitions of its target."""
     own = member.classic
     session_ms = settings.group_consumer_session_timeout_ms if own is None else own.session_timeout_ms
     # A session that has ended tells when the member was last heard of.
@@ -178,8 +178,8 @@ def _remove(
 ) -> Additions:
     """Remove members and raise the epoch.
 
-    `is_urgent`: compute the target now if that is allowed. Otherwise a timer does: where many members fall silent at
-    once, one computation follows all of their deadlines.
+    `is_urgent`: compute the target now, if no window delays it. Otherwise a timer does: if many sessions end together,
+    one computation follows all of them.
     """
     group_id = group.group_id
     # The last members may be classic ones: then the group changes its protocol instead.

@@ -1,12 +1,12 @@
 """Metadata of members: opaque bytes that a member publishes to other members and administrators.
 
-The metadata is stored (record 20,008) and moves no partition: no epoch, no target, no assignment changes. A member that
-watches names the version up to which it knows the other members' metadata. Its response has the changes since, a page
-at a time; a held heartbeat is answered when there is a new edition. An edition comes `COALESCED_MS` after the first
-change in it, and no sooner after the one before than `group.heartbeat.rate.max` allows.
+The metadata is stored (record 20,008) and moves no partition: no epoch, no target, no assignment changes. The heartbeat
+of a watching member has the version up to which it knows the other members' metadata. The response has later changes,
+a page at a time. A new edition (a batch of changes) ends the holds of heartbeats. It is issued `COALESCED_MS` after its
+first change, and no sooner after the previous edition than `group.heartbeat.rate.max` allows.
 
-Laws: a member that publishes is answered at once, as the acknowledgement; so is one without knowledge (version 0).
-Metadata is removed with its member, unless a new process takes over the instance id. No other member is answered.
+Laws: a member that publishes gets its response at once, as acknowledgement; so does one that knows nothing (version 0).
+Metadata is removed with its member, unless a new process takes over the instance id. No other held heartbeat is ended.
 Source: KIP-848's motivation (members that propagate state need no rebalance for it); requirement G10.
 """
 
@@ -42,7 +42,7 @@ _FOLLOWED: Final = (facts.ConsumerMemberForgotten, facts.MemberMetadataSet, fact
 
 @value
 class EditionIssued(facts.VolatileRecord):
-    """Members are told up to this version; the next edition is not before `not_before_ms`."""
+    """Responses have changes up to this version now; the next edition is not before `not_before_ms`."""
 
     version: int
     not_before_ms: int
@@ -50,20 +50,20 @@ class EditionIssued(facts.VolatileRecord):
 
 @value
 class BoardLoaded(facts.VolatileRecord):
-    """The log was read: versions above `base` are new, and every member is told all metadata once."""
+    """The group was loaded: versions now begin above `base`, so every member gets all metadata once."""
 
     base: int
 
 
 def is_told(group: ConsumerGroup, command: ConsumerGroupHeartbeat) -> bool:
-    """Whether a heartbeat publishes no metadata, and knows all that it watches."""
+    """Return whether a heartbeat neither publishes metadata nor misses changes that it watches for."""
     if command.metadata is not None:
         return False
     return command.watched_version < 0 or command.watched_version == edition_of(group)
 
 
 def edition_of(group: ConsumerGroup | None) -> int:
-    """Return the version up to which the members of a group are told."""
+    """Return the version up to which responses to a group's members have changes."""
     return NOTHING_YET if group is None or group.published is None else group.published.edition
 
 
@@ -90,7 +90,7 @@ def add_metadata(groups: GroupsState, command: ConsumerGroupHeartbeat, decision:
 
 
 def follow_published(groups: GroupsState, decision: Decision, *, now_ms: int) -> Decision:
-    """Add to a decision its effects on metadata: removed with a member, or passed on to its successor."""
+    """Add the effects on metadata to a decision: remove it with its member, or pass it to the successor."""
     changed = [record for record in decision.records if isinstance(record, _FOLLOWED)]
     if not changed:
         return decision
@@ -115,7 +115,7 @@ def follow_published(groups: GroupsState, decision: Decision, *, now_ms: int) ->
 def decide_edition(
     groups: GroupsState, group: ConsumerGroup, settings: GroupSettings, *, now_ms: int
 ) -> Decision | None:
-    """Issue an edition at its deadline; `None` if there are no changes."""
+    """Issue an edition when its deadline has passed; `None` if there are no changes."""
     board = group.published
     if board is None or board.edition == board.version:
         return None
@@ -126,7 +126,7 @@ def decide_edition(
 
 
 def watches(command: object) -> bool:
-    """Whether a heartbeat watches the other members' metadata."""
+    """Return whether a heartbeat watches the other members' metadata."""
     return isinstance(command, ConsumerGroupHeartbeat) and command.watched_version >= 0
 
 
@@ -152,7 +152,7 @@ def apply_edition_issued(groups: GroupsState, record: EditionIssued) -> None:
 
 
 def apply_board_loaded(groups: GroupsState, record: BoardLoaded) -> None:
-    """Renumber the board after the log was read."""
+    """Renumber the group's metadata log after a restart."""
     group = groups.consumer[record.group_id]
     board = group.published
     assert board is not None, "there is something to tell"
@@ -164,7 +164,7 @@ def apply_board_loaded(groups: GroupsState, record: BoardLoaded) -> None:
 
 
 def is_known(board: MetadataLog, version: int) -> bool:
-    """Whether all changes after a version are known: it is of this run, and no member was forgotten since."""
+    """Return whether all changes after a version are known here: the version is not from an earlier run."""
     return board.floor <= version <= board.edition
 
 
@@ -207,7 +207,7 @@ def _follow_gone(
     dropped: list[facts.Record],
     kept: list[facts.Record],
 ) -> None:
-    """Remove the metadata of a removed member, or pass it on to a successor that publishes none itself."""
+    """Remove the metadata of a removed member, or pass it to a static successor without own metadata."""
     group_id = gone.group_id
     group = groups.consumer.get(group_id)
     member = None if group is None else group.members.get(gone.member_id)
@@ -244,7 +244,7 @@ def _deadline(groups: GroupsState, group_id: str, *, now_ms: int) -> Arm:
 def _add_news(
     groups: GroupsState, group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, effect: Effect
 ) -> Effect:
-    """Return the reply to a heartbeat with the news that it watches for."""
+    """Add changes of metadata to the reply to a heartbeat that watches for them."""
     if not isinstance(effect, Reply) or effect.request != command.request:
         return effect
     body = effect.body
@@ -259,9 +259,9 @@ def _add_news(
 def build_news(
     group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, page_bytes: int
 ) -> commands.MetadataNews | None:
-    """Build the news for a heartbeat; `None`: none.
+    """Build the changes of metadata for a heartbeat; `None` if there are none.
 
-    With more than a page, the member fetches the rest by the version of this one.
+    If they exceed a page, the member fetches the rest with the version of this page.
     """
     edition, known = edition_of(group), command.watched_version
     if known < 0 or known == edition:

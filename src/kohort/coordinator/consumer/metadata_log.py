@@ -1,11 +1,11 @@
 """Published metadata of a group's members in the order of its changes, for incremental reads.
 
-Each change has a version. `edition` is the version up to which members are told. It follows `version` a moment later:
-changes in between are told together.
+Each change has a version. Responses to members have changes up to `edition`, which follows `version` a moment later, so
+that several changes are sent together.
 
-Laws: while the broker runs, versions only rise. After a restart they begin with a time and, since a clock may be set
-back, with a hash of the content: a member with a version from before the restart is told all metadata again, but for a
-chance of one in a million. An unknown version is answered with all metadata. Only `apply` functions change a board.
+Laws: while the broker runs, versions only rise. After a restart they begin with a time plus, since a clock may be set
+back, a hash of the content. So a member with a version from before the restart gets all metadata again, except with
+a chance of one in a million. An unknown version gets all metadata. Only `apply` functions change a log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SLACK: Final = 100
 
 
 class Entry(NamedTuple):
-    """Latest change of one member; `metadata` is `None` where it publishes none any more or is gone."""
+    """Latest change of one member; `metadata`: `None` if the member withdrew it or was removed."""
 
     version: int
     metadata: bytes | None
@@ -99,7 +99,7 @@ class MetadataLog:
         return max(now_ms * VERSIONS_PER_MS, self.version) + int.from_bytes(content.digest())
 
     def renumber(self, base: int) -> None:
-        """Forget members that are gone, and give all entries versions above `base` and all earlier ones."""
+        """Drop entries without metadata; give the others versions above `base` and all earlier versions."""
         living = [(member_id, entry) for member_id, entry in self.entries.items() if entry.metadata is not None]
         self.floor = self.version = max(base, self.version) + 1
         self.entries.clear()
@@ -109,7 +109,7 @@ class MetadataLog:
             self._change(member_id, entry._replace(version=self.version + 1))
 
     def changes_since(self, version: int) -> Iterator[tuple[str, Entry]]:
-        """Yield the changes after a version, oldest first; of each member the latest."""
+        """Yield the changes after a version, oldest first, and only the latest of each member."""
         changes = self._changes
         for number in range(bisect_left(changes, (version + 1, "")), len(changes)):
             changed, member_id = changes[number]

@@ -53,7 +53,7 @@ class Upgrade:
 class _Moved:
     """A classic member with its decoded subscription and assignment.
 
-    `gone`: assigned partitions that do not exist any more. `said_owned`: partitions in its last JoinGroup.
+    `gone`: assigned partitions that no longer exist. `said_owned`: owned partitions in its last JoinGroup.
     """
 
     member: ClassicMember
@@ -99,7 +99,7 @@ def decide_upgrade(groups: GroupsState, classic: ClassicGroup, settings: GroupSe
 
 
 def _generation_of_assignment(classic: ClassicGroup) -> int:
-    """Return the oldest generation in which a member may commit for its assignment."""
+    """Return the oldest generation with which a member may commit offsets of its assignment."""
     if classic.was_consumer_group:
         return 0
     # Until the leader has sent the assignment, all members have that of the generation before.
@@ -161,7 +161,7 @@ def _read_member(classic: ClassicGroup, member: ClassicMember, image: TopicImage
 def _by_id(
     partitions: subscriptions.NamedPartitions, image: TopicImage
 ) -> tuple[dict[TopicId, tuple[int, ...]], dict[TopicId, tuple[int, ...]]]:
-    """Return the existing partitions by topic id, and those of topics deleted meanwhile."""
+    """Return the partitions that exist, and those of deleted topics, both by topic id."""
     found: dict[TopicId, tuple[int, ...]] = {}
     gone: dict[TopicId, tuple[int, ...]] = {}
     for name, numbers in partitions.items():
@@ -177,12 +177,12 @@ def _by_id(
 
 
 def _id_of_gone(name: str) -> TopicId:
-    """Build an id for a deleted topic: its partitions have to be revoked, and no other member gets them."""
+    """Build an artificial id for a deleted topic, whose partitions members have to revoke."""
     return TopicId(blake2b(f"gone {name}".encode(), digest_size=16).digest())
 
 
 def _giving_up(classic: ClassicGroup, moved: list[_Moved]) -> dict[str, dict[TopicId, list[int]]]:
-    """Return member id -> partitions that it may still process, and has to revoke."""
+    """Return member id -> partitions that the member may still process, and so has to revoke."""
     # Apache Kafka takes these partitions for free.
     taken = {(topic_id, number) for each in moved for topic_id, numbers in each.assigned.items() for number in numbers}
     found: dict[str, dict[TopicId, list[int]]] = {}
@@ -343,10 +343,10 @@ def build_hosted_join_reply(member_id: str, protocol_name: str, *, generation_id
 
 
 def decide_convert_to_consumer(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Upgrade:
-    """Decide the removal of a classic group, if any, for a new KIP-848 group of its id.
+    """Decide the replacement of a classic group, if there is one, by a KIP-848 group.
 
     Raises:
-        Refused: where the classic group has members and cannot be converted.
+        Refused: the classic group has members and cannot be converted.
     """
     classic = groups.classic.get(group_id)
     if classic is None:
@@ -370,7 +370,7 @@ _MEMBER_TIMERS: Final[tuple[TimerKind, ...]] = ("session", "rebalance", "join", 
 
 
 def can_downgrade(group: ConsumerGroup, gone: Collection[str], settings: GroupSettings) -> bool:
-    """Whether the group has to become classic once the members in `gone` are removed."""
+    """Return whether the group has to become classic once the members in `gone` are removed."""
     left = len(group.members) - len(gone)
     gone_classic = sum(group.members[member_id].classic is not None for member_id in gone)
     return (
@@ -387,8 +387,8 @@ def decide_downgrade(
     """Make the group classic, without the members in `gone`.
 
     Returns:
-        The decision, and the classic group after it; `None` if the remaining members have no common protocol, which no
-        coordinator allows.
+        The decision, and the classic group after it; `None` if the remaining members have no common protocol, which
+        the checks at their joins rule out.
     """
     assert can_downgrade(group, gone, settings)
     pending = pending_decision.PendingDecision(None, group.group_id, now_ms=now_ms, known=groups)
@@ -415,7 +415,7 @@ def decide_downgrade(
 
 
 def is_last_of_its_kind(group: ConsumerGroup, member: ConsumerMember, settings: GroupSettings) -> bool:
-    """Whether the group has to become classic once a classic member replaces `member`."""
+    """Return whether the group has to become classic once a classic member replaces `member`."""
     others = len(group.members) - 1
     return (
         member.classic is None
@@ -454,7 +454,7 @@ def decide_succession(
 
 
 def build_end(group: ConsumerGroup) -> Additions:
-    """Build the end of a KIP-848 group with its members."""
+    """Build the tombstones of a KIP-848 group and its members, and remove their timers."""
     group_id = group.group_id
     effects: list[Effect] = [Disarm(batching_window.assignment_key(group_id))]
     for member_id in sorted(group.members):

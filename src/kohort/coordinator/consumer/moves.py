@@ -1,10 +1,10 @@
 """Moves of partitions between members of a KIP-848 group: submitted ones, and the progress of all.
 
-A move is named after its partition and the epoch at which the old owner was granted it: a grant ends once, and a
-restart finds the same name again.
+The id of a move is its partition and the epoch at which the old owner was assigned it. An assignment ends only once, so
+the id is unique, and a restart derives the same id.
 
-Laws: the open moves follow from targets and assignments alone; `track_moves` has their observed progress, and the
-submitted moves that have ended. No decision is made here.
+Laws: the open moves follow from targets and assignments alone; `track_moves` keeps their progress, and the submitted
+moves that have ended. Nothing here computes a target.
 Source: requirements H3 and H9.
 """
 
@@ -37,18 +37,18 @@ BY_ADMINISTRATOR: Final = "administrator moved partitions"
 
 
 def move_id(topic: str, partition: int, granted_epoch: int) -> str:
-    """Return the name of the move that ends a grant."""
+    """Return the id of a move: its partition, and the epoch at which the old owner was assigned it."""
     return f"{topic}-{partition}@{granted_epoch}"
 
 
 def decide_describe_moves(groups: GroupsState, command: admin.DescribeMoves) -> Decision:
-    """Describe the open moves and the submitted ones that have ended; `find_moving` refuses other groups."""
+    """Describe the open moves, and the submitted moves that have ended, of a KIP-848 group."""
     found = tuple(describe_moves(groups, describe.find_moving(groups, command.group_id)))
     return Decision(effects=(Reply(command.request, admin.DescribeMovesReply(moves=found)),))
 
 
 def describe_moves(groups: GroupsState, group: ConsumerGroup) -> Iterator[admin.MoveStatus]:
-    """Yield the open moves by topic and partition, then the ended submitted ones, the latest first."""
+    """Yield open moves by topic and partition, then ended submitted moves, the latest first."""
     names = {topic_id: known_topic.name for topic_id, known_topic in groups.image.by_id.items()}
     found = [(names[place[0]], place, move) for place, move in _find_open(group) if place[0] in names]
     for topic, place, move in sorted(found, key=lambda each: (each[0], each[1][1])):
@@ -60,7 +60,7 @@ def describe_moves(groups: GroupsState, group: ConsumerGroup) -> Iterator[admin.
 
 
 def _find_open(group: ConsumerGroup) -> Iterator[tuple[Place, facts.MoveFacts]]:
-    """Yield the open and waiting moves, also those without the progress that a restart has forgotten."""
+    """Yield open and deferred moves; a move from before a restart has no times."""
     takers = {move.taker for move in group.waiting.values()} & group.members.keys()
     for member_id in group.behind | takers:
         for topic_id, partitions in group.targets.get(member_id, NO_TARGET).items():
@@ -118,7 +118,7 @@ MOST_MOVES: Final = 10_000
 
 
 def decide_submit(groups: GroupsState, command: admin.SubmitMoves, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """Change targets by the submitted moves.
+    """Change targets according to submitted moves.
 
     Raises:
         Refused: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group), INVALID_REQUEST (too many moves),
@@ -164,7 +164,7 @@ def decide_submit(groups: GroupsState, command: admin.SubmitMoves, settings: Gro
 def _check(
     group: ConsumerGroup, image: TopicImage, move: admin.AskedMove, *, times_named: int
 ) -> tuple[ErrorCode, str | None]:
-    """Check a move; return NONE, or the error and the reason."""
+    """Check a submitted move; return NONE, or the error and its reason."""
     partition = f"{move.topic}-{move.partition}"
     topic = image.by_name.get(move.topic)
     if topic is None or not 0 <= move.partition < topic.partition_count:
@@ -206,7 +206,7 @@ def _target_owners(group: ConsumerGroup, image: TopicImage, topics: set[str]) ->
 
 
 def _build_switch(group: ConsumerGroup, taken: Mapping[Place, str], owners: Mapping[Place, str]) -> list[facts.Record]:
-    """Build the records by which the targets of `taken`'s members, and no others, have its partitions."""
+    """Build the records that change targets so that the members in `taken` get its partitions."""
     targets: dict[str, dict[TopicId, set[int]]] = {}
 
     def target_of(member_id: str) -> dict[TopicId, set[int]]:

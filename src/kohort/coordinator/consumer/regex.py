@@ -112,9 +112,9 @@ def resolve_regex(
 def resolve_again(
     group: ConsumerGroup, image: TopicImage, changed: Collection[str], *, hides_unseen: bool = False, now_ms: int
 ) -> list[facts.RegularExpressionResolved]:
-    """Return the group's patterns with other topics in `image`.
+    """Return records of the group's patterns that match other topics in `image` than before.
 
-    `changed`: every name that appeared, vanished or became another topic since the patterns were resolved.
+    `changed`: every topic name that was created, deleted or re-created since the patterns were resolved.
     """
     found: list[facts.RegularExpressionResolved] = []
     present = [name for name in changed if name in image.by_name] if group.regexes else []
@@ -137,7 +137,7 @@ def resolve_again(
 
 
 def find_outdated(group: ConsumerGroup) -> list[PatternSeen]:
-    """Return notes of the patterns whose member has other rights than when they were resolved last."""
+    """Return records of the patterns whose member's rights have changed since they were resolved."""
     return [
         PatternSeen(group_id=group.group_id, regex=regex, sight=sight, edition=sight.edition)
         for regex, (sight, edition) in group.sights.items()
@@ -148,7 +148,7 @@ def find_outdated(group: ConsumerGroup) -> list[PatternSeen]:
 def resolve_sent(
     group: ConsumerGroup, command: PatternSent, image: TopicImage, *, now_ms: int
 ) -> tuple[PatternSeen, facts.RegularExpressionResolved | None] | None:
-    """Return a note of what the sender of a pattern sees, and its topics if they differ; `None`: nothing is new."""
+    """Return the sender's sight of a known pattern, and its topics if they differ; `None`: no change."""
     before, sight, edition = group.regexes.get(command.regex), command.sight, command.sight.edition
     if before is None or group.sights.get(command.regex) == (sight, edition):
         return None
@@ -163,7 +163,7 @@ def resolve_sent(
 
 @value
 class PatternSeen(facts.VolatileRecord):
-    """The topics of a pattern are those that `sight` shows at its `edition`."""
+    """A pattern was resolved to topics that are visible by `sight`, as of its `edition`."""
 
     regex: str
     sight: Sight
@@ -171,7 +171,7 @@ class PatternSeen(facts.VolatileRecord):
 
 
 def apply_seen(groups: GroupsState, record: PatternSeen) -> None:
-    """Note what the member that sent a pattern last may see."""
+    """Set the sight (visible topics) of the member that last sent a pattern."""
     group = groups.consumer.get(record.group_id)
     if group is not None and record.regex in group.regexes:
         if group.sights is NO_SIGHTS:
@@ -184,7 +184,7 @@ def _visible(names: Iterable[str], sight: Sight | None) -> Iterable[str]:
 
 
 def names_after(group: ConsumerGroup, resolved: Iterable[facts.RegularExpressionResolved]) -> set[str]:
-    """Return every subscribed topic of the group with the patterns as `resolved`."""
+    """Return every subscribed topic of the group once its patterns are resolved as in `resolved`."""
     regexes = group.regexes | {each.regex: each for each in resolved}
     named = {member.subscribed_topic_names for member in group.members.values()}
     return names_in(named) | names_in(each.topics for each in regexes.values())
@@ -233,7 +233,7 @@ def _resolved(
 
 
 def _common_prefix(lowest: bytes, highest: bytes) -> str:
-    """Return the common ASCII prefix of all names between two."""
+    """Return the ASCII prefix that all names between `lowest` and `highest` have in common."""
     count = 0
     while count < min(len(lowest), len(highest)) and lowest[count] == highest[count] < 128:
         count += 1
@@ -241,7 +241,7 @@ def _common_prefix(lowest: bytes, highest: bytes) -> str:
 
 
 def _engine() -> ModuleType:
-    """Import RE2, when the first member subscribes by pattern."""
+    """Import RE2, which happens only when a member subscribes by pattern."""
     try:
         import re2
     except ImportError:

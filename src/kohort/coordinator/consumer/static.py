@@ -1,12 +1,12 @@
 """Static members of a KIP-848 group: an instance id (`group.instance.id`) outlives its processes.
 
-A member that leaves with epoch -2 is away: its partitions stay reserved while its session runs on. A process that joins
+A member that leaves with epoch -2 is away: its partitions stay reserved until its session ends. A process that joins
 with its instance id gets them back in one heartbeat, without a new group epoch if it subscribes to the same topics.
 Another member id may take over the instance id only while the member is away, or once its connection is known to be
 closed (`is_disconnected`); in a static group (`static_membership`) at any time.
 
-Laws: one instance id, one member. A member that is away uses no partition: partitions that its target no longer has are
-free at once. A member that lost its instance id is fenced with its next request.
+Laws: an instance id has one member. A member that is away reads no partition, so partitions that are no longer in its
+target are free at once. A member that lost its instance id is fenced with its next request.
 Source: KIP-345 as KIP-848 has it; Apache Kafka's `getOrMaybeSubscribeStaticConsumerMember`, `consumerGroupLeave`.
 Unlike Apache Kafka's: a member that joins again under its own id is not refused (the response to its first join was
 lost), a new process does not wait for the session timeout of a crashed one, and no member waits for partitions that a
@@ -28,7 +28,7 @@ from kohort.ids import TopicId
 
 
 def is_away(member: ConsumerMember) -> bool:
-    """Whether a static member has left for a while (epoch -2)."""
+    """Return whether a static member has left for a while (epoch -2)."""
     return member.member_epoch == LEAVE_STATIC_EPOCH
 
 
@@ -55,7 +55,7 @@ def bearer_of(group: ConsumerGroup, instance_id: str | None, member_id: str) -> 
     """Return the member with `instance_id`, `None` if there is none.
 
     Raises:
-        Refused: FENCED_INSTANCE_ID if it is not `member_id`.
+        Refused: FENCED_INSTANCE_ID if that member is not `member_id`.
     """
     holder_id = None if instance_id is None else group.instance_ids.get(instance_id)
     if holder_id is None:
@@ -74,7 +74,7 @@ def find_predecessor(
 ) -> ConsumerMember | None:
     """Return the member that a joining one replaces, `None` if its instance id is free or its own.
 
-    `is_newest`: the newest process holds the instance id, as in a static group.
+    `is_newest`: the newest process always gets the instance id, as in a static group.
 
     Raises:
         Refused: UNRELEASED_INSTANCE_ID if the holder of the instance id is present.
@@ -102,7 +102,7 @@ def find_predecessor(
 
 
 def successor_of(predecessor: ConsumerMember, group_id: str, member_id: str) -> ConsumerMember:
-    """Build the predecessor with a new member id, about to join with the same partitions."""
+    """Build a copy of the replaced member, with its partitions, under the new member id."""
     member = ConsumerMember(group_id, member_id)
     member.instance_id = predecessor.instance_id
     member.rack_id = predecessor.rack_id
@@ -117,9 +117,9 @@ def successor_of(predecessor: ConsumerMember, group_id: str, member_id: str) -> 
 def build_succession(
     group: ConsumerGroup, predecessor: ConsumerMember, subscribed: facts.ConsumerMemberSubscribed
 ) -> Additions:
-    """Remove the predecessor, and pass its instance id and target on to its successor.
+    """Remove the replaced member, and pass its instance id and target to its successor.
 
-    The following reconciliation writes the successor's assignment, at the latest known target.
+    The reconciliation after that writes the successor's current assignment.
     """
     group_id, gone = group.group_id, predecessor.member_id
     records: list[facts.Record] = [*tombstones.build_member_tombstones(group_id, gone), subscribed]
@@ -147,7 +147,7 @@ def decide_release(
     """Release partitions of members that are away, if `goal` has them and the members' targets do not.
 
     Returns:
-        The records to write before the step of the member with the goal, and the holders after them.
+        The records to write before the assignment of the goal's member, and the holders after them.
     """
     released: dict[str, ConsumerMember] = {}
     # A member that this decision replaces has no partition left to release.

@@ -2,10 +2,10 @@
 
 A member subscribes to the topics that it names and to those that its pattern was resolved to.
 
-Laws: a change is a value; the group below it stays as it is. Every function here returns the same before the change is
-applied (with the change) and after it (without).
-All code reads a member's topics here; `subscribed_topic_names` has only the named ones. A topic counts once, however
-often it is subscribed to, and the order is by name.
+Laws: a change is a value, and the group is not modified. Every function here returns the same with the change, before
+it is applied, as without it afterwards.
+All code reads a member's topics through this module; `subscribed_topic_names` has only the named topics. A member's
+topics are sorted by name, each once.
 Source: KIP-848 (subscriptions by regular expression); Apache Kafka's union of both. Architecture rule 2: a decision
 that changes members computes their target before anything is applied.
 """
@@ -24,9 +24,9 @@ from kohort.coordinator.records.types import ConsumerMemberSubscribed
 class MembershipChange:
     """Joining, changed and leaving members of a decision.
 
-    `subscribed`: member id -> its new record, of joining and changed members. `topics`: member id -> its new topics,
-    ascending, of members for which they change. `gone`: leaving members. `assignors`: member id -> its client-side
-    assignors, of members that set them.
+    `subscribed`: joining or changed member id -> its new record. `topics`: member id -> its new topics, ascending; only
+    members whose topics change. `gone`: leaving members. `assignors`: member id -> its client-side assignors; only
+    members that set them.
     """
 
     subscribed: Mapping[str, ConsumerMemberSubscribed] = field(default_factory=dict)
@@ -64,7 +64,7 @@ def count_members(group: model.ConsumerGroup, change: MembershipChange) -> int:
 
 
 def subscribed_names(group: model.ConsumerGroup, change: MembershipChange) -> Collection[str] | None:
-    """Return all subscribed topics after the change; `None` if they are the same as before."""
+    """Return all subscribed topics after the change; `None` if the change leaves them as they are."""
     counts = group.topic_subscribers
     by_name: dict[str, int] = {}
     for member_id, names in change.topics.items():
@@ -79,18 +79,18 @@ def subscribed_names(group: model.ConsumerGroup, change: MembershipChange) -> Co
 
 
 def topics_of(group: model.ConsumerGroup, member: model.ConsumerMember) -> tuple[str, ...]:
-    """Return the present topics of a member, ascending, each once; they need not exist."""
+    """Return the topics that a member subscribes to, ascending, each once; they need not exist."""
     return topics_for(group, names=member.subscribed_topic_names, regex=member.subscribed_topic_regex)
 
 
 def topics_for(group: model.ConsumerGroup, *, names: tuple[str, ...], regex: str | None) -> tuple[str, ...]:
-    """Return the topics of `names` and of the pattern `regex` in this group; unresolved, it has none."""
+    """Return `names` united with the topics of pattern `regex`; an unresolved pattern has none."""
     resolved = None if regex is None else group.regexes.get(regex)
     return names if resolved is None else unite_topics(names, resolved.topics)
 
 
 def unite_topics(names: tuple[str, ...], resolved: tuple[str, ...]) -> tuple[str, ...]:
-    """Unite two sorted tuples; a side that contains the other is returned as it is, for members to share."""
+    """Unite two sorted tuples; return an argument itself if it contains the other, so members share it."""
     if not names or names == resolved:
         return resolved
     if not resolved:
@@ -100,7 +100,7 @@ def unite_topics(names: tuple[str, ...], resolved: tuple[str, ...]) -> tuple[str
 
 
 def names_in(subscriptions: Iterable[Collection[str]]) -> set[str]:
-    """Return every topic of the given subscriptions."""
+    """Return the union of the given subscriptions."""
     return {name for distinct in subscriptions for name in distinct}
 
 

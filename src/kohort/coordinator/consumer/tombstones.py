@@ -1,8 +1,8 @@
 """Tombstones of members of a KIP-848 group, and of the group.
 
-Laws: the tombstones of a member are in the order current assignment, target, subscription. Those of a group come after
-its members'. So a log from which compaction removed some of them never shows a member with partitions that it did not
-subscribe to, or members without a group.
+Laws: the tombstones of a member are in the order current assignment, target, subscription. Tombstones of a group come
+after those of its members. If compaction removes some of them, a reader of the log still never finds a member with
+partitions but no subscription, or members without a group.
 Source: Apache Kafka's order of tombstones.
 """
 

@@ -1,11 +1,10 @@
 """Input of an assignor, choice of the assignor, and targets from its result.
 
-The assignor is `group.assignor`, else the one that most members ask for, else the broker's first.
+The assignor is `group.assignor`, else the one that most members request, else the first of `group.consumer.assignors`.
 
-Laws: members are in the order of their ids, topics in that of their names: state that a restart forgets cannot reach an
-assignor. The choice depends on the members' requests and on the settings alone; of two assignors with equal votes, the
-one that comes first in `group.consumer.assignors` wins. A request for an assignor that the broker no longer offers does
-not count.
+Laws: members are sorted by id, topics by name: state that a restart forgets cannot influence an assignor. The choice
+depends on the members' requests and on the settings alone. Of assignors with equal votes, the first in
+`group.consumer.assignors` wins. A request for an assignor that the broker no longer offers is ignored.
 Source: KIP-848 (server assignors); KAFKA-20434: the group's epoch rises when the choice changes.
 """
 
@@ -43,11 +42,11 @@ def chosen_assignor(group: ConsumerGroup, settings: GroupSettings, change: Membe
 def check_wish(
     group: ConsumerGroup, wish: str | None, settings: GroupSettings, *, member: ConsumerMember, gone: str
 ) -> None:
-    """Refuse a member that newly asks for another assignor than its group uses, where groups do not vote.
+    """Refuse a member that newly requests another assignor than its group uses, if groups do not vote.
 
-    A group without other members uses the assignor that this member asks for, unless `group.assignor` is set. An
-    earlier request of a member stays valid. `gone`: the member whose request does not count any more, itself or its
-    predecessor.
+    A group without other members uses the assignor that this member requests, unless `group.assignor` is set. An
+    unchanged request of a member stays valid. `gone`: the member whose former request no longer counts, this one or the
+    one that it replaces.
 
     Raises:
         Refused: UNSUPPORTED_ASSIGNOR.

@@ -1,12 +1,12 @@
-"""Targets that an assignor of the user's own computes beside the coordinator.
+"""Targets computed by a custom assignor, outside of the coordinator's event loop.
 
-One computation of a group runs at a time. Its result becomes the target of its epoch, also if the group has changed
-meanwhile: so a group that changes faster than its assignor works makes progress, and the next computation begins with
-the result. Partitions for members that left have no owner until then.
+One computation of a group runs at a time. Its result becomes the target of its epoch even if the group has changed
+meanwhile, and the next computation begins with that result. So a group that changes faster than its assignor computes
+still makes progress. Partitions for members that have left have no owner until then.
 
 Laws: a result is accepted only if every partition goes to one subscriber of its topic. A failure changes only the
-failure state: the target stays, members with a target go on, and the pause before the next attempt grows. A result that
-is not awaited any more is dropped.
+failure state: the target stays, members with a target keep working, and the pause before the next attempt grows.
+A result that is no longer expected is dropped.
 Source: KIP-848 (a computed assignment is installed although the epoch has moved on; an error keeps the former one);
 requirement G5.
 """
@@ -37,7 +37,7 @@ REFUSE_AFTER: Final = 3
 
 
 def is_own(assignor: str) -> bool:
-    """Whether an assignor is the user's own, which does not run within a decision."""
+    """Return whether an assignor is a custom one, which does not run within a decision."""
     return assignors.built_in(assignor) is None
 
 
@@ -54,7 +54,7 @@ def decide_computation(
 ) -> Additions:
     """Start computing the target of `epoch`, unless a computation or the pause after a failure runs.
 
-    `is_step`: the group has not changed; the epoch is raised only if the result moves partitions.
+    `is_step`: the group itself is unchanged, so the epoch rises only if the result moves partitions.
     """
     key = assignment_key(group.group_id)
     if group.computing is not None:
@@ -104,7 +104,7 @@ def take_over(
     *,
     now_ms: int,
 ) -> Decision:
-    """Make a valid result the group's target, even if its epoch has passed."""
+    """Make a valid result the group's target, even if the group epoch is newer."""
     # Removed members have lost their targets, and get none.
     targets = [
         record
@@ -133,14 +133,14 @@ def take_over(
 
 
 def throw_away(group: model.ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """Drop a result that cannot be used; the next computation is due soon."""
+    """Drop a result that cannot be used, and schedule the next computation."""
     noted = volatile.ComputationNoted(group_id=group.group_id, computing=None, failure=group.failure)
     due_ms = window_close_ms(group, settings, now_ms=now_ms)
     return Decision((noted,), (Arm(assignment_key(group.group_id), due_ms),))
 
 
 def refuse_joins(group: model.ConsumerGroup, settings: GroupSettings, change: MembershipChange) -> None:
-    """Refuse new members while the assignor fails again and again: they would wait for a target in vain.
+    """Refuse new members while the assignor fails repeatedly: they would wait for a target in vain.
 
     Raises:
         Refused: UNKNOWN_SERVER_ERROR, as in Apache Kafka.
@@ -157,7 +157,7 @@ def refuse_joins(group: model.ConsumerGroup, settings: GroupSettings, change: Me
 
 
 def is_overtaken(group: model.ConsumerGroup, order: ComputeTarget) -> bool:
-    """Whether any result of a computation is unusable by now."""
+    """Return whether the group has changed so that no result of this computation can be used."""
     if order.is_step and group.epoch >= order.epoch:
         # The group has changed, and the next target needs an epoch of its own.
         return True

@@ -1,10 +1,10 @@
-"""Balance of a group's target, kept up to date so that a join looks only at members that give or take.
+"""Balance of a group's target, cached so that a join examines only members that give or get partitions.
 
-It serves groups whose members all subscribe to the same topics: there only numbers of partitions count. The moves are
+It serves groups whose members all subscribe to the same topics: there only numbers of partitions matter. The moves are
 those of the uniform assignor: as few as an even distribution needs, from the largest loads to the smallest.
 
-Laws: a plan depends on targets, members and topics alone, whether the balance was kept or built for this plan. Nothing
-here depends on the order in which members came.
+Laws: a plan depends on targets, members and topics alone, not on whether the balance was cached or built for it.
+Nothing here depends on the order in which members joined.
 Source: requirements G7 and H2; KIP-848 (uniform assignor). The figure of issue 4: the cost of one join into a group at
 rest depends on what moves, not on the size of the group.
 """
@@ -57,7 +57,7 @@ class TargetBalance:
         return twin
 
     def as_value(self) -> dict[str, object]:
-        """Return all attributes as one comparable value."""
+        """Return all attributes as one value, to compare two balances."""
         return {
             "metadata_hash": self.metadata_hash,
             "topics": self.topic_ids,
@@ -71,13 +71,13 @@ class TargetBalance:
         insort(self.by_load.setdefault(0, []), member_id)
 
     def remove_member(self, member_id: str, target: Target | None) -> bool:
-        """Remove a member and its target; return whether the balance knew both."""
+        """Remove a member and its target; return whether the balance had both."""
         return self.change_target(member_id, target, None) and self._take_out(member_id, 0)
 
     def change_target(self, member_id: str, before: Target | None, after: Target | None) -> bool:
-        """Change the target of a member; return whether the balance could follow.
+        """Change the target of a member; return whether that was possible.
 
-        A balance that could not follow must be discarded.
+        Otherwise, as with an unknown topic or load, the balance must be discarded.
         """
         before, after = before or _NONE, after or _NONE
         rank = self.rank
@@ -135,7 +135,7 @@ def build_balance(
 
 
 def has_few_free(members: Iterable[str], targets: Mapping[str, Target], topics: Sequence[tuple[TopicId, int]]) -> bool:
-    """Whether `plan_targets` may find a small plan; answered without building a balance."""
+    """Return whether few partitions are unowned, so that an incremental plan may be worthwhile."""
     total = sum(count for _, count in topics)
     owned = sum(load_of(targets[member_id]) for member_id in members if member_id in targets)
     return (total - owned) * _FEW <= total
@@ -144,7 +144,7 @@ def has_few_free(members: Iterable[str], targets: Mapping[str, Target], topics: 
 def _unowned(
     balance: TargetBalance, targets: Mapping[str, Target], counts: Mapping[int, int]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the unassigned partitions of the topics whose places are in `counts`."""
+    """Yield the unassigned partitions of the topics whose indexes are in `counts`."""
     if not counts:
         return
     unowned = {place: set(range(count)) for place, count in counts.items()}
@@ -163,8 +163,8 @@ def plan_targets(
 ) -> dict[str, dict[TopicId, tuple[int, ...]]] | None:
     """Plan the changed targets; `None` if a pass over all partitions is cheaper.
 
-    `max_moves`: no more partitions than this leave a member, below 0 as many as evenness needs. `imbalance`: by how
-    many partitions two members may differ beyond 1 before a move is made.
+    `max_moves`: most partitions that may leave their members; below 0: as many as balance needs. `imbalance`: tolerated
+    difference of loads, beyond 1.
     """
     counts = {load: len(members) for load, members in balance.by_load.items()}
     free = len(balance.free)
@@ -236,7 +236,7 @@ def _raise(by_load: Mapping[int, list[str]], loads: dict[str, tuple[int, int]], 
 def _hand_over(
     balance: TargetBalance, targets: Mapping[str, Target], loads: Mapping[str, tuple[int, int]]
 ) -> dict[str, dict[TopicId, tuple[int, ...]]]:
-    """Return the new targets: givers lose their last partitions, takers get one each in turn."""
+    """Return the new targets: givers lose their last partitions, takers get one each per round."""
     free = list(balance.free)
     planned: dict[str, dict[TopicId, tuple[int, ...]]] = {}
     wants: list[tuple[str, int]] = []

@@ -1,8 +1,8 @@
 """Time of a group's next target: changes within a window, or an interval, share one computation.
 
-Laws: a target older than its group always has one deadline for its computation, or a running computation. The window
-closes a while after the last change, and at the latest some time after the first. The interval since the last
-computation has to be over, too: the later of the two counts.
+Laws: while the target is older than the group epoch, there is either one deadline for its computation or a running
+computation. The window closes `group.consumer.assignment.window.ms` after the last change, or sooner, a maximal time
+after the first. The interval since the last computation must also be over: the later of the two counts.
 Source: KIP-1263 (assignment interval); the window is kohort's own: Kafka computes for each join.
 """
 
@@ -23,21 +23,21 @@ STEP_MS: Final = 1_000
 
 
 def assignment_key(group_id: str) -> TimerKey:
-    """Return the key of the deadline at which a group's target is computed."""
+    """Return the timer key of the deadline at which a group's target is computed."""
     return TimerKey("assignment", group_id)
 
 
 def target_due_ms(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> int:
-    """Return the earliest time of the next computation; 0 is at once, as in a group that was empty.
+    """Return the earliest time of the next computation by the interval; 0: at once.
 
-    A target with a time in the future was computed before a restart, by a clock that was ahead: it does not count.
+    A previous computation in the future, by a clock that was ahead before a restart, is ignored.
     """
     interval_ms, computed_ms = settings.group_consumer_assignment_interval_ms, group.target_timestamp_ms
     return computed_ms + interval_ms if interval_ms and 0 < computed_ms <= now_ms else 0
 
 
 def window_close_ms(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> int:
-    """Return the time at which the target is computed if this is the last change."""
+    """Return the time at which the target is computed if no further change follows."""
     opened_ms = group.window_opened_ms or now_ms
     # A process that stood still shifts its deadlines, not this time: such a window only closes sooner.
     close_ms = min(
@@ -48,7 +48,7 @@ def window_close_ms(group: ConsumerGroup, settings: GroupSettings, *, now_ms: in
 
 
 def decide_window(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> Additions:
-    """Arm the deadline of the target, so that further changes can join it."""
+    """Arm the deadline for the computation of the target, so that further changes share it."""
     records: list[Record] = []
     if settings.group_consumer_assignment_window_ms and not group.window_opened_ms:
         records.append(AssignmentWindowOpened(group_id=group.group_id, opened_ms=now_ms))
@@ -56,7 +56,7 @@ def decide_window(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int)
 
 
 def loaded_due_ms(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> int | None:
-    """Return the time for an outdated target after a restart; `None` if there is none to compute."""
+    """Return the time of the next computation after a restart; `None` if none is needed."""
     if not group.members:
         return None
     if group.target_epoch >= group.epoch:
@@ -80,20 +80,20 @@ def loaded_due_ms(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int)
 def decide_next_step(
     group: ConsumerGroup, settings: GroupSettings, records: Iterable[Record], *, limit: int, now_ms: int
 ) -> list[Effect]:
-    """Arm the deadline of the next step if `records` move as many partitions as `limit` allows."""
+    """Arm the deadline of the next step to an even target if `records` move as many as `limit` allows."""
     if limit <= 0 or count_moves(group, records) < limit:
         return []
     return [build_step_timer(group, settings, now_ms=now_ms)]
 
 
 def build_step_timer(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> Arm:
-    """Build the deadline of the next check for a step."""
+    """Build the deadline of the next check for a step to an even target."""
     pause_ms = max(STEP_MS, settings.group_consumer_assignment_interval_ms)
     return Arm(assignment_key(group.group_id), now_ms + pause_ms)
 
 
 def settings_of_step(group: ConsumerGroup, settings: GroupSettings) -> GroupSettings | None:
-    """Return the settings of the next step; `None` while as many moves are open as the limit allows."""
+    """Return settings with the moves left for the next step; `None` while `max.moves` moves are open."""
     limit = settings.group_assignor_max_moves
     if limit <= 0:
         return settings
@@ -102,7 +102,7 @@ def settings_of_step(group: ConsumerGroup, settings: GroupSettings) -> GroupSett
 
 
 def count_open(group: ConsumerGroup) -> int:
-    """Return the number of open moves, also of waiting ones."""
+    """Return the number of open moves, deferred ones included."""
     takers = {move.taker for move in group.waiting.values()} & group.members.keys()
     return sum(
         group.holders.get(topic_id, {}).get(partition) != member_id

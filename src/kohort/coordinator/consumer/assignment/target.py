@@ -1,9 +1,9 @@
 """Target assignment of a KIP-848 group: a change raises the epoch, and a target follows.
 
-Laws: a target covers every partition of every topic that a member subscribes to, each exactly once. Only members whose
-target differs get a record. A group whose target is older than its epoch has a deadline at which it is computed.
-Source: KIP-848 (target assignment); KIP-1263 (assignment interval). Unlike in Apache Kafka, a timer computes a target
-that has to wait, not the next heartbeat.
+Laws: a target covers every partition of every subscribed topic exactly once. Only members whose target differs get
+a record. A group whose target is older than its epoch has a deadline at which the target is computed.
+Source: KIP-848 (target assignment); KIP-1263 (assignment interval). A delayed target is computed by a timer here, in
+Apache Kafka by the next heartbeat.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def decide_change(
 ) -> Additions:
     """Raise the epoch of a changed group, and compute its target or arm the deadline for it.
 
-    The records of `change` come before those that are returned. `is_urgent`: compute the target in this decision if
-    there is no window and no interval to wait for; otherwise a timer does, after all other work that is due now.
-    `metadata_hash`: of the group's topics after the change, if that is known.
+    The caller places the records of `change` before the returned ones. `is_urgent`: compute the target in this decision
+    if no window and no interval delays it; otherwise a timer does, after all other work that is due now.
+    `metadata_hash`: hash of the group's topics after the change, if known already.
     """
     group_id = group.group_id
     epoch = group.epoch + 1
@@ -87,13 +87,13 @@ def decide_change(
 
 
 def decide_forced(group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int) -> Additions:
-    """Rebalance the group without a window: further members were waited for already."""
+    """Rebalance the group without a batching window, e.g. after an expansion window."""
     settings = replace(settings, group_consumer_assignment_window_ms=0)
     return decide_change(group, image, settings, now_ms=now_ms)
 
 
 def decide_pending(group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int) -> Additions:
-    """Compute an outdated target with a member's heartbeat, where there is no window to wait for."""
+    """Compute an outdated target in the decision of a heartbeat, if no batching window is configured."""
     # With a window, its deadline computes the target for all changes at once.
     if group.target_epoch >= group.epoch or settings.group_consumer_assignment_window_ms:
         return [], []
@@ -201,7 +201,7 @@ def plan_few_moves(
     *,
     assignor: str,
 ) -> list[facts.Record] | None:
-    """Plan the records of the changed targets, `None` where the assignor has to compute them."""
+    """Compute changed targets incrementally; `None` if the assignor has to compute the whole target."""
     names = _shared_topics(group, change)
     if assignor not in _ASSIGNORS or names is None or not image.version:
         return None
@@ -231,7 +231,7 @@ def plan_few_moves(
 
 
 def _shared_topics(group: ConsumerGroup, change: subscription_metadata.MembershipChange) -> tuple[str, ...] | None:
-    """Return the common topics of all members after the change; `None` if they differ now or then."""
+    """Return the topics of each member if all members' topics are equal, also before the change."""
     if len(group.subscriptions) != 1:
         return None
     names = next(iter(group.subscriptions))
@@ -241,7 +241,7 @@ def _shared_topics(group: ConsumerGroup, change: subscription_metadata.Membershi
 def _balance_after(
     group: ConsumerGroup, change: subscription_metadata.MembershipChange, topics: list[tuple[TopicId, int]]
 ) -> TargetBalance | None:
-    """Return the balance after the change, as a copy; `None` if it is not worth building."""
+    """Return a copy of the balance after the change; `None` if it is not worth building."""
     balance = group.balance
     joined = [member_id for member_id in change.topics if member_id not in group.members]
     gone = [member_id for member_id in change.gone if member_id in group.members]
@@ -305,7 +305,7 @@ def decide_topics_changed(
 def decide_pattern_sent(
     groups: GroupsState, command: commands.PatternSent, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
-    """Give a pattern the topics that the member which has just sent it may see."""
+    """Resolve a pattern to the topics that the member which has just sent it is allowed to see."""
     group = groups.consumer.get(command.group_id)
     found = None if group is None else regex.resolve_sent(group, command, groups.image, now_ms=now_ms)
     if group is None or found is None:

@@ -18,21 +18,21 @@ from kohort.coordinator.records.types import Record, VolatileRecord
 
 @value
 class AssignmentWindowOpened(VolatileRecord):
-    """The first change since the latest target came at `opened_ms`."""
+    """The first change since the latest target happened at `opened_ms`: the batching window is open."""
 
     opened_ms: int
 
 
 @value
 class TargetBalanceKept(VolatileRecord):
-    """The balance of the present target, updated from now on; `None` discards it."""
+    """The balance of the present target, cached and updated from now on; `None` discards it."""
 
     balance: TargetBalance | None
 
 
 @value
 class ComputationNoted(VolatileRecord):
-    """An assignor of the user's own works on `computing`, or on nothing; `failure` is its latest failure."""
+    """The target computation that runs outside of the coordinator, `None`: none, and its latest failure."""
 
     computing: ComputeTarget | None
     failure: model.AssignorFailure | None
@@ -41,7 +41,7 @@ class ComputationNoted(VolatileRecord):
 def apply_noted(
     groups: model.GroupsState, record: AssignmentWindowOpened | TargetBalanceKept | ComputationNoted
 ) -> None:
-    """Apply a note about the target assignment to its group, if the group still exists."""
+    """Apply a volatile record about the target assignment, if its group still exists."""
     group = groups.consumer.get(record.group_id)
     if group is None:
         return

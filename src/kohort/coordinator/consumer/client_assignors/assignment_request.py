@@ -1,11 +1,11 @@
 """Targets that a member computes: choice of the member, input, result and failure.
 
-A member is asked in the response to its heartbeat, fetches the input (`decide_prepare`) and sends the result
-(`decide_install`), which is accepted although the group has moved on. A member that fails, is late or leaves is not
-asked again for that target; when no member is left, or many have failed, the server's assignor computes it.
+The response to a heartbeat asks a member, which fetches the input (`decide_prepare`) and sends the result
+(`decide_install`). The result is accepted even if the group has changed meanwhile. A member that fails, is late or
+leaves is not asked again for that target. Once no member is left, or many have failed, a server-side assignor computes.
 
-Laws: one computation of a group runs at a time, and one member may send its result. A failure changes only which member
-is asked next and the message to members: the target stays, and no member is fenced.
+Laws: one computation of a group runs at a time, and only its member may send a result. A failure changes only the next
+member to ask and the message to members: the target stays, and no member is fenced.
 Source: KIP-848 as drafted.
 """
 
@@ -38,17 +38,17 @@ GONE: Final = -3
 
 
 def compute_key(group_id: str, member_id: str) -> TimerKey:
-    """Return the key of the deadline of a member that was told to compute a target."""
+    """Return the timer key of the deadline for a member that was asked to compute a target."""
     return TimerKey("compute", group_id, member_id)
 
 
 def build_deadline(member: ConsumerMember, group_id: str, *, now_ms: int) -> Arm:
-    """Build the deadline of a member that is told to compute, unless it has one."""
+    """Build the deadline for a member that is asked to compute, unless it has one already."""
     return Arm(compute_key(group_id, member.member_id), now_ms + max(member.rebalance_timeout_ms, 0), if_absent=True)
 
 
 def is_beside(group: ConsumerGroup, settings: GroupSettings, change: subscription_metadata.MembershipChange) -> bool:
-    """Whether a member, or an assignor beside the coordinator, computes the group's next target."""
+    """Return whether a member or a custom assignor computes the next target, outside of a decision."""
     choice = assignor_metadata.client_choice(group, settings, change)
     if choice is not None and find_member_to_ask(group, change):
         return True
@@ -58,7 +58,7 @@ def is_beside(group: ConsumerGroup, settings: GroupSettings, change: subscriptio
 def find_member_to_ask(group: ConsumerGroup, change: subscription_metadata.MembershipChange) -> str:
     """Choose the member that computes the next target after the change; "" if none can.
 
-    A member with a held heartbeat learns of it at once; any other, with its next one.
+    A member with a held heartbeat takes precedence, since its response can ask it at once.
     """
     side = group.client_assignors
     failed, held = ((), ()) if side is None else (side.failed, side.held)
@@ -81,7 +81,7 @@ def decide_asking(
     epoch: int,
     is_step: bool = False,
 ) -> Additions | None:
-    """Ask a member to compute the target of `epoch`; `None` if the server has to.
+    """Ask a member to compute the target of `epoch`; `None` if a server-side assignor has to.
 
     `is_step`: as for `decide_computation`.
     """
@@ -113,7 +113,7 @@ def decide_asking(
 def decide_prepare(
     groups: GroupsState, command: commands.PrepareAssignment, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
-    """Return the present input of the assignor."""
+    """Reply with the present input of the assignor to the member that computes."""
     group = describe.find_group(groups, command.group_id)
     order = _order_of(group, command)
     limited: GroupSettings | None = settings
@@ -144,7 +144,7 @@ def decide_prepare(
 def decide_install(
     groups: GroupsState, command: commands.InstallAssignment, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
-    """Install a result, or have another member compute."""
+    """Install a member's result as target, or have another member compute."""
     group = describe.find_group(groups, command.group_id)
     order = _order_of(group, command)
     if not order.is_prepared or command.group_epoch != order.epoch:
@@ -185,7 +185,7 @@ def decide_install(
 
 
 def decide_late(group: ConsumerGroup, member_id: str, *, now_ms: int) -> Decision | None:
-    """Fail a member's computation after its deadline; `None` if it does not compute any more."""
+    """Fail a member's computation after its deadline; `None` if the member no longer computes."""
     order = group.computing
     if order is None or order.member_id != member_id:
         return None
@@ -195,7 +195,7 @@ def decide_late(group: ConsumerGroup, member_id: str, *, now_ms: int) -> Decisio
 
 
 def build_failure(group: ConsumerGroup, order: ComputeTarget, *, error: int, why: str, now_ms: int) -> Additions:
-    """Note that a member failed: all members get the error, and another one is asked at once.
+    """Record that a member failed: all members get the error, and another member is asked at once.
 
     `why`: the end of a sentence with the assignor as subject.
     """
@@ -234,7 +234,7 @@ def _order_of(group: ConsumerGroup, command: commands.PrepareAssignment | comman
 
 
 def is_there(member: ConsumerMember) -> bool:
-    """Whether a member can receive a message."""
+    """Return whether a member can receive a message: it is connected, and not a classic member."""
     return member.member_epoch >= 0 and not member.is_disconnected and member.classic is None
 
 
@@ -246,7 +246,7 @@ def is_there(member: ConsumerMember) -> bool:
 
 @value
 class ComputationFailed(facts.VolatileRecord):
-    """A member does not compute a target that it was asked for.
+    """A member failed to compute a target that it was asked for.
 
     `why`: the end of a sentence with its assignor as subject.
     """

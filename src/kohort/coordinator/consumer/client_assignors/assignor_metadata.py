@@ -1,6 +1,6 @@
-"""Client-side assignors in heartbeats: their validation, their records, the group's choice of one.
+"""Client-side assignors in heartbeats: validation, records, and the group's choice of one assignor.
 
-Laws: a member's assignors are stored and forgotten with it. A join sets all fields.
+Laws: a member's assignors are stored, and are removed with the member. A join sets all fields.
 Source: KIP-848 as drafted (`ClientAssignors`, null is unchanged).
 """
 
@@ -30,10 +30,10 @@ def take_assignors(
     member_id: str,
     former_id: str,
 ) -> tuple[list[Record], MembershipChange, bool]:
-    """Take over the assignors of a heartbeat.
+    """Store the client-side assignors that a heartbeat sets.
 
-    `member_id`: not always the one that the command names. `former_id`: the static member that it replaces, else
-    itself.
+    `member_id`: may differ from the command's. `former_id`: the static member that this one replaces, otherwise
+    `member_id`.
 
     Returns:
         The records, the change with the assignors, and whether the group needs a new target for them.
@@ -77,7 +77,7 @@ def _named(assignors: tuple[ClientAssignor, ...], name: str) -> ClientAssignor |
 
 
 class Choice(NamedTuple):
-    """Name of an assignor; `version`: the highest common one, `None`: it is one of the server's."""
+    """An assignor's name; `version`: the highest common one, `None` for a server-side assignor."""
 
     name: str
     version: int | None
@@ -103,7 +103,7 @@ def client_choice(group: ConsumerGroup, settings: GroupSettings, change: Members
 
 
 def choose(shapes: Mapping[Shape, int]) -> Choice | None:
-    """Choose the assignor of all shapes in a common version that most members prefer.
+    """Choose among the assignors that all members have in a common version the one most prefer.
 
     >>> a, b = ("a", 0, 3), ("b", 1, 1)
     >>> choose({(a, b): 2, (("b", 1, 4), ("a", 2, 9)): 1}), choose({(a,): 1, (("a", 4, 4),): 1})
@@ -182,7 +182,7 @@ def check_assignors(assignors: Sequence[ClientAssignor]) -> None:
 
 
 def check_room(group: ConsumerGroup, before: tuple[ClientAssignor, ...], after: tuple[ClientAssignor, ...]) -> None:
-    """Refuse metadata for which the group has no room: GROUP_MAX_SIZE_REACHED."""
+    """Refuse metadata beyond the group's size limit: GROUP_MAX_SIZE_REACHED."""
     held = 0 if group.client_assignors is None else group.client_assignors.metadata_bytes
     size = held - size_of(before) + size_of(after)
     if size > MOST_METADATA_BYTES_OF_GROUP and size > held:
@@ -193,7 +193,7 @@ def check_room(group: ConsumerGroup, before: tuple[ClientAssignor, ...], after: 
 
 
 def check_said(assignable: Assignable, said: Sequence[tuple[str, int, bytes]]) -> str:
-    """Return the fault of the messages beside an assignment, as the end of a sentence; "" if none."""
+    """Return why an assignment's messages are invalid, as the end of a sentence; "" if they are valid."""
     known = {member.member_id for member in assignable.members}
     seen: set[str] = set()
     total = 0

@@ -1,9 +1,9 @@
 """Client-side assignors in heartbeat responses: requests to compute, and messages.
 
-A member is asked with every response until it has fetched the input, as a response may be lost.
+Every response asks the chosen member to compute until it has fetched the input, because a response may be lost.
 
-Laws: a request to compute, or a message, is news for the member. A delivered message is repeated only with a new
-assignment, to a heartbeat with all fields, and after a restart.
+Laws: a request to compute, or an assignor's message, is news for the member. A delivered message is repeated only with
+a new assignment, to a heartbeat with all fields, and after a restart.
 Source: KIP-848 as drafted (`ShouldComputeAssignment`; the error and metadata of an assignment).
 """
 
@@ -26,18 +26,18 @@ from kohort.coordinator.static_membership.mode import offline_ids
 
 
 def has_word(group: ConsumerGroup, member_id: str) -> bool:
-    """Whether a member has news about client-side assignors."""
+    """Return whether a member has to receive an assignor's message or a request to compute."""
     side = group.client_assignors
     return side is not None and (member_id in side.untold or is_to_be_told(group.computing, member_id))
 
 
 def is_to_be_told(order: ComputeTarget | None, member_id: str) -> bool:
-    """Whether a member is asked to compute and has not begun."""
+    """Return whether a member is asked to compute and has not fetched the input."""
     return order is not None and order.member_id == member_id and not order.is_prepared
 
 
 def tell(groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decision, *, now_ms: int) -> Decision:
-    """Add client-side assignor news to the response in a heartbeat's decision, in a group that has such assignors."""
+    """Add a request to compute, or an assignor's message, to the response in a heartbeat's decision."""
     group, member_id = groups.consumer.get(command.group_id), command.member_id
     side = None if group is None else group.client_assignors
     at, reply = _answer_in(decision.effects, command)
@@ -64,7 +64,7 @@ def tell(groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decisio
 
 
 def computing_after(group: ConsumerGroup | None, records: Iterable[facts.Record]) -> ComputeTarget | None:
-    """Return the computation of a group after `records`, all of that group."""
+    """Return the computation that runs after `records`, which all belong to the group."""
     computing = None if group is None else group.computing
     epoch = 0 if group is None else group.epoch
     for record in records:
@@ -108,7 +108,7 @@ _FOLLOWED: Final = frozenset(
 
 
 def follow_assignors(groups: GroupsState, decision: Decision, *, now_ms: int) -> Decision:
-    """Add to a decision its effects on client-side assignors."""
+    """Add the effects of a decision on client-side assignors to it."""
     concerned = {record.group_id for record in decision.records if type(record) in _FOLLOWED}
     more: list[facts.Record] = []
     effects: list[Effect] = []
@@ -126,7 +126,7 @@ def follow_assignors(groups: GroupsState, decision: Decision, *, now_ms: int) ->
 def _readdress(
     group: ConsumerGroup, side: ClientAssignorState, offline: Collection[str], decision: Decision
 ) -> Decision:
-    """Return the decision with another member asked, where the chosen one is known to be offline."""
+    """Ask another member to compute if the decision asks one that is known to be offline."""
     records = list(decision.records)
     for at, record in enumerate(records):
         if not isinstance(record, ComputationNoted) or record.group_id != group.group_id:
@@ -177,7 +177,7 @@ def _follow(
 
 
 def _is_away_by(record: facts.Record, member_id: str) -> bool:
-    """Whether a record makes a member unable to receive a message."""
+    """Return whether a record makes a member unable to receive a message."""
     match record:
         case facts.CurrentAssignmentSet(member_id=each, member_epoch=epoch):
             return each == member_id and epoch < 0
@@ -192,7 +192,7 @@ def _is_away_by(record: facts.Record, member_id: str) -> bool:
 def _build_said(
     group: ConsumerGroup, side: ClientAssignorState, own: list[facts.Record], gone: list[str], *, is_all: bool
 ) -> Iterable[facts.Record]:
-    """Build the records by which messages to members are forgotten or passed on."""
+    """Build the records that remove messages to members, or pass them to static successors."""
     if not side.said:
         return []
     group_id = group.group_id

@@ -59,14 +59,14 @@ class ClientAssignorState:
             self.shapes[shape] = self.shapes.get(shape, 0) + 1
 
     def forget_member(self, member_id: str) -> None:
-        """Remove a member that is gone from the delivery and computation state."""
+        """Remove a former member from the state of deliveries and computations."""
         # Its assignors and messages are removed by records of their own.
         self.untold.discard(member_id)
         self.held.discard(member_id)
         self.failed.discard(member_id)
 
     def forget_failures(self) -> None:
-        """Forget failures, as there is a new target."""
+        """Forget failures, because there is a new target."""
         self.failed.clear()
         self.failure = ""
 
@@ -76,7 +76,7 @@ class ClientAssignorState:
         return self.said.get(member_id, NOTHING_SAID)._replace(error=error)
 
     def fault(self) -> str:
-        """Return a derived value that does not follow from the others; "" if all do."""
+        """Describe a derived value that is inconsistent with the others; "" if none is."""
         shapes = Counter(map(shape_of, self.assignors.values()))
         if dict(shapes) != self.shapes:
             return f"counted assignors of members are {self.shapes}, and should be {dict(shapes)}"
@@ -85,7 +85,7 @@ class ClientAssignorState:
 
 
 def shape_of(assignors: tuple[ClientAssignor, ...]) -> Shape:
-    """Return the part of a member's assignors that decides which assignor its group uses."""
+    """Return names and versions of a member's assignors, from which the group's assignor is chosen."""
     return tuple((each.name, each.minimum_version, each.maximum_version) for each in assignors)
 
 

@@ -1,1 +1,1 @@
-"""Reconciliation of members: the way from their current assignment to their target, move by move."""
+"""Reconciliation of members: from the current assignment to the target, partition by partition."""

@@ -1,10 +1,10 @@
-"""The present goal of a member: its target without the moves that have not begun.
+"""The effective target of a member: its target without deferred moves, which have not begun.
 
-Until a move begins the old owner keeps the partition, and the new one does not get it: neither learns of it. Without a
-pace every move begins with the target that makes it, and this module is not used.
+Until a move begins, the old owner keeps the partition, the new one does not get it, and neither is told. Without a move
+throttle every move begins together with its target, and this module is not used.
 
-Laws: a waiting move has an owner who may use the partition. Where the owner loses it for another reason the move waits
-no longer, and the partition is free for the member whose target has it.
+Laws: the partition of a deferred move has an owner that may use it. If the owner loses it for another reason, the move
+is no longer deferred, and the partition is free for the member whose target has it.
 Source: requirement H4.
 """
 
@@ -22,16 +22,16 @@ from kohort.ids import TopicId
 
 @value
 class MovesHeldBack(facts.VolatileRecord):
-    """Exactly these moves wait, in the order in which they begin."""
+    """Exactly these moves are deferred, in the order in which they will begin."""
 
     waiting: dict[Place, WaitingMove]
 
 
 @value
 class MovesBegun(facts.VolatileRecord):
-    """These moves wait no longer.
+    """These moves are no longer deferred.
 
-    `throttle`: the progress at the pace after them.
+    `throttle`: the state of the throttle after them.
     """
 
     places: tuple[Place, ...]
@@ -39,7 +39,7 @@ class MovesBegun(facts.VolatileRecord):
 
 
 def effective_target_of(group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
-    """Return the present goal of a member."""
+    """Return the effective target of a member."""
     target = group.targets.get(member_id, NO_TARGET)
     member = group.members.get(member_id)
     if not group.waiting or member is None:
@@ -50,7 +50,7 @@ def effective_target_of(group: ConsumerGroup, member_id: str) -> Mapping[TopicId
 def effective_target_after(
     records: Collection[facts.Record], group: ConsumerGroup, member_id: str
 ) -> Mapping[TopicId, tuple[int, ...]]:
-    """Return the goal of a member after `records`."""
+    """Return the effective target of a member after `records`."""
     target = target_in(records, group, member_id)
     held_back = next((record for record in records if isinstance(record, MovesHeldBack)), None)
     waiting: Mapping[Place, WaitingMove] = group.waiting if held_back is None else held_back.waiting
@@ -77,7 +77,7 @@ def build_effective_target(
     assigned: facts.Grants,
     waiting: Mapping[Place, WaitingMove],
 ) -> facts.Target:
-    """Return the target without partitions that others keep for now, and with those that the member keeps."""
+    """Return the target without deferred partitions of others, and with those that the member keeps."""
     way = {topic_id: set(partitions) for topic_id, partitions in target.items()}
     for topic_id, wanted in way.items():
         moves = [(each, waiting.get((topic_id, each))) for each in wanted]
@@ -90,7 +90,7 @@ def build_effective_target(
 
 
 def places_of(grants: Mapping[TopicId, Iterable[int]]) -> set[Place]:
-    """Return (topic id, partition) of every partition."""
+    """Return the set of (topic id, partition) of an assignment."""
     return {(topic_id, partition) for topic_id, partitions in grants.items() for partition in partitions}
 
 
@@ -102,17 +102,17 @@ def places_of(grants: Mapping[TopicId, Iterable[int]]) -> set[Place]:
 
 
 def is_settled(member: ConsumerMember | facts.CurrentAssignmentSet, target: Mapping[TopicId, tuple[int, ...]]) -> bool:
-    """Whether a member is present with exactly its target; `member` may be a record about to be written."""
+    """Return whether a member is present and has exactly its target; `member` may be a new record."""
     return member.state == MemberState.STABLE and member.member_epoch > 0 and _is_of(member.assigned, target)
 
 
 def known_epoch(group: ConsumerGroup, member: ConsumerMember) -> int:
-    """Return the epoch of the target that a member has reached, also if no response has told it."""
+    """Return the target epoch that a member has reached, even if no response had that epoch."""
     return member.member_epoch if member.member_id in group.behind else group.target_epoch
 
 
 def note_reconciled(group: ConsumerGroup, member: ConsumerMember) -> None:
-    """Update `group.behind` for one member."""
+    """Add a member to `group.behind`, or remove it once it has exactly its effective target."""
     if is_settled(member, effective_target_of(group, member.member_id)):
         group.behind.discard(member.member_id)
     else:
@@ -120,7 +120,7 @@ def note_reconciled(group: ConsumerGroup, member: ConsumerMember) -> None:
 
 
 def _is_of(assigned: facts.Grants, target: Mapping[TopicId, tuple[int, ...]]) -> bool:
-    """Whether both have the same partitions."""
+    """Return whether an assignment has exactly the partitions of a target."""
     return assigned.keys() == target.keys() and all(
         assigned[topic_id].keys() == set(partitions) for topic_id, partitions in target.items()
     )
@@ -135,7 +135,7 @@ def _is_of(assigned: facts.Grants, target: Mapping[TopicId, tuple[int, ...]]) ->
 
 
 def apply_held_back(groups: model.GroupsState, record: MovesHeldBack) -> None:
-    """Set the waiting moves; a former one that is not among them has begun."""
+    """Set the deferred moves; a previously deferred move that is not among them has begun."""
     group = groups.consumer.get(record.group_id)
     if group is None:
         return
@@ -150,7 +150,7 @@ def apply_held_back(groups: model.GroupsState, record: MovesHeldBack) -> None:
 
 
 def apply_begun(groups: model.GroupsState, record: MovesBegun) -> None:
-    """Begin moves: from now on both members are told."""
+    """Begin moves: from now on responses tell both members."""
     group = groups.consumer.get(record.group_id)
     if group is None:
         return
@@ -159,13 +159,13 @@ def apply_begun(groups: model.GroupsState, record: MovesBegun) -> None:
 
 
 def follow_target(group: ConsumerGroup, member_id: str, target: facts.Target) -> None:
-    """Set the taker of waiting moves whose partition is in a new target."""
+    """Make a member the new owner of deferred moves whose partition is in its new target."""
     for place in group.waiting.keys() & places_of(target):
         group.waiting[place] = group.waiting[place]._replace(taker=member_id)
 
 
 def follow_release(group: ConsumerGroup, member: ConsumerMember, before: facts.Grants) -> None:
-    """End the waiting moves of partitions that a member does not have any more."""
+    """End the deferral of moves whose partition the old owner no longer has."""
     lost = group.waiting.keys() & (places_of(before) - places_of(member.assigned))
     _note(group, [group.waiting.pop(place) for place in lost if group.waiting[place].keeper == member.member_id])
 

@@ -1,10 +1,10 @@
-"""Pace of moves: so many begin per second, so that load moves gradually to its new owner.
+"""Move throttle: only so many moves begin per second, so that load shifts gradually to new owners.
 
-No move waits for another to end. A bucket holds `group.moves.burst` moves and is filled at `group.moves.per.second`.
-Partitions without an owner are not paced, and neither are those of a member that leaves or fails.
+A token bucket holds `group.moves.burst` moves and is filled at `group.moves.per.second`. No move waits for another one
+to end. Unowned partitions are not throttled, and neither are those of a member that leaves or fails.
 
-Laws: in any time no more moves begin than the burst and the rate allow. Every decision with new targets holds its moves
-back; one deadline begins them, in their order. While moves are paused none begins. A changed pace is in effect at once.
+Laws: in any interval no more moves begin than burst and rate allow. A decision with new targets defers all its moves;
+one deadline begins them, in their order. While moves are paused, none begins. A changed config applies at once.
 Source: requirement H4; users@kafka 2014-07-18 (one partition per second).
 """
 
@@ -46,7 +46,7 @@ def hold_back(
     *,
     now_ms: int,
 ) -> Additions:
-    """Hold back the moves of the targets in `records` until their turn; `gone`: removed members."""
+    """Defer the moves that the targets in `records` need; `gone`: removed members."""
     if not (settings.has_paced_moves or group.waiting):
         return [], []
     targets = {record.member_id: record.partitions for record in records if isinstance(record, MemberTargetSet)}
@@ -68,7 +68,7 @@ def hold_back(
 
 
 def hold_open(group: ConsumerGroup, image: topics.TopicImage, *, now_ms: int) -> Additions:
-    """Hold back all moves that the old owner was not told of: after a new pace or a restart."""
+    """Defer all moves of which the old owner does not know: after a new throttle config or a restart."""
     waiting = {
         (topic_id, partition): WaitingMove(keeper=keeper, taker=member_id)
         for member_id, target in group.targets.items()
@@ -80,7 +80,7 @@ def hold_open(group: ConsumerGroup, image: topics.TopicImage, *, now_ms: int) ->
 
 
 def decide_begin(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> Decision | None:
-    """Begin the moves that are due; `None` if there are none."""
+    """Begin the deferred moves that are due; `None` if there are no deferred moves."""
     if not group.waiting or settings.group_moves_paused:
         # The command that ends the pause arms the deadline again.
         return None
@@ -114,7 +114,7 @@ def decide_begin(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) 
 def change_pace(
     group: ConsumerGroup, image: topics.TopicImage, old: GroupSettings, new: GroupSettings, *, now_ms: int
 ) -> Additions:
-    """Apply a changed pace to all moves that have not begun."""
+    """Apply changed throttle configs to all moves that have not begun."""
     pace_of = attrgetter("group_moves_per_second", "group_moves_burst", "group_moves_paused", "group_moves_order")
     if pace_of(old) == pace_of(new):
         return [], []
@@ -139,7 +139,7 @@ def _build_held_back(
 
 
 def _keeper(group: ConsumerGroup, place: Place) -> str | None:
-    """Return the owner of a partition that need not revoke it so far; `None` if there is none."""
+    """Return the owner of a partition that does not have to revoke it yet; `None` if there is none."""
     holder = _holder(group, place)
     # The owner of a waiting move keeps the partition already.
     if holder is None or place in group.waiting:
@@ -162,7 +162,7 @@ def _holder(group: ConsumerGroup, place: Place) -> str | None:
 
 
 def _used_ms(group: ConsumerGroup, gap_ms: float, *, now_ms: int) -> float:
-    """Return how far ahead of the pace the group is, as time at `gap_ms` between two moves, ms."""
+    """Return how far the begun moves are ahead of the rate, as time at `gap_ms` per move, ms."""
     until_ms, counted_gap_ms = group.throttle
     if not counted_gap_ms:
         return 0.0
@@ -187,24 +187,24 @@ BY_NAME: Final = "name"
 
 @value
 class MovesWeighed(VolatileRecord):
-    """Weights of the waiting moves; a larger one begins earlier."""
+    """Weights of the deferred moves; a move with a larger weight begins earlier."""
 
     weights: Weights
 
 
 def moves_key(group_id: str) -> TimerKey:
-    """Return the key of the deadline at which the next moves begin."""
+    """Return the timer key of the deadline at which the next moves begin."""
     return TimerKey("moves", group_id)
 
 
 def is_order_known(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> bool:
-    """Whether the first waiting move is the next to begin."""
+    """Return whether the order of deferred moves is up to date: by name, or by recent weights."""
     weighed_ms = group.weights.weighed_ms
     return settings.group_moves_order == BY_NAME or 0 < weighed_ms <= now_ms < weighed_ms + WEIGHED_FOR_MS
 
 
 def decide_measured(groups: GroupsState, command: LogsMeasured, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """Weigh the waiting moves by the measured logs, and begin the first."""
+    """Set the weights of deferred moves from measured lags or sizes, and begin those that are due."""
     group = groups.consumer.get(command.group_id)
     if group is None or not group.waiting:
         return Decision()
@@ -226,7 +226,7 @@ def decide_measured(groups: GroupsState, command: LogsMeasured, settings: GroupS
 
 
 def apply_weighed(groups: GroupsState, record: MovesWeighed) -> None:
-    """Set the weights and sort the waiting moves by them."""
+    """Set the weights and sort the deferred moves by them."""
     group = groups.consumer.get(record.group_id)
     if group is None:
         return

@@ -1,13 +1,13 @@
-"""Reconciliation of one member: it revokes partitions outside of its target, and takes free ones.
+"""Reconciliation of one member: it revokes partitions outside of its target, and is assigned free ones.
 
-Laws: a partition is taken only if no member has it assigned or pending revocation; and a member that still has to
-revoke partitions of a deleted topic takes none. A partition is released as soon as the member's list of owned
-partitions is without it, or a commit of the member gives it up; but a partition that the member may be about to take
-is revoked only once it has taken it. Partitions are independent: pending revocations keep a member neither from
-taking free partitions nor from learning of further revocations. A member's epoch rises when it takes partitions, and
-once it has revoked all that it had to; an epoch alone is no news.
+Laws: a partition is assigned only if no member has it assigned or pending revocation. A member that still has to revoke
+partitions of a deleted topic is assigned none. A partition is released as soon as the member's list of owned partitions
+lacks it, or a commit of the member releases it. A partition that the member may not have received yet is revoked only
+once the member owns it. Partitions are independent: while revocations are pending, a member is still assigned free
+partitions and told of further revocations. A member's epoch rises when it is assigned partitions, and when it has
+completed its revocations; a new epoch alone is no news.
 Source: KIP-848 (reconciliation of the group); Apache Kafka's CurrentAssignmentBuilder for the states. Requirement H3;
-Apache Kafka assigns and revokes nothing more until a member has revoked all that it was asked for.
+Apache Kafka assigns and revokes nothing more until a member has completed its pending revocations.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from kohort.ids import TopicId
 
 @value
 class ReconciliationTarget:
-    """ReconciliationTarget of a member's reconciliation.
+    """The input of a member's reconciliation, apart from the member itself.
 
-    `epoch`: of the target. `target`: its partitions. `subscribed`: ids of the member's present topics, which may be
-    fewer than in `target`. `holders`: topic id -> partition -> member that has it. `existing`: ids of the existing
-    topics.
+    `epoch`: epoch of the target. `target`: the member's target. `subscribed`: ids of topics that the member subscribes
+    to now, maybe fewer than in `target`. `holders`: topic id -> partition -> member with the partition assigned or
+    pending revocation. `existing`: ids of the existing topics.
     """
 
     epoch: int
@@ -47,11 +47,11 @@ def decide_next_assignment(
     untaken: Grants = NO_GRANTS,
     released: Partitions | None = None,
 ) -> CurrentAssignmentSet | None:
-    """Decide the member's next step, `None` if it stays as it is.
+    """Decide a member's next current assignment, `None` if it stays as it is.
 
-    `owned`: the partitions that it lists, `None` without a list. `untaken`: partitions of `member.assigned` that it may
-    be about to take. `released`: partitions that it has given up with a commit. Only a list without a partition, and
-    such a commit, can acknowledge its revocation.
+    `owned`: the partitions that its heartbeat lists, `None` without a list. `untaken`: partitions of `member.assigned`
+    that the member has not yet reported as owned. `released`: partitions that it released with a commit. Only such
+    a commit, or a list without the partition, acknowledges a revocation.
 
     Raises:
         Refused: FENCED_MEMBER_EPOCH if its state was stored by newer software and it owns partitions.
@@ -99,7 +99,7 @@ def decide_next_assignment(
 
 
 def is_same(one: Grants, other: Grants) -> bool:
-    """Whether both have the same partitions, at any epochs of the grants."""
+    """Return whether two assignments have the same partitions, regardless of their epochs."""
     return one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
 
 
@@ -124,7 +124,7 @@ def _split(assigned: Grants, target: Mapping[TopicId, set[int]]) -> tuple[Grants
 def _take_free(
     member_id: str, kept: Grants, pending: Grants, target: Mapping[TopicId, set[int]], goal: ReconciliationTarget
 ) -> tuple[Grants, bool]:
-    """Return `kept` with the free partitions of the target, and whether that is the whole target."""
+    """Return `kept` plus the free partitions of the target, and whether that is the whole target."""
     assigned: Grants = {}
     is_complete = True
     for topic_id, wanted in target.items():
@@ -147,7 +147,7 @@ def _take_free(
 
 
 def _still_owned(grants: Grants, owned: Partitions | None) -> Grants:
-    """Return the grants that the member's list does not show as released."""
+    """Return the assigned partitions that the member still lists; without a list, all of them."""
     if owned is None or not grants:
         return grants
     left: Grants = {}
@@ -164,12 +164,12 @@ def _still_owned(grants: Grants, owned: Partitions | None) -> Grants:
 
 
 def _without(grants: Grants, released: Partitions) -> Grants:
-    """Return the grants but for those of released partitions."""
+    """Return the assigned partitions without the released ones."""
     return _split(grants, {topic_id: set(partitions) for topic_id, partitions in released.items()})[1]
 
 
 def _united(one: Grants, other: Grants) -> Grants:
-    """Unite two disjoint sets of grants."""
+    """Unite two disjoint assignments."""
     if not one or not other:
         return one or other
     united = {topic_id: dict(grants) for topic_id, grants in one.items()}

@@ -1,8 +1,8 @@
-"""Time limits of a hand-over: for a member to revoke partitions, and to report that it took new ones.
+"""Time limits of a member to revoke partitions, and to report new partitions as owned.
 
-Laws: each partition has its own deadline, from the response that tells the member. Revoking some partitions prolongs no
-other deadline, and further revocations neither prolong nor shorten it. None of this outlives the process: a restart
-starts every limit anew.
+Laws: each partition has its own deadline, from the response that tells the member. The revocation of some partitions
+does not prolong other deadlines, and further revocations neither prolong nor shorten it. Deadlines are not stored:
+a restart starts each of them anew.
 Source: KIP-848 (rebalance timeout); requirement H3.
 """
 
@@ -20,7 +20,7 @@ from kohort.ids import TopicId
 
 @value
 class HandOverTimed(VolatileRecord):
-    """Deadlines of a member's partitions, to revoke or to take: `ConsumerMember.revoke_by`, `untaken`."""
+    """Deadlines of a member to revoke partitions (`revoke_by`) and to report new ones (`untaken`)."""
 
     member_id: str
     revoke_by: Grants
@@ -58,7 +58,7 @@ def decide_times(
 
 
 def untaken_after(member: ConsumerMember, command: commands.ConsumerGroupHeartbeat, *, now_ms: int) -> Grants:
-    """Return the partitions that the member may be about to take: assigned, and not reported as owned."""
+    """Return partitions that are assigned but that the member has not reported as owned, with deadlines."""
     if not member.untaken:
         return NO_GRANTS
     owned = command.topic_partitions or {}
@@ -74,7 +74,7 @@ def untaken_after(member: ConsumerMember, command: commands.ConsumerGroupHeartbe
 def _shown_to_have(
     member: ConsumerMember, command: commands.ConsumerGroupHeartbeat, *, now_ms: int
 ) -> Mapping[TopicId, Collection[int]]:
-    """Return the partitions that the member lists, or is known to have if its heartbeat has no list."""
+    """Return the partitions that the heartbeat lists, or, without a list, those the member surely has."""
     # It may have missed the response that assigned the others; then it takes those only after it has revoked the ones
     # of this response.
     if command.topic_partitions is not None:
@@ -100,14 +100,14 @@ def build_loaded_times(member: ConsumerMember, group_id: str, due_ms: int) -> Ha
 
 
 def shift_times(member: ConsumerMember, gap_ms: int) -> None:
-    """Shift the deadlines of a member's partitions by a gap."""
+    """Postpone the deadlines of a member's partitions by `gap_ms`."""
     for times in (*member.revoke_by.values(), *member.untaken.values()):
         for partition in times:
             times[partition] += gap_ms
 
 
 def move_times(group: ConsumerGroup, by_ms: int) -> None:
-    """Shift all times of a group by a step of the clock, so that they are as far away as before."""
+    """Shift all times of a group by a step of the clock, so that none comes sooner or later."""
     for member in group.members.values():
         shift_times(member, by_ms)
         if member.list_awaited_ms:
@@ -130,7 +130,7 @@ def apply_hand_over_timed(groups: GroupsState, record: HandOverTimed) -> None:
 
 
 def _timed(partitions: Mapping[TopicId, Iterable[int]], known: Grants, due_ms: int) -> Grants:
-    """Return the deadlines of `partitions`: the known ones, and `due_ms` for the others."""
+    """Return the deadline of each partition: the known one if there is one, otherwise `due_ms`."""
     timed: Grants = {}
     for topic_id, found in partitions.items():
         times = known.get(topic_id, {})

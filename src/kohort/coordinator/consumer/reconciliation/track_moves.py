@@ -1,8 +1,8 @@
-"""Progress of moves: a decision's effects on which begin, how far each has come, which are over.
+"""Progress of moves: derives from a decision which moves begin, advance or end.
 
-Laws: this makes no decision: the place of a partition follows from targets and assignments alone. A submitted move is
-written with each step, so that a restart knows its progress; it stays when it is over, until its topic or group goes or
-another move of the partition is submitted. Of all other moves a restart finds the open ones, without their times.
+Laws: nothing is decided here: the owner of a partition follows from targets and assignments alone. Each step of
+a submitted move is written, so that a restart knows its progress. An ended one is kept until its topic or group is
+deleted or another move of the partition is submitted. Of other moves a restart finds the open ones, without times.
 Source: requirements H3 and H9.
 """
 
@@ -39,7 +39,7 @@ class MovesFollowed(facts.VolatileRecord):
 
 
 def follow_moves(groups: model.GroupsState, decision: Decision, *, is_asked: bool, now_ms: int) -> Decision:
-    """Add the progress of moves to a decision; `is_asked`: an administrator submitted its moves."""
+    """Add records about the progress of moves to a decision; `is_asked`: its moves were submitted."""
     more: list[facts.Record] = []
     concerned: dict[str, list[facts.Record]] = {}
     for record in decision.records:
@@ -79,7 +79,7 @@ class _Following:
         self._successors: dict[str, str] = {}
 
     def result(self) -> list[facts.Record]:
-        """Return the records to write, and the volatile ones."""
+        """Return the records about moves: those to write, and the volatile ones."""
         group_id = self._group.group_id
         if any(isinstance(record, facts.ConsumerGroupForgotten) for record in self._records):
             return [_build_forgotten(group_id, place) for place in self._group.submitted]
@@ -124,7 +124,7 @@ class _Following:
         return None if submitted is None or submitted.granted_ms >= 0 else submitted
 
     def _put(self, place: model.Place, move: facts.MoveFacts | None) -> None:
-        """Set the progress of a partition\'s open move; `None` calls it off."""
+        """Set the progress of a partition's open move; `None` cancels the move."""
         (self._plain if self._find_submitted(place) is None else self._submitted)[place] = move
 
     def _follow_successors(self) -> None:
@@ -148,7 +148,7 @@ class _Following:
                     self._put(place, move._replace(from_member_id=giver, to_member_id=taker))
 
     def _follow_targets(self) -> None:
-        """Follow partitions to other targets, or out of all targets."""
+        """Begin or change moves of partitions that are in another target now, and cancel those in none."""
         group = self._group
         after: dict[str, Mapping[TopicId, tuple[int, ...]]] = {}
         for record in self._records:
@@ -242,7 +242,7 @@ class _Following:
                     self._submitted[place] = move._replace(granted_ms=now_ms)
 
     def _follow_end_of_member(self, member_id: str) -> None:
-        """Fence the open moves of a member that is gone: it has not committed."""
+        """Mark the open moves from a removed member as fenced: the member lost its partitions."""
         member = self._group.members.get(member_id)
         for place in () if member is None else sorted(_places_held(member)):
             move = self._find(place)
