@@ -211,8 +211,8 @@ def test_a_demo_that_is_ended_leaves_nobody_behind(
         assert demo.end(number_of_signal) == code
     assert [is_gone(process, within=PATIENCE_SECONDS) for process in started] == [True] * 4
     if number_of_signal != signal.SIGKILL:
-        # It has ended in order: the harder end for the next run is the other one. There a member may lose its broker, and
-        # on a busy machine its session, before it notices that the demo is gone; it says so.
+        # It has ended in order: the harder end for the next run is the other one. There a member may lose its broker,
+        # and on a busy machine its session, before it notices that the demo is gone; it says so.
         assert complaints("\n".join(demo.complaints)) == []
         return
     done = run_without_pyspark("--flights", "50", "--seconds", "1", "--json", "--output", str(tmp_path))
