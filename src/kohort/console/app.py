@@ -116,7 +116,7 @@ class Console:
         key = session.form_token, str(request.url), version
         if not is_json and source is not None and source.watchers and key in self._made:
             return HTMLResponse(self._made[key])
-        if is_json and name in _OF_CLUSTER:
+        if is_json and name in (*_OF_CLUSTER, "topic"):
             await session.reader.know()
         values = await PAGES[name](session.reader, request.query_params)
         if is_json:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from kohort.cli.verbs.grouphistory import fold
 from kohort.errors import BrokerError, ErrorCode, KohortError, UnsupportedFeatureError
@@ -47,15 +48,17 @@ _MOST_CHANGES: Final = 1_000
 
 
 class Changed:
-    """A number that rises with each change, and can be waited for."""
+    """A number that rises with each change, and can be waited for; no other object has had it."""
+
+    _numbers: ClassVar[Iterator[int]] = count(1)
 
     def __init__(self) -> None:
-        self.version = 0
+        self.version = next(self._numbers)
         self._event = asyncio.Event()
 
     def note(self) -> None:
         """Raise the number, and wake those that wait."""
-        self.version += 1
+        self.version = next(self._numbers)
         self._event.set()
         self._event = asyncio.Event()
 
