@@ -2,7 +2,7 @@
 
 Source: Apache Kafka's `GroupMetadataManager.listGroups`; a group that exists only by its committed offsets is listed as
 an Empty classic group.
-A module of its own because `commandtable` only refers to decision functions of other modules.
+Apart: `commandtable` only refers to decision functions of other modules, and has none of its own.
 """
 
 from __future__ import annotations
