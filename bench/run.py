@@ -19,6 +19,7 @@ BENCHES = (
     "startup",
     "fixtures",
     "console",
+    "scrapes",
     "requests",
     "heartbeats",
     "liveness",

@@ -114,9 +114,9 @@ def screen(address: str) -> Iterator[Screen]:
 def test_keys_choose_a_group_sort_and_end_it(broker: kohort.Broker) -> None:
     with screen(broker.bootstrap_servers) as shown:
         # Names are the clients' own text, and nothing of them moves the cursor.
-        assert "STUCK: slow" not in shown.until("2 groups by seconds", r"archive [bold]\x1b[2J: classic, Empty")
+        assert "STUCK: slow" not in shown.until("2 of 2 groups by seconds", r"archive [bold]\x1b[2J: classic, Empty")
         shown.press(b"s")
-        shown.until("2 groups by lag")
+        shown.until("2 of 2 groups by lag")
         shown.press(b"j")
         shown.until("STUCK: slow")
         shown.press(b"\x1b[A")

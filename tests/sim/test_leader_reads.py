@@ -22,6 +22,7 @@ from kohort.errors import InvariantViolation
 from kohort.simulation.clients.client_world import ClientWorld, MessageFaults
 from kohort.simulation.clients.plan import Plan, PlannedGroup
 from kohort.testing.ownership_links import Faults
+from support.scenarios.finding_seeds import note_seed, seeds_to_play
 
 SEEDS = 40
 #: Words of membership are lost for longer than a session; nothing else is.
@@ -63,8 +64,12 @@ def law_broken_in(world: ClientWorld) -> str | None:
 
 def law_that_finds(plan: Plan) -> str:
     """The law that the first world that finds a bug is broken by."""
-    found = (law_broken_in(ClientWorld(seed, plan=plan)) for seed in range(SEEDS))
-    return next((law for law in found if law is not None), "none")
+    for seed in seeds_to_play(SEEDS):
+        law = law_broken_in(ClientWorld(seed, plan=plan))
+        if law is not None:
+            note_seed(seed)
+            return law
+    return "none"
 
 
 def without_fences(table: OwnershipTable, change: Any, now_ms: int, *, original: Callable[..., None]) -> None:

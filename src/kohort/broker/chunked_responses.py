@@ -14,7 +14,6 @@ from typing import Any, Final, Generic, TypeVar
 from kohort.broker.access.rights import Rights
 from kohort.broker.connections.request import Framing
 from kohort.broker.context import BrokerContext, Request
-from kohort.broker.groups.coordination import Coordination
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.broker.topics.configs import Resource
 from kohort.coordinator.commands import Command, GroupCommand, Refusal
@@ -103,12 +102,18 @@ def answer_groups(
     answer_rows(context, request, once, rows_asked_for(ask, row_of), response_of)
 
 
-def ask_shards(runtime: Coordination, command: Callable[..., Command], complete: Callable[[list[Any]], None]) -> None:
-    """Ask every shard; call `complete` with the replies of all."""
+def ask_shards(context: BrokerContext, command: Callable[..., Command], complete: Callable[[list[Any]], None]) -> None:
+    """Ask every shard, one in each turn of the loop, and call `complete` with the replies of all."""
+    runtime = context.runtime
     whole = Gather(runtime.shard_count, complete)
-    for index in range(runtime.shard_count):
+
+    def ask(index: int) -> None:
         token = runtime.next_token()
         runtime.ask_shard(index, token, command(cause=token, request=token), whole.slot(index))
+        if index + 1 < runtime.shard_count:
+            context.loop.call_soon(ask, index + 1)
+
+    ask(0)
 
 
 def answer_rows(

@@ -23,7 +23,13 @@ from kohort.wire.messages.describe_configs import DescribeConfigsRequest, Descri
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.incremental_alter_configs import AlterConfigsResource, IncrementalAlterConfigsRequest
+from kohort.wire.messages.list_groups import ListGroupsRequest
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kohort.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kohort.wire.registry import SERVED, ApiKey
 from support.dialogues.broker_wire import encode_request
@@ -79,10 +85,17 @@ def topics_of(names: list[str]) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=topics, validate_only=True)
 
 
+def commit_of(group: str) -> OffsetCommitRequest:
+    partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+    topics = [OffsetCommitRequestTopic(name="t", partitions=partitions)]
+    return OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=topics)
+
+
 #: API -> (first version with rows, a request for some names).
 APIS: dict[ApiKey, tuple[int, Callable[[list[str]], Any]]] = {
     ApiKey.DESCRIBE_GROUPS: (0, lambda names: DescribeGroupsRequest(groups=names)),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (0, lambda names: ConsumerGroupDescribeRequest(group_ids=names)),
+    ApiKey.LIST_GROUPS: (0, lambda _: ListGroupsRequest()),
     ApiKey.DELETE_GROUPS: (0, lambda names: DeleteGroupsRequest(groups_names=names)),
     ApiKey.OFFSET_FETCH: (8, offsets_of),
     ApiKey.CREATE_TOPICS: (2, topics_of),
@@ -105,6 +118,11 @@ def written_for(key: ApiKey, version: int, names: list[str]) -> tuple[bytes, int
     async def play() -> tuple[bytes, int]:
         with wired_broker({}) as context:
             connection = await connected(context)
+            if key is ApiKey.LIST_GROUPS:
+                connection.feed(*(encode_request(ApiKey.OFFSET_COMMIT, 8, commit_of(name)) for name in names))
+                answers = 0
+                while answers < len(names):
+                    answers += len(await connection.receive(ApiKey.OFFSET_COMMIT, 8))
             connection.feed(encode_request(key, version, APIS[key][1](names)))
             turns = 0
             while not (written := connection.take_written()):

@@ -48,6 +48,13 @@ def test_used_is_what_all_members_have_and_most_like_best() -> None:
     assert chosen(of_members((x,), (y,))) == "uniform"
 
 
+def test_first_member_of_a_group_whose_assignor_is_set_has_its_target_at_once() -> None:
+    """Whatever it can compute: nobody is waited for, so no empty target comes first."""
+    group = GroupDialogue({"t": 4}, group_assignor="uniform")
+    join(group, "a").replies(epoch=1, assigned=[0, 1, 2, 3])
+    assert group.group.target_epoch == group.group.epoch == 1
+
+
 def test_who_has_none_leaves_it_to_the_server() -> None:
     group = of_members((assignor(),))
     assert is_asked(beat(group, "a"))

@@ -45,7 +45,7 @@ def handle(
             rows.extend(_row(group_id, Resource.GROUP) for group_id in groups)
             request.answer(wire.ListConfigResourcesResponse(config_resources=rows))
 
-    ask_shards(context.runtime, admin.ListGroupConfigs, complete)
+    ask_shards(context, admin.ListGroupConfigs, complete)
     return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from kohort.base.values import from_row
-from kohort.broker.chunked_responses import ask_shards
+from kohort.broker.chunked_responses import answer_rows, ask_shards, rows_at_once
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.coordinator.commands import admin
@@ -30,7 +30,13 @@ def handle(context: BrokerContext, request: Request, message: wire.ListGroupsReq
             groups = sorted((group for reply in replies for group in reply.groups), key=lambda group: group.group_id)
             if not is_free:
                 groups = [group for group in groups if rights.allows(AclOperation.DESCRIBE, kind, group.group_id)]
-            rows = [from_row(wire.ListedGroup, group, group_state=group.state) for group in groups]
-            request.answer(wire.ListGroupsResponse(groups=rows))
+            answer_rows(
+                context, request, groups, rows_at_once(row_of), lambda rows: wire.ListGroupsResponse(groups=rows)
+            )
 
-    ask_shards(context.runtime, partial(admin.ListGroups, states=states, types=types), complete)
+    ask_shards(context, partial(admin.ListGroups, states=states, types=types), complete)
+
+
+def row_of(group: admin.ListedGroup) -> wire.ListedGroup:
+    """Return the row of a group."""
+    return from_row(wire.ListedGroup, group, group_state=group.state)

@@ -196,7 +196,9 @@ class _Top:
                 group = await pages.group(self._reader, {"id": chosen})
                 # A picture of owners, and the rows of the history: `kohort group history` has them.
                 group = {name: value for name, value in group.items() if name not in ("picture", "rows")}
-        cluster = {"time_ms": snapshot.now_ms, "cluster_id": snapshot.cluster_id, "silence": silence}
+        count = f"{len(self._listed)} of {found['all']} groups by {self._sort}"
+        title = f"{show_clock(snapshot.now_ms)[:8]}  cluster {snapshot.cluster_id}  {count}"
+        cluster = {"time_ms": snapshot.now_ms, "cluster_id": snapshot.cluster_id, "silence": silence, "title": title}
         return {**cluster, **{name: found[name] for name in ("sort", "matching", "all", "groups")}, "group": group}
 
     @contextlib.contextmanager
@@ -230,7 +232,7 @@ class _Top:
 
     def _print(self, values: Mapping[str, Any]) -> None:
         """Print the state as text."""
-        say(*([""] if self._shown_ms else []), _title(values))
+        say(*([""] if self._shown_ms else []), values["title"])
         print_table(_GROUPS, [_group_cells(each) for each in values["groups"]], empty="no groups")
         group = values["group"]
         if group is None:
@@ -243,7 +245,7 @@ class _Top:
         """Draw a screen of so many columns and lines."""
         from rich.text import Text
 
-        yield Text(_title(values), style="bold", no_wrap=True, overflow="ellipsis")
+        yield Text(values["title"], style="bold", no_wrap=True, overflow="ellipsis")
         yield Text(values["silence"] or "q ends, s sorts otherwise, up and down choose a group", style="dim")
         group = values["group"]
         told = [] if group is None else [_head_of(group), *_tail_of(group)]
@@ -263,12 +265,6 @@ class _Top:
             yield _table(_MEMBER, [_member_cells(each) for each in members], right=range(3, 8))
         for each in _tail_of(group):
             yield Text(one_line(each), style="bold red" if each.startswith("STUCK") else "")
-
-
-def _title(values: Mapping[str, Any]) -> str:
-    shown, total = len(values["groups"]), values["all"]
-    count = f"{total} groups" if shown == total else f"{shown} of {total} groups"
-    return f"{show_clock(values['time_ms'])[:8]}  cluster {values['cluster_id']}  {count} by {values['sort']}"
 
 
 def _age(ms: int | None) -> str | None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from kohort.coordinator.classic.subscriptions import leads_unaware
 from kohort.coordinator.commands import LeavingMember
 from kohort.coordinator.records.types import ClassicGroupStored
+from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode
-from kohort.wire.embedded import encode_subscription
+from kohort.ids import TopicId
+from kohort.wire.embedded import encode_assignment, encode_subscription
 
 #: What the dialogue's members ask for unless they are told otherwise.
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
@@ -52,6 +55,20 @@ def test_follower_comes_back_without_a_rebalance(stable):
         ("l-1", "l", b"L"),
         ("f-2", "f", b"F"),
     ]
+
+
+def test_leader_that_comes_back_has_missed_a_change_only_of_topics_that_are_known(dialogue):
+    """A coordinator that has just begun knows no topics yet, and begins no rebalance because of that."""
+
+    def known(partition_count):
+        return TopicImage.of([TopicFacts(name="t", topic_id=TopicId(1), partition_count=partition_count)], version=1)
+
+    dialogue.join(fresh="l-1", instance_id="l", protocols=wants("t"))
+    dialogue.sync("l-1", 1, {"l-1": encode_assignment({"t": (0, 1)})}, instance_id="l")
+    assert dialogue.state == "Stable"
+    for image, is_missed in ((None, False), (TopicImage(), False), (known(2), False), (known(3), True)):
+        assert leads_unaware(dialogue.group, "l-1", image) is is_missed
+    assert not leads_unaware(dialogue.group, "f-1", known(3))
 
 
 def test_new_id_of_an_instance_survives_a_restart(stable):
