@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -36,24 +38,42 @@ def test_modules_are_small_enough() -> None:
 
 def test_functions_are_small_enough() -> None:
     """House style: 60 lines a function."""
-    lines = dict(function for path in SOURCES for function in functions_of(path))
+    lines = {name: found for path in SOURCES for name, found in parts_of(path).functions.items()}
     assert {name: found for name, found in lines.items() if found > FUNCTION_LINES} == {}
 
 
-def functions_of(path: Path) -> Iterator[tuple[str, int]]:
-    """Name and lines of each; of several of one name in a module the longest counts."""
-    found: dict[str, int] = {}
-    for node in ast.walk(ast.parse(path.read_text())):
+class Parts(NamedTuple):
+    """What the rules are about in a module, taken from its tree in one walk: trees of all modules have a gigabyte."""
+
+    docstring: str | None
+    #: Name of each function -> its lines; of several of one name in a module the longest counts.
+    functions: dict[str, int]
+    #: Its texts that are no docstrings.
+    texts: list[str]
+
+
+@cache
+def parts_of(path: Path) -> Parts:
+    """Read a module."""
+    tree = ast.parse(path.read_text())
+    functions: dict[str, int] = {}
+    constants: dict[int, str] = {}
+    docstrings: set[int] = set()
+    for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             name = f"{name_of(path)}:{node.name}"
-            found[name] = max(found.get(name, 0), (node.end_lineno or node.lineno) - node.lineno + 1)
-    yield from found.items()
+            functions[name] = max(functions.get(name, 0), (node.end_lineno or node.lineno) - node.lineno + 1)
+        elif isinstance(node, ast.Expr):
+            docstrings.add(id(node.value))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            constants[id(node)] = node.value
+    texts = [text for number, text in constants.items() if number not in docstrings]
+    return Parts(ast.get_docstring(tree), functions, texts)
 
 
 def test_modules_say_what_they_are_for() -> None:
     """House style: every module starts with a docstring; empty packages need none."""
-    sources = {path: path.read_text() for path in SOURCES}
-    silent = [path for path, source in sources.items() if source.strip() and not ast.get_docstring(ast.parse(source))]
+    silent = [path for path in SOURCES if not parts_of(path).docstring and path.read_text().strip()]
     assert [name_of(path) for path in silent] == []
     assert [name_of(path) for path in SOURCES if path.stem in VAGUE_NAMES] == [], "says nothing about what is inside"
 
@@ -61,16 +81,8 @@ def test_modules_say_what_they_are_for() -> None:
 def test_messages_name_the_actor() -> None:
     """House style: errors, help and log lines say which member, broker or client."""
     vague = re.compile(r"\b(whoever|whatever|somebody|nobody|everybody|anybody)\b", re.IGNORECASE)
-    assert [f"{name_of(path)}: {text}" for path in SOURCES for text in messages_of(path) if vague.search(text)] == []
-
-
-def messages_of(path: Path) -> Iterator[str]:
-    """The texts of a module that are no docstrings."""
-    tree = ast.parse(path.read_text())
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            yield node.value
+    texts = [(path, text) for path in SOURCES for text in parts_of(path).texts]
+    assert [f"{name_of(path)}: {text}" for path, text in texts if vague.search(text)] == []
 
 
 def test_glossary_names_modules_that_are_there() -> None:

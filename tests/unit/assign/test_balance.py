@@ -26,7 +26,8 @@ def small_groups(draw: st.DrawFn) -> Assignable:
     """Up to 4 members, 4 topics and 7 partitions, with any owners of before."""
     topics = {f"t{i}": draw(st.integers(0, 3)) for i in range(draw(st.integers(1, 4)))}
     members = [f"m{i}" for i in range(draw(st.integers(1, 4)))]
-    subscriptions = {member: sorted(draw(st.sets(st.sampled_from(sorted(topics))))) for member in members}
+    some_topics = st.sets(st.sampled_from(sorted(topics)))
+    subscriptions = {member: sorted(draw(some_topics)) for member in members}
     size = len(group_of(topics, subscriptions).space)
     owner = draw(st.lists(st.integers(-1, len(members) - 1), min_size=size, max_size=size))
     return group_of(topics, subscriptions, owner=owner)

@@ -64,9 +64,11 @@ def test_what_was_even_stays() -> None:
 def test_heterogeneous_leaves_no_move_that_would_help(data: st.DataObject) -> None:
     topic_count = data.draw(st.integers(1, 5))
     member_count = data.draw(st.integers(1, 7))
-    space = PartitionSpace((TopicId(bytes([i]) * 16), data.draw(st.integers(0, 8))) for i in range(topic_count))
-    subscribers = [sorted(data.draw(st.sets(st.integers(0, member_count - 1)))) for _ in range(topic_count)]
-    owner = array("i", [data.draw(st.integers(-1, member_count - 1)) for _ in range(len(space))])
+    counts, members, owners = st.integers(0, 8), st.integers(0, member_count - 1), st.integers(-1, member_count - 1)
+    space = PartitionSpace((TopicId(bytes([i]) * 16), data.draw(counts)) for i in range(topic_count))
+    some_members = st.sets(members)
+    subscribers = [sorted(data.draw(some_members)) for _ in range(topic_count)]
+    owner = array("i", [data.draw(owners) for _ in range(len(space))])
 
     assign_heterogeneous(space, owner, subscribers)
 
