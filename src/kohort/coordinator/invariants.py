@@ -394,7 +394,7 @@ def check_valid_stable_group_state(group: ConsumerGroup) -> None:
 
 
 def _has_begun_since(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether a move may have begun after the member reached its target: it is behind at this epoch."""
+    """Return whether a member may have reached its target before a deferred move of it began."""
     return group.has_held_back and member.member_id in group.behind
 
 

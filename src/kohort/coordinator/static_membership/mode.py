@@ -58,7 +58,7 @@ def clock_key(group_id: str) -> TimerKey:
 
 
 def is_offline(groups: GroupsState, group_id: str, member_id: str) -> bool:
-    """Whether a member of a static group is offline."""
+    """Return whether a member of a static group is offline."""
     clock = groups.clocks.get(group_id)
     return clock is not None and member_id in clock.offline
 
@@ -184,7 +184,7 @@ def build_dynamic(groups: GroupsState, group_id: str, settings: GroupSettings, *
 
 
 def forces_rebalance(old: GroupSettings, new: GroupSettings) -> bool:
-    """Whether the change from `old` to `new` forces a rebalance."""
+    """Return whether the change from `old` to `new` forces a rebalance."""
     return new.is_static and new.group_rebalance_token != old.group_rebalance_token
 
 
@@ -277,7 +277,7 @@ def _wished(
 
 
 def has_members(groups: GroupsState, group_id: str) -> bool:
-    """Whether the group exists and has members."""
+    """Return whether the group exists and has members."""
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     return bool((consumer is not None and consumer.members) or (classic is not None and classic.members))
 

@@ -272,7 +272,7 @@ class ClassicStaticLaws:
 
 
 def _wants_the_same(group: classic.ClassicGroup, former: classic.ClassicMember, member: classic.ClassicMember) -> bool:
-    """Whether a returning member's former assignment still fits it.
+    """Return whether a returning member's former assignment still fits it.
 
     It does if the member subscribes to the same topics and owns nothing that it has to give up.
     """
