@@ -263,7 +263,7 @@ class GroupsState:
         return None if group is None else group.members.get(member_id)
 
     def has_offsets(self, group_id: str) -> bool:
-        """Whether the group has committed offsets, or offsets in an open transaction."""
+        """Return whether the group has committed offsets, or offsets in an open transaction."""
         return group_id in self.offsets or group_id in self.pending_offsets
 
 
