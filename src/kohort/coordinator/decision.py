@@ -67,7 +67,7 @@ class TimerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Reply to the request that `request` names; each request is answered exactly once."""
+    """The response to the request with this token; each request gets exactly one."""
 
     request: RequestToken
     body: ReplyBody
@@ -75,7 +75,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """Set the deadline of `key`, in place of an older one; `if_absent` keeps an older one."""
+    """Set the deadline of `key` and replace an older one; with `if_absent`, keep the older one."""
 
     key: TimerKey
     deadline_ms: int

@@ -132,7 +132,7 @@ SIGNS_PER_INTERVAL: Final = 4
 
 
 class _Session(NamedTuple):
-    """The deadline of a member's session, its length, the heartbeat interval, and whether the member counts as gone."""
+    """A member's session: its timer key, timeout, heartbeat interval, and whether it counts as disconnected."""
 
     key: TimerKey
     session_ms: int

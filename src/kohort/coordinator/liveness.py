@@ -22,12 +22,12 @@ from kohort.coordinator.settings import GroupSettings
 #: Least interval of a member that is on its way to its target with held heartbeats: some clients take the interval for
 #: the time limit of the response.
 HELD_STEP_MS: Final = 500
-#: Interval after a request of the member's own client has ended a hold: until its next heartbeat the member cannot be
-#: told of news. Later a part of the time since: between the end of a short hold and a long interval there is such a
+#: Least interval after a request of the member's own client ended a hold: until its next heartbeat the member gets no
+#: news. Later, a fraction of the time since then: after a short hold in a long interval there is such a
 #: gap, too.
 SOON_MS: Final = 1_000
 CUT_PARTS: Final = 4
-#: A group moves for so many of its heartbeat intervals after its latest target.
+#: Number of heartbeat intervals after a new target for which a group counts as moving.
 MOVING_PARTS: Final = 2
 #: Least number of heartbeats in a session, also for a member that asked for longer intervals: two may get lost.
 HEARTBEATS_PER_SESSION: Final = 3

@@ -41,7 +41,7 @@ class NetworkQuality:
         return random.randint(1, self.usual_delay_ms)
 
     def draw_loss(self, random: Random) -> Literal["", "silent", "broken"]:
-        """Draw the way in which the next message ends its connection; empty: it arrives."""
+        """Draw how the next message breaks its connection; empty if the message arrives."""
         if not self.loss or random.random() >= self.loss:
             return ""
         return "silent" if random.random() < 0.5 else "broken"
@@ -151,7 +151,7 @@ class SimulatedNetwork:
         self._cut_off: dict[str, None] = {}
 
     def connect(self, client: Client, *, software: str = "") -> Connection | None:
-        """Open a connection; `None` if no server answers."""
+        """Open a connection; `None` if no server is reachable."""
         if not self.is_server_up or client.name in self._cut_off:
             return None
         self._opened += 1
@@ -185,7 +185,7 @@ class SimulatedNetwork:
             self.break_one(connection)
 
     def break_one(self, connection: Connection) -> None:
-        """Cut one connection; the client is told after a while."""
+        """Cut one connection; the client is notified after a while."""
         if not connection.is_open:
             return
         connection.is_open = False
@@ -206,7 +206,7 @@ class SimulatedNetwork:
     def deliver(
         self, connection: Connection, arrival_ms: int, action: Callable[[], None], *, is_request: bool = False
     ) -> None:
-        """Let a message arrive, unless the connection is gone by then."""
+        """Deliver a message, unless the connection has ended by then."""
 
         def arrive() -> None:
             is_same_server = connection.server_life == self.server_life

@@ -35,10 +35,10 @@ class Command:
 
 @value
 class GroupCommand(Command):
-    """A request about one group, answered by a `Reply` that names `request`.
+    """A request about one group; its response is a `Reply` with the same `request`.
 
-    `principal`: the sender's, for the journal alone; empty: the client has none, or what it asks changes nothing. A
-    token's label stands behind its principal, after a space.
+    `principal`: the sender's principal, only for the journal; empty if the client has none, or the request changes
+    nothing. The label of a capability token follows the principal, after a space.
     """
 
     request: RequestToken
@@ -184,7 +184,7 @@ class TargetComputed(Command):
 
 
 class Published(NamedTuple):
-    """The metadata that one member publishes; `metadata` `None`: it publishes none any more."""
+    """The metadata that one member publishes; `metadata`: `None` if the member has withdrawn it."""
 
     member_id: str
     instance_id: str | None
@@ -345,7 +345,7 @@ class SyncGroupReply:
 
 @value
 class Heartbeat(GroupCommand):
-    """Classic heartbeat; answered with `Done` or a `Refusal`.
+    """Classic heartbeat; the reply is `Done` or a `Refusal`.
 
     `hold_ms`: how long the response may wait for news; 0 or less: not at all.
     `counts_requests`: as in `ConsumerGroupHeartbeat`.
@@ -501,7 +501,7 @@ class CommitTransactionOffsets(CommitOffsets):
 
 @value
 class CompleteTransaction(Command):
-    """End a producer's transaction in every group of the shard; answered with `Done` or a `Refusal`."""
+    """End a producer's transaction in every group of the shard; the reply is `Done` or a `Refusal`."""
 
     request: RequestToken
     producer_id: int

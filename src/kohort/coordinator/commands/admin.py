@@ -28,7 +28,7 @@ class DeleteOffsetsReply:
 
 @value
 class DeleteGroup(GroupCommand):
-    """Remove an empty group and its offsets; answered with `Done` or a `Refusal`."""
+    """Remove an empty group and its offsets; the reply is `Done` or a `Refusal`."""
 
 
 @value

@@ -58,7 +58,7 @@ class Listening:
         return self._address
 
     def close(self) -> None:
-        """Accept nothing any more."""
+        """Stop accepting connections."""
         if self._network.listening.get(self._address) is self:
             del self._network.listening[self._address]
 
@@ -203,7 +203,7 @@ class Connection:
             receiver.arrive(data)
 
     def cut(self) -> None:
-        """Break the connection; each end is told after a while."""
+        """Break the connection; each end is notified after a while."""
         if self.is_whole:
             self.is_whole = False
             for end in self.ends:

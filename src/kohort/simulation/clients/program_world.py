@@ -283,7 +283,7 @@ class HoldsFor(DelayedHeartbeats):
 
 
 class TellsAlike(MembershipUpdates):
-    """The check of `ToldAlike` for every update beside heartbeats; `fail`: called if it is broken."""
+    """The check of `ToldAlike` for all news in fetch and commit responses; `fail`: called if broken."""
 
     def __init__(
         self, fail: Callable[[Exception], None], runtime: Coordination, on_news: Callable[[MemberKey], None]

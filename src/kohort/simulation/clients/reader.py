@@ -60,7 +60,7 @@ class ReaderWatch(Protocol):
         """Check a reader that has changed its subscription."""
 
     def on_killed(self, member_id: str) -> None:
-        """Forget a member whose process is gone."""
+        """Forget a member whose process has died."""
 
 
 class Reader:

@@ -125,7 +125,7 @@ class Writer:
                 raise LawBroken("EndsInTime", f"flush of {self.name} has not ended after {limit_s:g} s") from None
 
     async def settle(self) -> None:
-        """Wait until no record is sent any more, and every sent record has its result."""
+        """Wait until no further record is being sent, and every sent record has its result."""
         if self._task is not None:
             await asyncio.wait([self._task])
         await self.flush()

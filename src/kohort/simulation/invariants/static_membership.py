@@ -198,7 +198,7 @@ class ClassicStaticLaws:
         self._heard[command.group_id, command.member_id] = now_ms
 
     def on_answer(self, command: commands.GroupCommand) -> None:
-        """Count a member as heard of once its answer has left."""
+        """Note a member's sign of life once the response to its request is sent."""
         # Records that led to an answer that has left are on disk.
         found = self._decided.pop(command.request, None)
         if found is not None:

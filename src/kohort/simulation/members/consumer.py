@@ -295,7 +295,7 @@ class ConsumerMember(MemberProcess):
 
     @property
     def has_list_to_say(self) -> bool:
-        """Whether a list of owned partitions is about to be sent or on its way."""
+        """Whether a list of owned partitions is about to be sent or in flight."""
         return self._is_listing or self._acknowledges or self._says_everything
 
     def say_everything(self) -> None:

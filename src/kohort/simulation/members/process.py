@@ -447,7 +447,7 @@ class Wire:
         self._exchanges: deque[Exchange] = deque()
 
     def send(self, exchange: Exchange) -> bool:
-        """Send a request, over a new connection if there is none; `False` if no broker answers."""
+        """Send a request, over a new connection if there is none; `False` if no broker is reachable."""
         if self._connection is None:
             self._connection = self._network.connect(self, software=self.software)
         if self._connection is None:
