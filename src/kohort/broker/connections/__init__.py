@@ -1,1 +1,1 @@
-"""Clients' connections: frames in, requests, answers out in their order."""
+"""Client connections: requests and their responses in order, TLS, idle timeouts, held heartbeats."""

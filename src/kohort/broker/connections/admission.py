@@ -1,4 +1,4 @@
-"""The limits of connections as a broker's options have them: of all listeners, and of single ones.
+"""Connection limits from the broker's options: those of all listeners, and those of single listeners.
 
 Source: Apache Kafka's `ConnectionQuotas`, which finds the addresses of names in `max.connections.per.ip.overrides` at
 its start as well.
@@ -25,7 +25,7 @@ _OPTIONS: Final = ("max.connections", "max.connections.per.ip", "max.connections
 def quotas_of(
     settings: BrokerSettings, now_s: Callable[[], float], most: int, idle_timeouts: IdleTimeouts
 ) -> ConnectionQuotas:
-    """Return the counter of a broker's connections; `most`: `max.connections`, or as many as there is room for."""
+    """Build a broker's connection quotas; `most`: `max.connections`, or fewer for lack of descriptors."""
     values = settings.values
     own = {
         each.name: _limits(each.values)
@@ -42,7 +42,7 @@ def quotas_of(
 
 
 def rates_of(settings: BrokerSettings, quotas: QuotaLimits) -> ConnectionRates:
-    """Return the rates of a broker's new connections; `quotas` has those of addresses."""
+    """Build the rate limits for a broker's new connections; `quotas` has the limits of addresses."""
     return ConnectionRates(quotas, settings.values, {each.name: each.values for each in settings.listeners})
 
 
@@ -55,7 +55,7 @@ def _limits(values: Mapping[str, Any]) -> Limits:
 
 
 def _addresses_of(name: str) -> set[str]:
-    """Return every address of a host, as connections from it have it."""
+    """Return every IP address of a host, in the canonical form of `plain_host`."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

@@ -1,7 +1,7 @@
-"""The buffers of one connection: received bytes that are not handled yet, and answers to be written.
+"""The buffers of one connection: received bytes that are not handled yet, and responses to be written.
 
-Laws: beyond the small base nothing is allocated that `ByteBudget` has not granted, and what was granted is given back
-exactly once; a buffer grows to at most twice what has really come, whatever a length prefix promises.
+Laws: memory beyond the base size is only allocated after `ByteBudget` has granted it, and each grant is given back
+exactly once. A buffer grows to at most twice the bytes that have arrived, whatever a length prefix promises.
 Source: architecture: bounded frames and buffered bytes; requirement B4.
 """
 
@@ -24,7 +24,7 @@ STEP_BYTES: Final = 64 * 1024
 
 
 class ReceiveBuffer:
-    """A buffer that the socket fills at its end and the connection empties at its front."""
+    """A receive buffer: the socket appends bytes, and the connection removes handled bytes from the front."""
 
     __slots__ = ("_budget", "buffer", "granted", "have", "view")
 
@@ -39,18 +39,18 @@ class ReceiveBuffer:
         self.have = 0
 
     def free(self) -> memoryview:
-        """Return the free part of the buffer; it is empty only while nothing more may be read."""
+        """Return the free part of the buffer; an empty one means that nothing more may be read now."""
         return self.view[self.have :]
 
     def discard(self, size: int) -> None:
-        """Remove the first `size` bytes, which are handled."""
+        """Remove the first `size` bytes, which the connection has handled."""
         rest = self.have - size
         if rest and size:
             self.buffer[:rest] = self.buffer[size : self.have]
         self.have = rest
 
     def make_room(self, needed: int) -> bool:
-        """Make room for more of a request of `needed` bytes; `False` if the budget does not allow it now."""
+        """Grow a full buffer for a request of `needed` bytes; `False`: the budget does not allow it now."""
         size = len(self.buffer)
         if self.have < size:
             return True
@@ -70,7 +70,7 @@ class ReceiveBuffer:
         return True
 
     def settle(self) -> None:
-        """Keep an empty grown buffer for the next requests, or shrink a very long one."""
+        """Keep an empty grown buffer for the next requests, or shrink one above `KEPT_BYTES`."""
         if self.granted and not self.have:
             if len(self.buffer) > KEPT_BYTES:
                 self._replace(BASE_BYTES)
@@ -107,7 +107,7 @@ COPIED_PART_BYTES: Final = 4096
 
 
 class Output:
-    """Answers of one connection that may leave and are not written yet."""
+    """The responses of one connection that are ready and not yet written to the transport."""
 
     __slots__ = ("_part_bytes", "_parts", "small", "written_bytes")
 
@@ -121,7 +121,7 @@ class Output:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that are to be written."""
+        """The number of bytes that are still to be written."""
         return len(self.small) + self._part_bytes
 
     def clear(self) -> None:
@@ -131,7 +131,7 @@ class Output:
         self._part_bytes = 0
 
     def extend(self, parts: Iterable[Buffer]) -> None:
-        """Append ready answers to the output."""
+        """Append the parts of ready responses."""
         for part in parts:
             if len(part) <= COPIED_PART_BYTES:
                 # One buffer for many small answers is cheaper than many buffers.
@@ -149,7 +149,7 @@ class Output:
             self._parts.extend(view[at : at + WRITE_AT_BYTES] for at in range(0, len(view), WRITE_AT_BYTES))
 
     def write_some(self, transport: Transport) -> bool:
-        """Write as much as one write should have; `False` if there is nothing to write."""
+        """Write about `WRITE_AT_BYTES` bytes to the transport; return `False` if there is nothing to write."""
         # The transport gets little more than it may hold: some loops copy the bytes that they cannot send at once.
         if self._parts:
             transport.writelines(self._next_parts())

@@ -1,8 +1,8 @@
-"""Heartbeats of one connection: those held for news, and the last one, answered without parsing.
+"""Heartbeats of one connection: those held until there are updates, and a cache of the last one.
 
-Laws: answers leave in the order of their requests, so what is held is answered as soon as something behind it is
-ready, unless its client takes answers in any order. What is behind it cuts the hold, unless it is a heartbeat, too. A
-held heartbeat holds up no answer. At most half of the requests that a connection may have open are held.
+Laws: responses leave in request order. A held heartbeat is therefore answered as soon as a response behind it is ready,
+unless its client takes responses in any order. A request other than a heartbeat cuts the hold when it is answered. A
+held heartbeat delays no other response. At most half of the requests that a connection may have open are held.
 Source: requirement H1; Java's consumers commit and leave by the connection of their heartbeats.
 """
 
@@ -17,9 +17,9 @@ from kohort.broker.connections.request import Peer, RepeatableHeartbeat, ReplyQu
 
 
 class HeldHeartbeats:
-    """The held heartbeats with a place in the order of answers, oldest first.
+    """The held heartbeats of one connection whose responses leave in request order, oldest first.
 
-    The oldest is held; some of those behind it may be answered already.
+    The oldest is still held. Some of the later ones may be answered already.
     """
 
     __slots__ = ("_held", "_is_allowed", "_is_releasing", "_replies")
@@ -46,7 +46,7 @@ class HeldHeartbeats:
             self._release(held[0], is_cut=False)
 
     def release_overtaken(self) -> None:
-        """Release the heartbeats that stand before a ready answer."""
+        """Release the held heartbeats that precede a ready response."""
         # Each release calls this method again; the outer call has all the work.
         if self._is_releasing:
             return
@@ -61,7 +61,7 @@ class HeldHeartbeats:
             self._is_releasing = False
 
     def allow(self, is_allowed: bool) -> None:
-        """Let heartbeats be held, or release those that are held, and each that is to be from now on."""
+        """Allow holding, or release all held heartbeats now and each later one at once."""
         self._is_allowed = is_allowed
         for request in [] if is_allowed else [*self._held, *self._replies.held_unordered]:
             assert isinstance(request, Request), "a request that was read may be delayed"
@@ -69,7 +69,7 @@ class HeldHeartbeats:
                 self._release(request, is_cut=False)
 
     def _find_overtaken(self, oldest: Request) -> list[tuple[Request, bool]]:
-        """Find the heartbeats held before a ready answer, oldest first, and whether that cuts the hold."""
+        """Find the held heartbeats that precede a ready response, oldest first, and whether it cuts the hold."""
         found: list[tuple[Request, bool]] = []
         is_overtaken = is_cut = False
         for slot in self._replies.latest_first():
@@ -115,7 +115,7 @@ _ID: Final = Struct(">i")
 
 
 class CachedHeartbeat:
-    """One request of a connection without its correlation id, and the source of its answer."""
+    """A connection's last plain heartbeat without its correlation id, and the cached response."""
 
     __slots__ = (
         "_answer_head",
@@ -131,7 +131,7 @@ class CachedHeartbeat:
     )
 
     def __init__(self, frame: memoryview, request: Request, repeated: RepeatableHeartbeat) -> None:
-        """Keep `frame`, which is the request without its length prefix."""
+        """Cache `frame`, the request without its length prefix."""
         #: Of the request with its length, bytes.
         self.size: Final = len(frame) + 4
         self._head: Final = len(frame).to_bytes(4) + frame[: _ID_AT - 4]
@@ -147,10 +147,10 @@ class CachedHeartbeat:
         self._answer_tail = b""
 
     def carry_out(self, connection: Peer, received: memoryview, open_before: ReplyQueue) -> bytes | Request | None:
-        """Carry out the first `size` received bytes without parsing if they are this request.
+        """Carry out the first `size` received bytes without parsing if they equal the cached request.
 
         Returns:
-            The whole answer, or the request, whose answer waits; `None`: nothing was done.
+            The whole response, or the request if its response is held; `None`: nothing was done.
         """
         # Everything but the correlation id has to be equal.
         if received[_ID_END : self.size] != self._tail or received[:_ID_AT] != self._head:

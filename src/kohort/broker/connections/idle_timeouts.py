@@ -1,9 +1,9 @@
-"""The closing of connections that are silent, slow or stalled, so that others can use their resources.
+"""Timeouts that close silent, slow or stalled connections, to free their resources for other clients.
 
-Laws: a new client says something soon; half a request goes on at a least rate, and at one that grows with the memory
-it holds while others wait for some; what clients do not take of their answers is bounded for all together; no request
-that this broker has not answered yet is held against its client, nor time in which the loop stood still. A connection
-costs no timer: there is one for all that are new or in the middle of a request, and one look at all now and then.
+Laws: a new client sends its first byte within `SILENCE_SECONDS`. The rest of an incomplete request arrives at a minimum
+rate; while others wait for memory that rate grows with the memory it holds. The unread responses of all clients are
+bounded together. Neither an unanswered request nor a stalled event loop counts against a client. No connection has a
+timer of its own: one serves all new connections and incomplete requests, and all connections are checked at intervals.
 Source: Kafka's connections.max.idle.ms; Apache httpd's mod_reqtimeout (a first byte, then a least rate).
 """
 
@@ -47,7 +47,7 @@ _LATE_SECONDS: Final = 2.0
 
 
 class WatchedConnection(Peer, Protocol):
-    """The connection of a client, as its time limits and the listener see it."""
+    """The part of a connection that the timeouts and the listener use."""
 
     #: Bytes received from the client.
     received_bytes: int
@@ -58,7 +58,7 @@ class WatchedConnection(Peer, Protocol):
 
     @property
     def input(self) -> ReceiveBuffer:
-        """Bytes that were received and are not handled."""
+        """The buffer of received bytes that are not handled yet."""
 
     @property
     def peer(self) -> str:
@@ -66,15 +66,15 @@ class WatchedConnection(Peer, Protocol):
 
     @property
     def is_served(self) -> bool:
-        """Whether the client waits for an answer of this broker."""
+        """Whether the client waits for a response of this broker."""
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the client does not read its answers."""
+        """Whether the client does not read its responses."""
 
     @property
     def is_muted(self) -> bool:
-        """Whether the client waits because it is beyond a quota."""
+        """Whether the client is throttled because it has exceeded a quota."""
 
     @property
     def is_open(self) -> bool:
@@ -86,11 +86,11 @@ class WatchedConnection(Peer, Protocol):
 
     @property
     def taken_bytes(self) -> int:
-        """Bytes of answers that the client has taken."""
+        """The response bytes that the transport has passed on to the client."""
 
     @property
     def untaken_bytes(self) -> int:
-        """Bytes of answers that are kept because the client does not read them."""
+        """The response bytes that are buffered because the client does not read them."""
 
     def finish(self) -> None:
         """Handle no further request."""
@@ -99,10 +99,10 @@ class WatchedConnection(Peer, Protocol):
         """Close without waiting for a client that does not read."""
 
     def examine_rights(self) -> None:
-        """End what waits and may not be had any more."""
+        """Refuse the waiting requests that the client's changed rights no longer allow."""
 
     def give_up(self, reason: str) -> None:
-        """Close a connection for a client that does not act in time, and log the reason."""
+        """Close the connection of a client that does not act in time, and log the reason."""
 
 
 class IdleTimeouts:
@@ -145,7 +145,7 @@ class IdleTimeouts:
         return self.reached.total()
 
     def start(self) -> None:
-        """Begin to look at idle connections."""
+        """Start the periodic check for idle connections."""
         self._sweep_timer = self._loop.call_later(self._stall / 2, self._sweep)
 
     def stop(self) -> None:
@@ -156,22 +156,22 @@ class IdleTimeouts:
                 timer.cancel()
 
     def idle_since(self, connection: object) -> float:
-        """Return when a connection did something last, as far as the looks at all have seen; else the present."""
+        """Return the last activity that a check has seen, in loop seconds; the present time without one."""
         return self._seen[connection][1] if connection in self._seen else self._loop.time()
 
     def expect_first_byte(self, connection: WatchedConnection) -> None:
-        """Expect a first byte of a new connection soon."""
+        """Close a new connection unless its first byte arrives within `SILENCE_SECONDS`."""
         self._new.append((self._loop.time() + self._silence, ref(connection)))
         self._arm()
 
     def expect_rest(self, connection: WatchedConnection) -> None:
-        """Expect the rest of an incomplete request of `connection`."""
+        """Close `connection` if the rest of its incomplete request arrives too slowly."""
         connection.is_watched = True
         self._watch(connection)
         self._arm()
 
     def expect_taking(self, connection: WatchedConnection) -> None:
-        """Expect the client to read: `connection` has more to send than it takes at once."""
+        """Check that the client of `connection` reads, after it did not take all its responses at once."""
         if connection not in self._untaken:
             self._untaken[connection] = connection.taken_bytes
         if self._taking_timer is None:
@@ -239,7 +239,7 @@ class IdleTimeouts:
         connection.give_up(reason)
 
     def _on_short(self) -> None:
-        """Watch the connections that hold memory for which others wait: their requests must go on."""
+        """Check the progress of the connections that hold memory while others wait for some."""
         if self._short_timer is None:
             due = self._loop.time() + SHORT_SECONDS
             holders = {

@@ -1,4 +1,4 @@
-"""One request that was read: its connection, and the place of its answer."""
+"""One decoded request: its connection, and the slot of its response in the connection's reply order."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ TRANSITIONS: Final = {
 
 
 class ReplySlot:
-    """The place of one answer in the order of its socket."""
+    """The slot of one response in the reply order of its connection."""
 
     __slots__ = ("is_long", "is_unordered", "kept_bytes", "known_bytes", "parts", "state")
 
@@ -89,27 +89,27 @@ class ReplySlot:
         self.parts: Sequence[Buffer] = ()
 
     def fill(self, parts: list[Buffer]) -> None:
-        """Fill in an answer that may leave as soon as it is its turn."""
+        """Fill in a response that may be sent as soon as all earlier ones are."""
         self.state = TRANSITIONS[self.state, SlotEvent.FILL]
         self._keep(parts)
 
     def fill_unsynced(self, parts: list[Buffer]) -> None:
-        """Fill in an answer that has to wait for `sync`."""
+        """Fill in a response that may only be sent after `sync`."""
         self.state = TRANSITIONS[self.state, SlotEvent.FILL_UNSYNCED]
         self._keep(parts)
 
     def sync(self) -> None:
-        """Let an unsynced answer leave: the log is on disk up to its records."""
+        """Allow an unsynced response to be sent, since the log is on disk up to its records."""
         self.state = TRANSITIONS[self.state, SlotEvent.SYNC]
 
     def send(self) -> Sequence[Buffer]:
-        """Mark the answer as sent; return its parts, to be written."""
+        """Mark the response as sent; return its parts, which the caller writes."""
         self.state = TRANSITIONS[self.state, SlotEvent.SEND]
         parts, self.parts = self.parts, ()
         return parts
 
     def abandon(self) -> None:
-        """Discard the answer; its connection is closed."""
+        """Discard the response, since its connection is closed."""
         self.state = TRANSITIONS[self.state, SlotEvent.ABANDON]
         self.parts = ()
 
@@ -119,14 +119,14 @@ class ReplySlot:
 
 
 class ReplyQueue:
-    """The open slots of one socket, oldest first."""
+    """The slots of one connection whose responses were not sent yet, oldest first."""
 
     __slots__ = ("_answers", "_kept_bytes", "_known_bytes", "_long", "_parked", "_slots", "_unordered", "limit")
 
     def __init__(self, limit: int, parked: ParkedBytes | None = None, answers: AnswerMemory | None = None) -> None:
         """Create an empty queue; at `limit` slots the owner stops reading requests.
 
-        `parked` counts the bytes that requests of all sockets keep, `answers` those that their answers hold.
+        `parked` counts the bytes of waiting requests of all connections, `answers` those of long responses.
         """
         assert limit > 0
         self._answers: Final = answers
@@ -156,17 +156,17 @@ class ReplyQueue:
 
     @property
     def held_unordered(self) -> list[ReplySlot]:
-        """Unordered slots without an answer, oldest first."""
+        """Unordered slots without a response, oldest first."""
         return [slot for slot in self._unordered if slot.state is SlotState.HELD]
 
     @property
     def held(self) -> list[ReplySlot]:
-        """Slots without an answer, those with a place in the order first."""
+        """Slots without a response, the ordered ones first."""
         return [slot for slot in self._slots if slot.state is SlotState.HELD] + self.held_unordered
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of all answers that are known and have not left."""
+        """The bytes of all ordered responses that are known and not yet sent."""
         return sum(len(part) for slot in self._slots for part in slot.parts)
 
     def add(self, slot: ReplySlot) -> None:
@@ -183,13 +183,13 @@ class ReplyQueue:
             self._count(slot.kept_bytes)
 
     def latest_first(self) -> Iterator[ReplySlot]:
-        """Return the ordered slots, that of the latest request first."""
+        """Return the ordered slots, latest request first."""
         return reversed(self._slots)
 
     def take(self, limit_bytes: int) -> list[Buffer]:
-        """Take the parts of ready answers from the head, up to the answer that reaches `limit_bytes`.
+        """Remove the ready responses at the head, up to the one that reaches `limit_bytes`; return the parts.
 
-        Unordered answers are short; all that are ready leave first.
+        Unordered responses are short. All that are ready are returned first.
         """
         slots = self._slots
         taken: list[Buffer] = []
@@ -214,7 +214,7 @@ class ReplyQueue:
         return taken
 
     def abandon(self) -> None:
-        """Discard all slots; the connection is closed."""
+        """Discard all slots, since the connection is closed."""
         while self._unordered:
             self._unordered.pop().abandon()
         while self._slots:
@@ -227,7 +227,7 @@ class ReplyQueue:
 
 
 class Peer(Protocol):
-    """The connection of a request, as the APIs see it."""
+    """The part of a request's connection that the API handlers use."""
 
     #: Rises with each connection that is accepted.
     number: int
@@ -251,37 +251,37 @@ class Peer(Protocol):
     cuts: dict[tuple[str, str], int]
 
     def on_reply(self) -> None:
-        """Schedule a turn for a reply slot that has become ready."""
+        """Schedule the sending of a response that has become ready."""
 
     def close(self) -> None:
-        """Write the ready answers, then close."""
+        """Write the ready responses, then close the connection."""
 
     def mute(self, wait_ms: int) -> None:
-        """Read and handle nothing of the client for that time (KIP-219)."""
+        """Read and handle no requests of the client for `wait_ms` (KIP-219)."""
 
 
 class HeldHeartbeat(Protocol):
-    """A heartbeat whose answer may be held."""
+    """A heartbeat whose response may be held until the member has updates."""
 
     def release(self, is_cut: bool) -> None:
-        """Answer the heartbeat if it is held; `is_cut`: another request of its client waits behind it."""
+        """Answer the heartbeat if it is held; `is_cut`: another kind of request behind it ends the hold."""
 
     def abandon(self) -> None:
         """Drop the heartbeat; its connection is closed."""
 
 
 class CachedRequest(Protocol):
-    """A request of a connection that may come again, and then need not be read."""
+    """A cached request: an equal one on the same connection is carried out without decoding."""
 
     @property
     def size(self) -> int:
-        """Bytes of the request with its length."""
+        """The size of the request with its length prefix, bytes."""
 
     def carry_out(self, connection: Peer, received: memoryview, open_before: ReplyQueue) -> bytes | Request | None:
-        """Carry out the first `size` received bytes without parsing if they are this request.
+        """Carry out the first `size` received bytes without parsing if they equal the cached request.
 
         Returns:
-            The whole answer, or the request, whose answer waits; `None`: nothing was done.
+            The whole response, or the request if its response waits; `None`: nothing was done.
         """
 
 
@@ -289,27 +289,27 @@ class Repeatable(Protocol):
     """The handling of a request that its client may send again."""
 
     def cache(self, frame: memoryview, request: Request) -> CachedRequest | None:
-        """Return the kept form of `request`, whose bytes without their length are `frame`; `None`: it is not kept."""
+        """Return the cached form of `request`, `frame` without its length prefix; `None`: it is not cached."""
 
 
 class RepeatableHeartbeat(Protocol):
     """A heartbeat that its client may repeat byte for byte; see `connections.heartbeats`."""
 
     def hold_ms(self) -> int:
-        """Return how long its answer may be held now, ms; below 0: never, and `renew` answers."""
+        """Return how long the response may be held now, ms; below 0: not at all, call `renew` instead."""
 
     def hold(self, request: Request, hold_ms: int) -> bool:
-        """Carry the heartbeat out again and hold it; `False` if the request has to be parsed anew."""
+        """Carry the heartbeat out again and hold its response; `False`: the request has to be parsed."""
 
     def renew(self) -> bytes | None:
-        """Carry the heartbeat out again; return the body of its answer.
+        """Carry the heartbeat out again; return the body of its response.
 
-        `None` if the request has to be parsed anew. Equal bodies are the same object.
+        `None`: the request has to be parsed. Equal bodies are the same object.
         """
 
 
 class Asker(Protocol):
-    """A party that the coordinator answers: a `Request`, or the watch of a member's news."""
+    """A receiver of a coordinator's response: a `Request`, or the watch for a member's updates."""
 
     #: The connection that gets the answer.
     connection: Peer
@@ -329,7 +329,7 @@ class Asker(Protocol):
 
 
 class Framing(Protocol):
-    """The API and version of a request, as far as its answer needs them; see `dispatch.Route`."""
+    """The API and version of a request, and the encoding of its response; see `dispatch.Route`."""
 
     @property
     def api_key(self) -> AnyApiKey:
@@ -341,18 +341,18 @@ class Framing(Protocol):
 
     @property
     def is_long(self) -> bool:
-        """Whether a short request may have an answer that is long or much work."""
+        """Whether a short request may cause a long or expensive response."""
 
     @property
     def is_flexible(self) -> bool:
-        """Whether the answer has tagged fields (KIP-482)."""
+        """Whether the response has tagged fields (KIP-482)."""
 
     def frame(self, correlation_id: int, body: Message | bytes) -> list[Buffer]:
-        """Return the whole answer, as buffers to be written one after another."""
+        """Return the whole response frame, as buffers to be written one after another."""
 
 
 class Request(ReplySlot):
-    """One request, and the place of its answer in the order of its connection."""
+    """One request, which is also the slot of its response in the connection's reply order."""
 
     __slots__ = (
         "client_id",
@@ -433,15 +433,15 @@ class Request(ReplySlot):
         self.connection.on_reply()
 
     def skip(self) -> None:
-        """Complete a request without an answer (Produce with acks=0)."""
+        """Complete a request that gets no response (Produce with acks=0)."""
         self.fill([])
         self.connection.on_reply()
 
     def take_mutations(self, count: int) -> None:
-        """Count partitions that it creates or deletes (KIP-599); without a quota there is nothing to count."""
+        """Count the partitions that the request creates or deletes (KIP-599), if the client has a quota."""
 
     def abandon(self) -> None:
-        """Drop the request; its connection is closed."""
+        """Drop the request, since its connection is closed."""
         super().abandon()
         if self.heartbeat is not None:
             self.heartbeat.abandon()

@@ -1,7 +1,7 @@
-"""The binding of a broker's listening sockets, and the refusal of one that strangers could reach.
+"""The binding of a broker's listening sockets, and the refusal of insecure listeners.
 
-Laws: all are bound, or none is, and before anything else of the broker is opened; a listener without login and TLS that
-other machines can reach is refused, unless the configuration allows it in so many words.
+Laws: all sockets are bound or none is, before anything else of the broker is opened. A listener that other machines can
+reach without a login or without TLS is refused, unless `allow.anonymous.beyond.loopback` allows it.
 Source: Apache Kafka's `SocketServer.Acceptor.openServerSocket`; there an open listener starts without a word.
 """
 
@@ -32,9 +32,9 @@ WAYS_OUT: Final = (
 
 
 def listen_on_all(settings: BrokerSettings, *, speaks_http: bool = False) -> list[socket.socket]:
-    """Bind a socket for each listener, in their order, then for HTTP; `BrokerStartError` names a failing one.
+    """Bind a socket for each listener in order, then for HTTP; `BrokerStartError` names a failing one.
 
-    `ConfigError`: a listener with TLS lacks a key or a certificate that it can use.
+    `ConfigError`: a listener with TLS lacks a usable key or certificate.
     """
     for each in settings.listeners:
         check_certificates(each)
@@ -47,7 +47,7 @@ def listen_on_all(settings: BrokerSettings, *, speaks_http: bool = False) -> lis
 
 
 def listen_on(settings: BrokerSettings, listener: ListenerSettings | None = None) -> socket.socket:
-    """Bind the socket of a listener, by default the first; `BrokerStartError` names host and port."""
+    """Bind the socket of a listener, by default the first one; `BrokerStartError` names its host and port."""
     listener = listener or settings.listeners[0]
     host, port = listener.host, listener.port
     try:
@@ -102,13 +102,13 @@ def refuse_strangers(listener: ListenerSettings, bound_to: str) -> None:
 
 
 def lacks(listener: ListenerSettings) -> str:
-    """Return what a listener lacks that may leave this machine, as words; empty if nothing."""
+    """Return the missing protection of a listener, as words (login, TLS); empty if both are there."""
     missing = (("a login", listener.has_login), ("TLS", listener.protocol.has_tls))
     return " and ".join(words for words, is_there in missing if not is_there)
 
 
 def is_loopback(bound_to: str) -> bool:
-    """Whether an address that is listened on can be reached from this machine alone.
+    """Return whether a listening socket with this address is reachable from this machine only.
 
     >>> [is_loopback(each) for each in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "10.0.0.7")]
     [True, True, True, False, False, False]
@@ -119,7 +119,7 @@ def is_loopback(bound_to: str) -> bool:
 
 
 def plain_host(host: str) -> str:
-    """Return a peer's address as it is written everywhere: one of IPv4 as such, also on a socket of IPv6.
+    """Return a peer's address in canonical form: an IPv4-mapped IPv6 address becomes plain IPv4.
 
     >>> plain_host("::ffff:10.0.0.7"), plain_host("fe80::1")
     ('10.0.0.7', 'fe80::1')

@@ -1,11 +1,11 @@
-"""Whose a fetch is: the claims of connections, and the rows that a fetch does not get by them.
+"""Claims: the group member that sends a fetch, and the partitions that the fetch is refused for it.
 
-A fetch says it best first: by a grant, a token that the coordinator made for one member's assignment; by the tag
-`member`; by its login with a token; and where a group's `group.ownership.enforce` is `all` by client id and host.
+The sender is recognised, best first, by a grant (a token that the coordinator made for one member's assignment), by the
+tag `member`, by its login with a token, and, if `group.ownership.enforce` is `all`, by its client id and host.
 
-Laws: a connection has one claim, until a fetch names another member or begins anew without one. A token is verified
-once, and only its hash is kept, of so many tokens that memory is bounded. A claim takes away: what it says that is not
-so makes a fetch get less, but for topics that only members may read.
+Laws: a connection has one claim, until a fetch names another member or starts anew without naming one. A token is
+verified once, and only its hash is kept; the number of kept hashes is bounded. A claim only restricts: a false one makes
+a fetch get less, except for topics that only members may read.
 Source: requirements H5 and H6; `ownership` has the rules.
 """
 
@@ -50,7 +50,7 @@ Verify = Callable[[str, str], Claim | None]
 
 
 class GrantedPartitions:
-    """The partitions of one topic in a token; those that were asked for are found at once the next time."""
+    """The partitions of one topic in a token, with a cache of those that were looked up."""
 
     __slots__ = ("_known", "_sets")
 
@@ -70,12 +70,12 @@ class GrantedPartitions:
         return True
 
     def issuperset(self, partitions: Iterable[int]) -> bool:
-        """Whether all of these are in the token."""
+        """Return whether the token includes all of `partitions`."""
         return self._known.issuperset(partitions) or all(each in self for each in partitions)
 
 
 def grant_verifier(keys: Callable[[], RootKeys | None]) -> Verify:
-    """Return a function that verifies grants with the keys that the broker has then."""
+    """Return a function that verifies grants with the broker's root keys at the time of the call."""
 
     def verify(token: str, host: str) -> Claim | None:
         root_keys = keys()
@@ -90,7 +90,7 @@ def grant_verifier(keys: Callable[[], RootKeys | None]) -> Verify:
 
 
 def claim_of(capability: Capability, host: str) -> Claim | None:
-    """Return the claim of a verified token; `None` if it is no member's grant to read, or none for this address."""
+    """Return the claim of a verified token; `None`: it is no member's grant to read from this address."""
     group_id, member_id, epoch = capability.group, capability.member, capability.epoch
     listed = capability.partitions_by_id
     if group_id is None or member_id is None or epoch is None or listed is None:
@@ -114,7 +114,7 @@ _LONG_AGO: Final = -(1 << 63)
 
 
 class Claims:
-    """The claims of all connections."""
+    """The claims of all connections of one broker."""
 
     def __init__(self, verify: Verify) -> None:
         self._verify: Final = verify
@@ -129,7 +129,7 @@ class Claims:
     def take(
         self, connection: Peer, message: FetchRequest, known: KnownMembership | None, *, begins_anew: bool
     ) -> Claim | None:
-        """Take in the grant and the tag of a fetch; return the claim of its connection.
+        """Update a connection's claim from the grant and the tag of a fetch, and return the claim.
 
         `known`: the tag `member`, if its sender may read the group. `begins_anew`: it begins a session, or is of none.
         """
@@ -170,7 +170,7 @@ class Claims:
             self._claims.pop(connection.number, None)
 
     def end(self, is_revoked: Callable[[Capability], bool]) -> list[Claim]:
-        """Make the claims by revoked tokens void; return them."""
+        """Replace the claims of revoked tokens by void ones; return the former claims."""
         ended: list[Claim] = []
         for key, claim in list(self._verified.items()):
             if claim.capability is not None and is_revoked(claim.capability):
@@ -215,12 +215,12 @@ VOID: Final = Claim("", "", -1, is_granted=True, is_void=True)
 
 
 def void(claim: Claim) -> Claim:
-    """Return the claim of the same member by a token that is good for nothing."""
+    """Return a claim of the same member that allows no partition to be read."""
     return VOID._replace(group_id=claim.group_id, member_id=claim.member_id)
 
 
 def of_tag(known: KnownMembership) -> Claim:
-    """Build the claim of a tag `member`."""
+    """Build the claim of a fetch with the tag `member`."""
     listed: dict[TopicId, set[int]] = {}
     for row in known.topic_partitions:
         listed.setdefault(TopicId(row.topic_id), set()).update(row.partitions)
@@ -236,7 +236,7 @@ NOTHING_WITHHELD: Final[Codes] = MappingProxyType({})
 
 
 def is_over(claim: Claim | None, clock: Clock) -> bool:
-    """Whether the lease of a claim is over."""
+    """Return whether the lease of a claim has expired."""
     return claim is not None and claim.not_after_ms is not None and clock.now_ms() >= claim.not_after_ms
 
 
@@ -289,7 +289,7 @@ def find_withheld(
 
 
 def withhold_all(plan: FetchPlan, claim: Claim, on_refused: OnRefused | None) -> Codes:
-    """Return all rows of a fetch, as the lease of its claim is over; without `on_refused` no row has an error."""
+    """Return a code for every row, since the claim's lease has expired; NONE without `on_refused`."""
     if on_refused is None:
         return dict.fromkeys(range(len(plan)), QUIET)
     on_refused(Refusal(OURS, *claim.member, _LEASE_OVER), "", -1)
@@ -303,12 +303,12 @@ _LEASE_OVER: Final = "the lease of its token is over"
 
 
 def is_for_members(topic: Topic) -> bool:
-    """Whether only fetches of members may read a topic."""
+    """Return whether only group members may fetch from a topic."""
     return bool(topic.partitions) and topic.partitions[0].config.is_read_by_members_only
 
 
 class RefusedReads:
-    """The rows that were refused: their number, and a line of the log for each member and partition."""
+    """The count of refused rows, and a log line for each refused member and partition."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock: Final = clock
@@ -320,7 +320,7 @@ class RefusedReads:
         self._until_ms = self._lines = self._kept_back = 0
 
     def note(self, refusal: Refusal, topic: str, partition: int) -> None:
-        """Log a refusal once, and not too many in a short time."""
+        """Log a refusal unless it was logged before; at most `MOST_LINES` lines in `LINES_MS`."""
         key = (refusal.group_id, refusal.member_id, topic, partition, refusal.reason)
         if key in self._told:
             self._told.move_to_end(key)

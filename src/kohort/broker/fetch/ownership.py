@@ -1,12 +1,13 @@
 """Fences at the leader: partitions that earlier owners of a group must not read any more.
 
-The coordinator fences a partition before it tells its owner to give it up, and opens it before it tells the next one.
-Between the two no member of that group reads it. Behind them the earlier owners do not, nor does any older epoch.
+The coordinator closes a partition's fence before it revokes the partition from its owner, and opens the fence before it
+assigns the partition to the next owner. While the fence is closed no member of the group may read the partition. After
+the fence is opened, earlier owners and older member epochs may not.
 
-Laws: a fence says which epochs and members may *not* read; no assignment is stored. A fetch without a claim is refused
-nothing here. A fence is forgotten when no lease of an earlier owner can be alive, so that there are as many as moves in
-one lease. A message about an older epoch than the last one neither opens nor closes; a repeated one changes nothing.
-Nothing here reads a clock: `now_ms` is of one that never goes back.
+Laws: a fence says which epochs and members may *not* read; no assignment is stored. A fetch that is recognised as no
+member's is not refused here. A fence is forgotten when no lease of an earlier owner can be valid, so that there are as
+many fences as moves in one lease. A message with an older epoch than the last one neither opens nor closes a fence. A
+repeated one changes nothing. No clock is read here: `now_ms` never goes back.
 Source: users@kafka 2014-07-14 to -22 (fence, acknowledge, open; leases); requirement H5.
 """
 
@@ -53,7 +54,7 @@ class Sender(NamedTuple):
 
     @property
     def client(self) -> tuple[str, str]:
-        """Client id and host."""
+        """The client id and the host."""
         return self.client_id, self.host
 
 
@@ -85,14 +86,14 @@ class Partitions(Protocol):
     """Partitions of one topic, such as a `frozenset` of them."""
 
     def __contains__(self, partition: object, /) -> bool:
-        """Whether the partition is one of them."""
+        """Return whether `partition` is one of the partitions."""
 
     def issuperset(self, partitions: Iterable[int], /) -> bool:
-        """Whether all of these are among them."""
+        """Return whether all of `partitions` are included."""
 
 
 class Claim(NamedTuple):
-    """The member that a fetch says it is of.
+    """The group member that a fetch claims to be sent by.
 
     `partitions`: those that it may read at most; `None`: it does not say. `not_after_ms`: end of its lease, by the time
     of day; `None`: none. `is_granted`: a token of the coordinator's says it all. `is_void`: it contradicts itself, or
@@ -115,12 +116,12 @@ class Claim(NamedTuple):
         return self.group_id, self.member_id
 
     def lists(self, topic_id: TopicId, partition: int) -> bool:
-        """Whether the claim does not leave this partition out."""
+        """Return whether the claim includes the partition, or lists no partitions at all."""
         return self.partitions is None or partition in self.partitions.get(topic_id, ())
 
 
 class Refusal(NamedTuple):
-    """A row that a fetch does not get; code NONE: no records, and no error."""
+    """The refusal of one partition in a fetch; code NONE: the response has no records and no error."""
 
     code: ErrorCode
     group_id: str
@@ -129,7 +130,7 @@ class Refusal(NamedTuple):
 
 
 class _Former:
-    """An earlier owner, until `until_ms`."""
+    """An earlier owner of the partition, remembered until `until_ms`."""
 
     __slots__ = ("sender", "stock_lease_ms", "until_ms")
 
@@ -162,7 +163,7 @@ class Fence:
         self.is_strict = self.knows_clients = False
 
     def close(self, change: OwnershipChange, now_ms: int) -> bool:
-        """Close it for all members of the group; return whether that changed anything."""
+        """Close the fence for all members of the group; return whether anything changed."""
         member_id, is_known = change.member_id, change.member_id in self.formers
         # A message of before the partition was opened comes late; one of a later owner shows that an opening was lost.
         is_late = change.epoch < self.epoch or (
@@ -181,7 +182,7 @@ class Fence:
         return True
 
     def open(self, change: OwnershipChange, now_ms: int) -> bool:
-        """Open it for its new owner; return whether that changed anything."""
+        """Open the fence for the partition's new owner; return whether anything changed."""
         if change.epoch < self.epoch and not change.is_anew:
             return False
         if self.is_open and (self.owner, self.epoch) == (change.member_id, change.epoch):
@@ -197,7 +198,7 @@ class Fence:
         return True
 
     def find_reason(self, claim: Claim, topic_id: TopicId, partition: int) -> str | None:
-        """Return why a member of the group may not read; `None` if it may."""
+        """Return why a member of the group may not read the partition; `None` if it may."""
         if not self.is_open:
             return _CLOSED
         if claim.member_id in self.formers:
@@ -210,7 +211,7 @@ class Fence:
         return None if claim.member_id == self.owner or claim.lists(topic_id, partition) else NOT_LISTED
 
     def find_former(self, sender: Sender) -> str | None:
-        """Return the earlier owner with these connections; `None` if it is none of them."""
+        """Return the id of the earlier owner that `sender` is recognised as; `None` if it is none."""
         for member_id, former in self.formers.items():
             known = former.sender
             if known.principal:
@@ -222,21 +223,21 @@ class Fence:
         return None
 
     def renew(self, member_id: str, now_ms: int) -> None:
-        """Remember an earlier owner for longer, since it has asked for the partition."""
+        """Remember an earlier owner for longer, since it has fetched the partition again."""
         former = self.formers.get(member_id)
         if former is not None:
             former.until_ms = max(former.until_ms, now_ms + former.stock_lease_ms)
             self.until_ms = max(self.until_ms, former.until_ms)
 
     def _settle(self, change: OwnershipChange, now_ms: int) -> None:
-        """Take the group's settings, and forget earlier owners without a lease."""
+        """Apply the group's settings from `change`, and forget earlier owners whose lease has expired."""
         self.is_strict, self.knows_clients = change.refusal == STRICT, change.enforce == ALL
         for member_id in [each for each, former in self.formers.items() if former.until_ms <= now_ms]:
             del self.formers[member_id]
 
 
 def _without(former: Sender, owner: Sender) -> Sender:
-    """Return the connections of an earlier owner, without those that the present one has as well."""
+    """Return the marks of an earlier owner, without those that the present owner shares."""
     principal = "" if former.principal == owner.principal else former.principal
     return former._replace(principal=principal, is_unique=former.is_unique and former.client != owner.client)
 
@@ -259,9 +260,9 @@ class OwnershipTable:
         return self._size
 
     def change(self, change: OwnershipChange, now_ms: int) -> None:
-        """Take in a message of a coordinator; a repeated or an older one opens and closes nothing.
+        """Apply a coordinator's message to the fences; a repeated or older one opens or closes no fence.
 
-        At the same epoch messages count in the order in which they come.
+        Messages of the same epoch are applied in the order in which they arrive.
 
         Args:
             change: the message; with `enforce="off"` nothing is closed, and what was closed is opened.
@@ -292,9 +293,9 @@ class OwnershipTable:
         return self._topics.get(topic_id)
 
     def refuses(self, claim: Claim | Sender, topic_id: TopicId, partition: int, now_ms: int) -> ErrorCode | None:
-        """Return the refusal of a partition that a fetch may not read; `None` if it may.
+        """Return the error code for a partition that a fetch may not read; `None` if it may.
 
-        NONE stands for no records and no error. Lease and validity of the claim are not looked at.
+        NONE stands for no records and no error. The claim's lease and validity are not checked here.
         """
         refusal = self.find_refusal(claim, topic_id, partition, now_ms)
         return None if refusal is None else refusal.code
@@ -322,7 +323,7 @@ class OwnershipTable:
         return None
 
     def forget(self, now_ms: int) -> None:
-        """Forget fences that no lease can need any more, a slice of them."""
+        """Forget fences for which no lease can be valid any more, at most `FORGOTTEN_AT_ONCE`."""
         due = self._due
         for _ in range(FORGOTTEN_AT_ONCE):
             if not due or due[0][0] > now_ms:

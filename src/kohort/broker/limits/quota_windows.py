@@ -99,7 +99,7 @@ class RateWindow:
 
 
 class TokenBucket:
-    """A token bucket that holds the tokens of all windows; a single request may take more and leave a debt."""
+    """A token bucket that holds the tokens of all windows; one request may take more and leave a debt."""
 
     __slots__ = ("_at_ms", "_burst_s", "_tokens")
 
