@@ -1,6 +1,6 @@
-"""The group coordinator, a function of its input: commands and the time in, records, timers and replies out.
+"""The group coordinator as a pure function: commands and the time go in; records, timers and replies come out.
 
-Floors: shard over commandtable, over offsets, consumer (KIP-848) and classic, over static_membership and liveness, over
-model (the state), records and commands. The broker's `groups/runtime` runs it, the simulation tests it. It imports no
-clock, loop, chance or storage. Begin with `shard`, `model`, `consumer/heartbeat`.
+Layers, top first: shard; commandtable; offsets, consumer (KIP-848) and classic; static_membership and liveness; model
+(the state), records and commands. The broker's `groups/runtime` runs it, the simulation tests it. Nothing here imports
+a clock, an event loop, randomness or storage. Begin with `shard`, `model`, `consumer/heartbeat`.
 """

@@ -1,6 +1,6 @@
 """Set, remove and describe configs of single groups, and apply a change to an existing group.
 
-Laws: all changes of one command are made, or none. A deadline that a config concerns is set anew at once.
+Laws: either all changes of a command are made, or none. Deadlines that depend on a config are re-armed at once.
 Source: Apache Kafka 4.3's IncrementalAlterConfigs of groups; G8, H2; KIP-345's draft (mode, forced rebalance).
 """
 
@@ -39,7 +39,7 @@ def decide_alter(
     *,
     now_ms: int,
 ) -> Decision:
-    """Set and remove configs of one group, all or none, and rearm the deadlines that depend on them.
+    """Set and remove configs of one group, all or none, and re-arm the deadlines that depend on them.
 
     Raises:
         Refused: INVALID_CONFIG.
@@ -115,7 +115,7 @@ def _change(configs: dict[str, str], name: str, text: str | None, base: GroupSet
 
 
 def _check_pair(configs: Mapping[str, str], base: GroupSettings) -> None:
-    """Check that the session timeout outlasts the heartbeat interval, each the group's or the broker's."""
+    """Check that the session timeout exceeds the heartbeat interval; the broker's value is the default."""
     shown: dict[str, tuple[int, str]] = {}
     for name in ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"):
         text = configs.get(name)
@@ -158,7 +158,7 @@ def _rearm(
 
 
 def _grace_ends_ms(deadline_ms: int, old: GroupSettings, new: GroupSettings, members: int, *, now_ms: int) -> int:
-    """Return when a disconnected member is removed once its session timeout is longer."""
+    """Return when a disconnected member is removed after its session timeout was made longer."""
     # The end of the shorter session may have cut its grace, and no one knows by how much: the grace ends as late as
     # possible, at most one grace from now.
     if new.group_disconnect_grace_ms < 0:
@@ -192,7 +192,7 @@ def decide_fallback(
     """Decide a join that makes a static group dynamic.
 
     Raises:
-        Refused: what `decide_join` refuses.
+        Refused: as `decide_join` does.
     """
     pending = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
     _change_classic_mode(pending, old, new, groups)

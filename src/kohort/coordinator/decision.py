@@ -1,7 +1,7 @@
 """Decisions: records to append, and effects to carry out after that.
 
-Laws: a decision is a value; making one changes nothing. Timers are set when its records are applied; replies leave when
-its records are as durable as asked.
+Laws: a decision is a value; making one changes nothing. Its timers are set when its records are applied; its replies
+are sent when its records have the configured durability.
 Source: architecture rules 2 to 4.
 """
 
@@ -67,7 +67,7 @@ class TimerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Reply to the request that `request` names; each request is answered exactly once."""
+    """The response to the request with this token; each request gets exactly one."""
 
     request: RequestToken
     body: ReplyBody
@@ -75,7 +75,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """Set the deadline of `key`, in place of an older one; `if_absent` keeps an older one."""
+    """Set the deadline of `key` and replace an older one; with `if_absent`, keep the older one."""
 
     key: TimerKey
     deadline_ms: int
@@ -91,12 +91,12 @@ class Disarm:
 
 @dataclass(frozen=True, slots=True)
 class ComputeTarget:
-    """Run an assignor of the user's own beside the coordinator; `TargetComputed` brings its result.
+    """Run a custom assignor outside of the coordinator; its result returns as `TargetComputed`.
 
-    `is_step`: the group has not changed, see `group.assignor.max.moves`. `timeout_ms`: how long the assignor may take.
+    `is_step`: the group has not changed, see `group.assignor.max.moves`. `timeout_ms`: time limit of the assignor.
     `is_offloaded`: whether it runs in a process of its own. `member_id`: the member that runs it; "": the broker does.
-    With a `member_id` this is no effect: the reply to that member asks for the computation, in `version`;
-    `is_prepared`: the member has fetched the input.
+    With a `member_id` this is not an effect: the reply to that member asks for the computation. `version`: the version
+    for it. `is_prepared`: the member has fetched the input.
     """
 
     group_id: str
@@ -113,7 +113,7 @@ class ComputeTarget:
 
 @dataclass(frozen=True, slots=True)
 class MeasureLogs:
-    """Measure the logs of partitions; `LogsMeasured` brings the sizes."""
+    """Measure the logs of partitions; the sizes return as `LogsMeasured`."""
 
     group_id: str
     places: tuple[tuple[TopicId, int], ...]
@@ -121,12 +121,12 @@ class MeasureLogs:
 
 @dataclass(frozen=True, slots=True)
 class FencePartitions:
-    """Have the leaders of partitions refuse reads of a group's members, until `OpenPartitions`.
+    """Make the leaders of partitions refuse fetches of a group's members, until `OpenPartitions`.
 
-    `member_id`: the owner so far; its commits are still accepted. `epoch`: the latest at which it may have read.
-    `lease_ms`: how long from now on one of its grants may be alive; a leader that does not acknowledge the fence is
-    waited for so long. `stock_lease_ms`: how long a client without grants may not know that it is owner no more.
-    `client`: client id and host of the member.
+    `member_id`: the former owner; its commits are still accepted. `epoch`: the latest epoch with which it may have
+    fetched. `lease_ms`: longest remaining validity of its grants; the coordinator waits that long for a leader that
+    does not acknowledge the fence. `stock_lease_ms`: longest time for which a client without grants may not know
+    that it lost the partition. `client`: client id and host of the member.
     """
 
     group_id: str
@@ -140,10 +140,10 @@ class FencePartitions:
 
 @dataclass(frozen=True, slots=True)
 class OpenPartitions:
-    """Have the leaders of partitions serve their new owner, and no member of the group with an older epoch.
+    """Make the leaders of partitions serve the new owner, and refuse the group's members with older epochs.
 
-    Earlier owners are refused still, whatever epoch they name, but for one that is the new owner as well. `keep`:
-    leaders keep it though nothing was fenced, since they may not know of former owners.
+    Former owners are still refused, with any epoch, unless the new owner is one of them. `keep`: leaders store this
+    although nothing was fenced, because they may not know of former owners.
     """
 
     group_id: str
@@ -165,7 +165,7 @@ class Decision:
     """The result of a decision function.
 
     `records` are appended as one batch and applied in order, then `effects` are carried out in order. `due`: the
-    deadline that led to the decision, `None` where a command did.
+    deadline that caused the decision, `None` if a command did.
     """
 
     records: tuple[Record, ...] = ()

@@ -58,7 +58,7 @@ class MemberHeard(VolatileRecord):
 
 
 def apply_watched(groups: model.GroupsState, record: MemberWatched) -> None:
-    """Add the watch of a member, in place of an older one."""
+    """Add the watch of a member, which replaces an older one."""
     groups.watches.setdefault(record.group_id, {})[record.command.member_id] = record.command
 
 
@@ -160,7 +160,7 @@ _OF_ANSWERS: Final = (ListAwaited, AssignmentTold)
 
 
 def apply_held(groups: model.GroupsState, record: HeartbeatHeld) -> None:
-    """Hold a heartbeat, in place of an older one of the same member."""
+    """Hold a heartbeat, which replaces an older one of the same member."""
     groups.holds.setdefault(record.group_id, {})[record.command.member_id] = record.command
     group = groups.consumer.get(record.group_id)
     # A member with a held heartbeat can be asked to compute a target at once.

@@ -1,12 +1,12 @@
-"""Removal of a member after its connection closed without a leave, and fetches that show that it is there.
+"""Removal of a member whose connection closed without a leave, and fetches that count as signs of life.
 
-With `group.disconnect.grace.ms` a member stays for that long, unless it is heard of again; without it (-1, as in
-Apache Kafka) its session timeout decides alone. A static member is never removed for its connection: its instance id
-lets it be away for a session. A new process may take its instance id at once.
+With `group.disconnect.grace.ms` a disconnected member is removed after that time, unless it sends a request; without it
+(-1, as in Apache Kafka) only its session timeout counts. A static member is never removed for its connection: it may be
+away until its session ends, and a new process may take its instance id at once.
 
-Laws: no member is removed later for it. A member that is heard of again has its whole session. The parked request of
-a disconnected classic member gets no response: the group goes on as if the member had not rejoined, where Kafka waits
-up to five minutes.
+Laws: disconnection never prolongs a session. A member that sends a request again gets its whole session. The delayed
+request of a disconnected classic member gets no response: the group continues as if the member had not rejoined, where
+Kafka waits up to five minutes.
 Source: G3; users@kafka 2014 (failure detection); Apache Kafka's fixed limit for new classic members.
 """
 
@@ -34,7 +34,7 @@ def decide_disconnected(
     *,
     now_ms: int,
 ) -> Decision:
-    """Decide the end of a member's connection; no effect if the id is not a member."""
+    """Decide the effects of a closed connection on its member; none if the id is not a member."""
     grace_ms = settings.group_disconnect_grace_ms
     group = groups.consumer.get(command.group_id)
     if group is not None:
@@ -86,7 +86,7 @@ def _of_static(
     *,
     now_ms: int,
 ) -> Decision:
-    """Mark a static member offline since it was last heard of; it keeps its partitions for its session."""
+    """Mark a static group's disconnected member offline since its last sign of life; it keeps partitions."""
     records = decide_connection_gone(group, member.member_id)
     own, deadline_ms = member.classic, timers.deadline(member.session_key)
     if is_away(member) or not records:
@@ -132,7 +132,7 @@ SIGNS_PER_INTERVAL: Final = 4
 
 
 class _Session(NamedTuple):
-    """The deadline of a member's session, its length, the heartbeat interval, and whether the member counts as gone."""
+    """A member's session: its timer key, timeout, heartbeat interval, and whether it counts as disconnected."""
 
     key: TimerKey
     session_ms: int
@@ -141,9 +141,10 @@ class _Session(NamedTuple):
 
 
 class Renewal(NamedTuple):
-    """Result of a member's fetch: the session's new deadline, `None` if it is not renewed.
+    """Effect of a member's fetch on its session: the new deadline, `None` if the fetch does not renew it.
 
-    `is_gone`: a decision is needed first (`decide_fetched`). `left_ms`: how long later fetches change nothing.
+    `is_gone`: the member counts as disconnected, so `decide_fetched` is needed first. `left_ms`: time in which further
+    fetches change nothing.
     """
 
     session: Arm | None
@@ -160,7 +161,7 @@ def find_renewal(
     epoch: int,
     now_ms: int,
 ) -> Renewal:
-    """Return what a fetch of a member does for its session; `epoch`: the one that the fetch names, -1: none."""
+    """Return the effect of a member's fetch on its session; `epoch`: the fetch's member epoch, -1: none."""
     session = _session_of(groups, settings, *member, epoch=epoch)
     if session is None or session.is_gone:
         return Renewal(None, session is not None, 0)
@@ -176,7 +177,7 @@ def find_renewal(
 def decide_fetched(
     groups: model.GroupsState, command: commands.MemberFetched, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
-    """Bring a member back whose connection was closed, or that is offline in a static group."""
+    """Mark a member that has sent a fetch as connected, and as online in a static group."""
     group_id, member_id = command.group_id, command.member_id
     session = _session_of(groups, settings, group_id, member_id, epoch=-1)
     if session is None or not session.is_gone or not settings.counts_fetches:

@@ -1,8 +1,8 @@
-"""Pool of equal small values: names, targets and grants that many groups have alike.
+"""Pool of equal small values: names, targets and grants that are the same in many groups.
 
-Laws: a returned value equals the given one, order included; such values are never changed in place (`check_sharing`
-checks that), so sharing has no visible effect. The pool is bounded, in number and in size; forgetting a value costs
-memory, nothing else.
+Laws: a returned value equals the given one, order included. Such values are never changed in place (`check_sharing`
+checks that), so sharing has no visible effect. The pool is bounded in number and size of its values; dropping a value
+only costs memory.
 Source: bench/memory.py: a third of the memory of an idle member was mappings with one entry and names, the same in
 every group; where all groups differ, a target and its grants take 700 bytes more.
 """
@@ -28,7 +28,7 @@ _Nested = TypeVar("_Nested", Target, Grants)
 
 
 class Interning:
-    """Recent values of one coordinator; `apply` passes every value through it before it keeps it."""
+    """Recent values of one coordinator; `apply` passes each value through this pool before storing it."""
 
     __slots__ = ("_grants", "_kept", "_plain", "_targets")
 

@@ -1,8 +1,8 @@
 """Invariants that hold after every step, as functions that raise `InvariantViolation`.
 
-The functions look at the whole state: the simulation and the tests call them after each step, the broker does not. A
-violation begins with the name of its law. Laws about the members themselves (ClientSideMemberEpochIsMonotonic, the
-client's half of NoDoubleClientAssignment, EventuallyConverges) are in `kohort.testing`.
+The functions examine the whole state: the simulation and the tests call them after each step, the broker does not. The
+text of a violation begins with the law's name. Laws about members (ClientSideMemberEpochIsMonotonic, the client's half
+of NoDoubleClientAssignment, EventuallyConverges) are in `kohort.simulation`.
 
 | law | function |
 | --- | --- |
@@ -67,7 +67,7 @@ def check_shared(groups: GroupsState) -> None:
 
 
 def check_group_id(groups: GroupsState, group_id: str) -> None:
-    """Check every law about one moment of one KIP-848 group, and that its id is of one type only."""
+    """Check every law about one moment of one KIP-848 group, and that no classic group has its id."""
     group = groups.consumer.get(group_id)
     if group is not None:
         if group_id in groups.classic:
@@ -77,7 +77,7 @@ def check_group_id(groups: GroupsState, group_id: str) -> None:
 
 
 def check_assignment_is_due(groups: GroupsState, timers: TimerTable[TimerKey], group_ids: Iterable[str]) -> None:
-    """EventuallyConverges, the coordinator's half: a target older than its group is due to be computed."""
+    """Check EventuallyConverges, the coordinator's half: an outdated target will be computed."""
     for group_id in group_ids:
         group = groups.consumer.get(group_id)
         order = None if group is None else group.computing
@@ -152,7 +152,7 @@ def check_step(before: Mapping[str, tuple[int, Mapping[str, int]]], groups: Grou
 
 
 def check_untouched(groups: GroupsState, decision: Decision) -> None:
-    """NoEpochForNothing, between `handle` and `commit`: only a member with a new assignment gets an epoch."""
+    """Check NoEpochForNothing before `commit`: no new epoch for a member without another assignment."""
     for record in decision.records:
         group = groups.consumer.get(record.group_id)
         if group is None or not isinstance(record, CurrentAssignmentSet):
@@ -167,9 +167,9 @@ def check_untouched(groups: GroupsState, decision: Decision) -> None:
 
 
 def check_kept(groups: GroupsState, decision: Decision) -> None:
-    """OwnedUntilItBegins, between `handle` and `commit`: no owner revokes a partition whose move waits.
+    """Check OwnedUntilItBegins before `commit`: no owner revokes a partition whose move is deferred.
 
-    A member that leaves, is away or changes its subscription gives such a partition up.
+    A member that leaves, is away or changes its subscription does lose such a partition.
     """
     subscribed = {record.member_id for record in decision.records if isinstance(record, ConsumerMemberSubscribed)}
     if any(isinstance(record, MovesHeldBack | MovesBegun) for record in decision.records):
@@ -275,7 +275,7 @@ def _check_clock(group: ConsumerGroup, clock: StaticClock | None) -> None:
 
 
 def _check_balance(group: ConsumerGroup, image: TopicImage) -> None:
-    """TypeOK of the kept balance: one that is built anew equals it."""
+    """TypeOK of the cached balance: it equals a newly built one."""
     kept = group.balance
     if kept is None or not image.version:
         return
@@ -288,7 +288,7 @@ def _check_balance(group: ConsumerGroup, image: TopicImage) -> None:
 
 
 def _check_waiting(group: ConsumerGroup) -> None:
-    """TypeOK of waiting moves: the keeper has the partition and its target does not."""
+    """TypeOK of deferred moves: the old owner has the partition, and its target does not."""
     for (topic_id, partition), move in group.waiting.items():
         keeper = group.members.get(move.keeper)
         if keeper is None or partition not in keeper.assigned.get(topic_id, {}):
@@ -394,7 +394,7 @@ def check_valid_stable_group_state(group: ConsumerGroup) -> None:
 
 
 def _has_begun_since(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether a move may have begun after the member reached its target: it is behind at this epoch."""
+    """Return whether a member may have reached its target before a deferred move of it began."""
     return group.has_held_back and member.member_id in group.behind
 
 

@@ -1,8 +1,8 @@
 """ListGroups, and DescribeGroups of classic groups, also of those without members or unknown.
 
-Source: Apache Kafka's `GroupMetadataManager.listGroups`; a group that only commits have made is listed as an Empty
-classic group.
-Apart: the table of commands names the decisions of other modules, and has none of its own.
+Source: Apache Kafka's `GroupMetadataManager.listGroups`; a group that exists only by its committed offsets is listed as
+an Empty classic group.
+Apart: `commandtable` only refers to decision functions of other modules, and has none of its own.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _listed(groups: model.GroupsState, settings_for: Callable[[str], GroupSettin
 
 
 def describe(group: ClassicGroup | None, group_id: str) -> admin.DescribeClassicGroupReply:
-    """Describe the group; metadata and assignments only while it is Stable, as Kafka does."""
+    """Describe a classic group; with metadata and assignments only in state Stable, as in Kafka."""
     if group is None:
         return admin.DescribeClassicGroupReply(error=ErrorCode.GROUP_ID_NOT_FOUND, group_id=group_id, state="Dead")
     is_stable = group.state is ClassicGroupState.STABLE

@@ -1,7 +1,7 @@
 """Heartbeat intervals of members.
 
-A settled member gets the group's interval, or the one that it proposes, within the broker's limits. A member on its way
-to its target gets a short one, so that a hand-over does not wait for the next ordinary heartbeat. Both grow with the
+A reconciled member gets the group's interval, or the one that it proposes, within the broker's limits. A member that is
+still reconciling gets a short one, so that moves do not wait for the next ordinary heartbeat. Both grow with the
 number of members, so that the heartbeats of a group stay below `group.heartbeat.rate.max`.
 
 Laws: the result is a function of settings, counts and the heartbeat itself. A proposed interval is not stored: the
@@ -22,29 +22,29 @@ from kohort.coordinator.settings import GroupSettings
 #: Least interval of a member that is on its way to its target with held heartbeats: some clients take the interval for
 #: the time limit of the response.
 HELD_STEP_MS: Final = 500
-#: Interval after a request of the member's own client has ended a hold: until its next heartbeat the member cannot be
-#: told of news. Later a part of the time since: between the end of a short hold and a long interval there is such a
+#: Least interval after a request of the member's own client ended a hold: until its next heartbeat the member gets no
+#: news. Later, a fraction of the time since then: after a short hold in a long interval there is such a
 #: gap, too.
 SOON_MS: Final = 1_000
 CUT_PARTS: Final = 4
-#: A group moves for so many of its heartbeat intervals after its latest target.
+#: Number of heartbeat intervals after a new target for which a group counts as moving.
 MOVING_PARTS: Final = 2
 #: Least number of heartbeats in a session, also for a member that asked for longer intervals: two may get lost.
 HEARTBEATS_PER_SESSION: Final = 3
 
 
 def longest_interval_ms(settings: GroupSettings) -> int:
-    """Return the longest interval that a member of a group ever gets."""
+    """Return the longest heartbeat interval that a member of a group may get."""
     safe_ms = settings.group_consumer_session_timeout_ms // HEARTBEATS_PER_SESSION
     within_ms = min(safe_ms, settings.group_consumer_max_heartbeat_interval_ms)
     return max(settings.group_consumer_heartbeat_interval_ms, within_ms)
 
 
 def settled_interval_ms(settings: GroupSettings, member_count: int, proposed_ms: int, *, since_cut_ms: int = -1) -> int:
-    """Return the heartbeat interval of a member at its target.
+    """Return the heartbeat interval of a reconciled member.
 
-    `proposed_ms`: the interval that the member proposes; 0 and less: none. `since_cut_ms`: how long ago a request of
-    its client ended the hold of a heartbeat; below 0: none did.
+    `proposed_ms`: the interval that the member proposes; 0 or less: none. `since_cut_ms`: time since a request of its
+    client ended the hold of a heartbeat; below 0: none did.
     """
     interval_ms = settings.group_consumer_heartbeat_interval_ms
     # The common case first: every heartbeat comes here.
@@ -64,9 +64,10 @@ def settled_interval_ms(settings: GroupSettings, member_count: int, proposed_ms:
 def told_interval_ms(
     settings: GroupSettings, group: model.ConsumerGroup, command: ConsumerGroupHeartbeat, *, now_ms: int
 ) -> int:
-    """Return the heartbeat interval that a member at its target is told in the response to a heartbeat.
+    """Return the heartbeat interval for the response to a reconciled member.
 
-    A member that is never held, and proposes none, has a short one while its group moves: the next move is likely then.
+    A member without held heartbeats that proposes no interval gets a short one while its group moves partitions:
+    another move is likely then.
     """
     proposed_ms, since_cut_ms = command.proposed_heartbeat_interval_ms, command.since_cut_ms
     if command.hold_ms < 0 and proposed_ms <= 0 and _is_moving(settings, group, now_ms=now_ms):
@@ -75,7 +76,7 @@ def told_interval_ms(
 
 
 def _is_moving(settings: GroupSettings, group: model.ConsumerGroup, *, now_ms: int) -> bool:
-    """Whether members are on their way to the group's target, or its target is of the last `MOVING_PARTS` intervals."""
+    """Return whether members are reconciling, or the target is younger than `MOVING_PARTS` intervals."""
     if not settings.group_consumer_rebalance_heartbeat_interval_ms or group.failure is not None:
         return False
     if group.behind:
@@ -86,10 +87,10 @@ def _is_moving(settings: GroupSettings, group: model.ConsumerGroup, *, now_ms: i
 def pending_interval_ms(
     settings: GroupSettings, group: model.ConsumerGroup, proposed_ms: int, *, is_pushed: bool = False
 ) -> int:
-    """Return the heartbeat interval of a member on its way to its target, or before a target.
+    """Return the heartbeat interval of a member that is reconciling, or waits for a target.
 
-    Members on their way share the rate that the settled members leave. `is_pushed`: the member's next heartbeat may be
-    held.
+    Such members share the part of the maximal rate that reconciled members leave. `is_pushed`: the member's next
+    heartbeat may be held.
     """
     members = len(group.members)
     settled_ms = settled_interval_ms(settings, members, proposed_ms)
@@ -108,10 +109,10 @@ def pending_interval_ms(
 
 
 def waiting_interval_ms(settings: GroupSettings, member_count: int, proposed_ms: int, *, left_ms: int) -> int:
-    """Return the interval to a heartbeat that may be held, for a waiting new member of a static group.
+    """Return the heartbeat interval of a new member that waits for the expansion window.
 
-    The window ends `left_ms` from now. A heartbeat that is held at that time gets the news at once; a hold that ends
-    before that cannot. A hold is shorter than the interval, but longer than half of it.
+    The window ends `left_ms` from now. A heartbeat that is held at that time gets the news at once, so its hold must
+    not end before. A hold is shorter than the interval, but longer than half of it.
     """
     settled_ms = settled_interval_ms(settings, member_count, proposed_ms)
     return min(settled_ms, max(HELD_STEP_MS, left_ms - HELD_STEP_MS, 2 * left_ms // 3))

@@ -1,12 +1,12 @@
-"""News for a member beside its heartbeats, in the responses to its fetches and commits.
+"""News for a member in responses to its fetches and commits, in addition to heartbeats.
 
-The shell that watches a member names its known state: its epoch, and all its assigned partitions. If a heartbeat would
-return something else now, the watch is answered at once; else it waits until there is news.
+The shell watches a member with its known state: its epoch, and all its assigned partitions. If a heartbeat now would
+return anything else, the watch gets its reply at once; otherwise it waits until there is news.
 
-Laws: the news equals the response to a heartbeat sent now, and is carried out alike; a watch without news changes
-nothing. It is no sign of life and acknowledges nothing: only a heartbeat that lists the owned partitions releases one.
-A member that does not know its news yet is not fenced for that. Nor does a watch bring back an offline member of a
-static group: that member gets no news before its heartbeat.
+Laws: the news equals the response to a heartbeat sent now, and changes the state alike; a watch without news changes
+nothing. A watch renews no session and acknowledges nothing: only a heartbeat that lists the owned partitions releases
+a partition. A member that does not know its news yet is not fenced for that. A watch does not mark an offline member of
+a static group as online: that member gets no news before its heartbeat.
 Source: requirement H10; KIP-848 (a coordinator answers heartbeats).
 """
 
@@ -50,7 +50,7 @@ _OF_HEARTBEATS: Final = (facts.MemberConnectionSeen, delayed_heartbeats.Assignme
 
 
 def decide_watch(groups: GroupsState, command: WatchMember, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """Answer a watch with the news of its member, or let it wait; an answered watch ends."""
+    """Reply to a watch with the news for its member, or let it wait; a reply ends the watch."""
     try:
         return _decide(groups, command, settings, now_ms=now_ms)
     except Refused as refused:
@@ -97,7 +97,7 @@ def _decide(groups: GroupsState, command: WatchMember, settings: GroupSettings, 
 
 
 def _tell_nothing(command: WatchMember) -> Decision:
-    """Answer the watch of an offline member without news, or let it wait."""
+    """Let the watch of an offline member wait, or, if it does not wait, reply without news."""
     # The next heartbeat of the member brings it back, and gets all news.
     if not command.is_look:
         return Decision((MemberWatched(group_id=command.group_id, command=command),))
@@ -174,9 +174,9 @@ _OF_TARGET: Final = (facts.MemberTargetSet, facts.TargetAssignmentEpochSet, Move
 
 
 def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tuple[str, Spot]]:
-    """Return the partitions, with group id, that no member holds once `records` are applied.
+    """Return (group id, partition) for each partition that no member has once `records` are applied.
 
-    Only of groups with held heartbeats or watches.
+    Only groups with held heartbeats or watches are considered.
     """
     freed: list[tuple[str, Spot]] = []
     for record in records:
@@ -204,7 +204,7 @@ def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tup
 
 
 class UpdatedMembers:
-    """Members that there may be news for."""
+    """Members with a held heartbeat or a watch for which there may be news."""
 
     __slots__ = ("_paced", "_places", "_wanted")
 
@@ -221,13 +221,13 @@ class UpdatedMembers:
         return bool(self._places)
 
     def take(self) -> tuple[Place, bool]:
-        """Take one member, with whether there is news for sure."""
+        """Remove and return one member, and whether there is certainly news for it."""
         place = next(iter(self._places))
         # A member stays out until the next record that concerns it.
         return place, self._places.pop(place)
 
     def put_back(self, place: Place, *, is_sure: bool) -> None:
-        """Put a member back that has more to be told."""
+        """Put a member back, because there may be more news for it."""
         self._places[place] = is_sure
 
     def note_interval(self, group_id: str) -> None:
@@ -310,7 +310,7 @@ class UpdatedMembers:
 
 
 def _waiting(groups: GroupsState, group_id: str) -> Mapping[str, AnyHeartbeat | WatchMember] | None:
-    """Return the waiting commands of a group by member id; `None`: there are none."""
+    """Return member id -> held heartbeat or watch of a group; `None` if there are none."""
     held = groups.holds.get(group_id)
     watched = groups.watches.get(group_id) if groups.watches else None
     if held is None or watched is None:
@@ -319,7 +319,7 @@ def _waiting(groups: GroupsState, group_id: str) -> Mapping[str, AnyHeartbeat | 
 
 
 def _waits_for_target(command: AnyHeartbeat | WatchMember) -> bool:
-    """Whether a newer target may be news even if the member's own part is unchanged."""
+    """Return whether a new target may be news for a member whose own target is unchanged."""
     # It may complete the assignment of a joining member. A classic member rejoins once per target for free partitions.
     return isinstance(command, commands.Heartbeat) or command.member_epoch == commands.JOIN_EPOCH
 

@@ -60,7 +60,7 @@ class ConsumerMember:
     subscribed_topic_regex: str | None = None
     #: Rebalance timeout: how long the member may take to revoke partitions, ms.
     rebalance_timeout_ms: int = -1
-    #: Server-side assignor that the member asks for; `None` leaves it to the broker.
+    #: Server-side assignor that the member requests; `None` leaves the choice to the broker.
     server_assignor: str | None = None
     #: Facts of its last JoinGroup; `None`: it speaks the consumer protocol.
     classic: commands.ClassicMemberFacts | None = None
@@ -73,16 +73,16 @@ class ConsumerMember:
     #: not shown since that it knows the news. A restart forgets both.
     known_epoch: int = 0
     is_told_aside: bool = False
-    #: Epoch of the latest target that gave it something new, once it has reached it; -2: a static member that left
-    #: for a while.
+    #: Member epoch: that of the latest target which changed the member's partitions, once it has reconciled that; -2:
+    #: a static member that left for a while.
     member_epoch: int = 0
-    #: The epoch before; a heartbeat with it comes from a member that did not get the last response.
+    #: Previous member epoch; a heartbeat with it comes from a member that did not get the last response.
     previous_member_epoch: int = -1
-    #: State of the member on the way to its target.
+    #: State of the member's reconciliation.
     state: MemberState = MemberState.STABLE
-    #: Partitions that it may use; disjoint from `pending_revocation`.
+    #: Partitions that the member may read, with the epoch of each; disjoint from `pending_revocation`.
     assigned: Grants = field(default_factory=lambda: NO_GRANTS)
-    #: Partitions that it has been told to revoke and has not; empty unless UNREVOKED_PARTITIONS.
+    #: Partitions that the member was told to revoke and has not yet; empty unless UNREVOKED_PARTITIONS.
     pending_revocation: Grants = field(default_factory=lambda: NO_GRANTS)
     #: Deadlines of `pending_revocation`: topic id -> partition -> time, ms. After a restart the member has its
     #: whole rebalance timeout again.
@@ -180,29 +180,29 @@ class ConsumerGroup:
     classic_protocols: dict[str, int] = field(default_factory=lambda: NOBODY)
     #: Derived: approximate memory of the protocols of all classic members, bytes.
     classic_metadata_bytes: int = 0
-    #: Derived: ids of members that have another step to take, or are away; only these have to learn of a new epoch.
+    #: Derived: ids of members that have not reconciled their target, or are away; only these need a new epoch.
     behind: set[str] = field(default_factory=set)
-    #: Moves that wait for the pace, in order; their keepers have them in `assigned`. A restart finds them again.
+    #: Deferred moves, in order; their keepers have the partitions in `assigned`. A restart derives them again.
     waiting: dict[Place, WaitingMove] = field(default_factory=dict)
     #: Weight of each of `waiting`: larger ones begin first. A restart forgets it.
     weights: Weights = NO_WEIGHTS
     #: Observed progress of open moves that no administrator submitted. A restart forgets it.
     moves: dict[Place, MoveFacts] = field(default_factory=dict)
-    #: The latest submitted move of each partition (record 20,002), open or over.
+    #: The latest submitted move of each partition (record 20,002), open or ended.
     submitted: dict[Place, MoveFacts] = field(default_factory=dict)
     #: Whether moves may have waited, also before a restart: a mover may be behind at the target's own epoch.
     has_held_back: bool = False
-    #: Progress of moves at the pace. A restart forgets it.
+    #: State of the move throttle. A restart forgets it.
     throttle: ThrottleProgress = NOT_THROTTLED
     #: Published metadata of members (record 20,008); `None` if no member has ever published.
     published: MetadataLog | None = None
-    #: Derived: name of an assignor -> number of members that ask for it; a restart keeps it.
+    #: Derived: name of an assignor -> number of members that request it; a restart keeps it.
     assignor_votes: dict[str, int] = field(default_factory=lambda: NOBODY)
     #: Derived: balance of `targets`, in a large group; `None` until it is needed. A restart forgets it.
     balance: TargetBalance | None = None
     #: State of client-side assignors; `None` until a member has one.
     client_assignors: ClientAssignorState | None = None
-    #: Input of the assignor that runs beside the coordinator; `None` if none runs. A restart forgets it.
+    #: The computation that runs outside of the coordinator; `None` if none runs. A restart forgets it.
     computing: ComputeTarget | None = None
     #: Failure of the assignor that delays the target; `None` if it works. A restart forgets it.
     failure: AssignorFailure | None = None
@@ -224,7 +224,7 @@ class OpenTransaction:
 class GroupsState:
     """The whole state of one shard; a group id is in at most one of `consumer` and `classic`."""
 
-    #: The topics; version 0: the broker has not told them yet.
+    #: The topic image; version 0: the broker has not provided it yet.
     image: TopicImage = field(default_factory=TopicImage)
     #: group id -> KIP-848 group.
     consumer: dict[str, ConsumerGroup] = field(default_factory=dict)
@@ -241,8 +241,8 @@ class GroupsState:
     #: group id -> member id -> its held heartbeat; no empty inner mapping. A restart forgets them, as it closes
     #: their connections.
     holds: dict[str, dict[str, commands.AnyHeartbeat]] = field(default_factory=dict)
-    #: group id -> member id -> its watch, which gets news beside heartbeats; no empty inner mapping. A restart
-    #: forgets them.
+    #: group id -> member id -> its watch, by which fetch and commit responses get news; no empty inner mapping.
+    #: A restart forgets them.
     watches: dict[str, dict[str, commands.WatchMember]] = field(default_factory=dict)
     #: group id -> its own configs, also of groups that do not exist; no empty inner mapping.
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -263,7 +263,7 @@ class GroupsState:
         return None if group is None else group.members.get(member_id)
 
     def has_offsets(self, group_id: str) -> bool:
-        """Whether the group has committed offsets, or offsets in an open transaction."""
+        """Return whether the group has committed offsets, or offsets in an open transaction."""
         return group_id in self.offsets or group_id in self.pending_offsets
 
 

@@ -66,19 +66,19 @@ _LEAST: Final = {
 class GroupSettings:
     """Limits and defaults of groups; times in milliseconds, sizes in members or bytes.
 
-    `configs` explains the fields that a group may override. Of the others:
+    `configs` explains the fields that a group may override. The other fields:
 
-    `group_consumer_assignment_window_ms`: a group's target is computed so long after its latest change, and no later
-    than `group_consumer_assignment_window_max_ms` after the first change; 0 computes with the change.
+    `group_consumer_assignment_window_ms`: delay from a group's latest change to the computation of its target, but at
+    most `group_consumer_assignment_window_max_ms` from the first change; 0: no delay.
     `group_consumer_assignors`: assignors that a KIP-848 member may name; the first is the default.
-    `own_assignors`: names that are not built in, for which the shell has found an assignor.
-    `group_consumer_assignor_timeout_ms`: how long an assignor of the user's own may take.
-    `group_consumer_rebalance_heartbeat_interval_ms`: the heartbeat interval of a KIP-848 member that is on its way to
+    `own_assignors`: names of custom assignors that the shell has loaded.
+    `group_consumer_assignor_timeout_ms`: time limit of a custom assignor.
+    `group_consumer_rebalance_heartbeat_interval_ms`: the heartbeat interval of a KIP-848 member that has not reconciled
     its target; 0 uses the ordinary one, as Apache Kafka does.
     `group_heartbeat_rate_max`: heartbeats per second of one KIP-848 group above which its members get longer intervals.
     `group_consumer_migration_policy`: one of `MIGRATION_POLICIES`.
-    `incremental_from_partitions`: number of partitions from which a group's balance is kept, so that a join does not
-    look at all of them.
+    `incremental_from_partitions`: number of partitions from which a group's balance is cached, so that a join does not
+    examine all of them.
     """
 
     group_min_session_timeout_ms: int = 6_000
@@ -199,7 +199,7 @@ class GroupSettings:
 
     @property
     def has_paced_moves(self) -> bool:
-        """Whether moves wait for a pace or a pause."""
+        """Whether moves are throttled or paused."""
         return self.group_moves_per_second > 0 or self.group_moves_paused
 
     @property

@@ -53,7 +53,7 @@ from kohort.errors import Refused
 
 #: A message quotes the request: a group's id alone may be as long as a string on the wire can be.
 _MESSAGE_LIMIT: Final = 1_000
-#: A member is not fenced for so long after a request of it failed: its client sends the request again sooner.
+#: Time for which a member is not fenced after its request failed: its client repeats the request sooner.
 SPARED_MS: Final = 10_000
 #: Kinds of deadlines, of a member or of its group, that fence a member whose request does not arrive in time.
 _FENCING: Final[tuple[TimerKind, ...]] = ("session", "rebalance", "pending", "join", "sync")
@@ -87,9 +87,9 @@ class Shard:
         self._known: Final = Known(
             settings=settings, settings_of=self._settings_of, groups=self.groups, timers=self.timers
         )
-        #: Work decided to be done outside of this shard that the shell has not taken yet.
+        #: Work for the shell, outside of this shard, that `take_errands` has not returned yet.
         self._errands: Final[list[ComputeTarget | MeasureLogs]] = []
-        #: Fences and openings that the shell has not told the leaders yet, in order.
+        #: Fences and openings for partition leaders that `take_ownership` has not returned yet, in order.
         self._ownership: Final[list[FencePartitions | OpenPartitions]] = []
         #: Members with a held heartbeat for which there may be news.
         self._news: Final = UpdatedMembers()

@@ -1,5 +1,5 @@
 """Seeded worlds that test kohort itself: simulated time, networks, members and faults, and the laws that hold.
 
-`World` has the coordinator with simulated members, `clients` real clients and brokers, `queries` Spark's queries.
-No other room imports this one; `kohort.testing` gives its public names on. Begin with `world`, `checkers`, `clients`.
+`World` tests the coordinator with simulated members, `clients` real clients and brokers, `queries` Spark's queries.
+No other package imports this one; `kohort.testing` re-exports its public names. Begin with `world`, `checkers`.
 """

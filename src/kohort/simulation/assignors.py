@@ -1,6 +1,6 @@
-"""The user's own assignors beside a simulated broker: slow, wrong, late, or without result.
+"""Custom assignors of a simulated broker: slow, wrong, late, or without result.
 
-Laws: every order is answered once, unless the broker dies before. Once they are healed they are right and quick.
+Laws: every computation ends once, unless the broker dies before. After `heal` results are correct and quick.
 Source: requirement G5; `kohort.broker.processes.assignorprocess`.
 """
 
@@ -73,7 +73,7 @@ class SimulatedAssignors:
 
 
 class FaultyAssignor:
-    """The assignor of one member of the clients' world: right most of the time, else legal, wrong, or failing.
+    """A client-side assignor of the clients' world: mostly correct, sometimes uneven, wrong or failing.
 
     Source: requirement G9.
     """

@@ -1,10 +1,10 @@
 """A broker process in virtual time: sockets, the broker's runtime, late syncs, crashes and stalls.
 
-What was not synced when the process dies may be lost, from some batch on.
+If the process dies, unsynced batches may be lost, from some batch on.
 
-Laws: each request is answered at most once, each connection in the order of its requests. A crash forgets everything
-but the log. A request on an older connection than the one that its member was heard on last is dropped: no client waits
-for its answer, and it may undo newer ones.
+Laws: each request gets at most one response, each connection in the order of its requests. A crash loses everything
+except the log. A request on an older connection than the latest one used by its member is dropped: no client waits
+for its response, and it could undo newer requests.
 Source: architecture rules 2 to 4 and 17.
 """
 
@@ -56,8 +56,8 @@ class SimulatedBroker:
     """A simulated broker: one process, and its successors after crashes.
 
     Args:
-        options: of the broker, as far as its sockets need them: `group.push.*` and `queued.max.requests`.
-        build_shard: makes the shards; a test that plants a bug gives its own.
+        options: broker options that its sockets need: `group.push.*` and `queued.max.requests`.
+        build_shard: makes the shards; tests plant bugs with it.
     """
 
     #: The runtime of each process; a planted bug gives its own.
@@ -116,7 +116,7 @@ class SimulatedBroker:
     # What arrives.
 
     def on_request(self, connection: Connection, command: commands.Command) -> None:
-        """Read a request that has come in."""
+        """Read a request that has arrived."""
         # While the loop stands still a request stays unread.
         self._loop.run(self._read, connection, command)
 
@@ -140,12 +140,12 @@ class SimulatedBroker:
 
     @property
     def answered(self) -> int:
-        """Count the answers that have left, of all processes."""
+        """Count the responses sent so far, by all processes."""
         return self._answered_before + self.runtime.answered
 
     @property
     def unanswered(self) -> list[commands.GroupCommand]:
-        """Return the requests without an answer so far."""
+        """Return the requests that have no response so far."""
         return list(self.runtime.open.values())
 
     # What goes wrong.
@@ -220,7 +220,7 @@ class SimulatedBroker:
         self.runtime.begin(self._logs, self._settings, self._image, self._build_shard)
 
     def _is_from_before(self, connection: Connection, command: commands.Command) -> bool:
-        """Whether a request is late: its member has replaced the connection by a younger one."""
+        """Return whether a request is late: its member has used a newer connection since."""
         if not isinstance(command, _SIGNS_OF_LIFE):
             return False
         ids = (("member", command.member_id), ("instance", command.instance_id))
@@ -296,7 +296,7 @@ class SimulatedBroker:
         socket.add(request)
 
     def _may_watch(self, socket: Socket, command: commands.WatchMember) -> bool:
-        """Whether a watch is current: not from an older connection of the same member."""
+        """Return whether a watch is current: not from an older connection of the same member."""
         key, number = (command.group_id, command.member_id), socket.number
         former = self._watches.get(key)
         # The youngest connection that names the member whose fetches it carries counts.
@@ -334,7 +334,7 @@ _NUMBER_BYTES: Final = 8
 
 
 class SimulatedRoute:
-    """The route of an answer: its frame is the request's number, and the answer itself is kept."""
+    """The route of a response: the frame is just the request's number, and the response is kept."""
 
     # A member's heartbeat stands for every command here: nothing looks at the API beside quotas, which a world has not.
     api_key: AnyApiKey = ApiKey.CONSUMER_GROUP_HEARTBEAT
@@ -388,28 +388,28 @@ class Socket:
         self._has_turn = self._is_reading = self._is_closed = False
 
     def receive(self, command: commands.Command) -> None:
-        """Take a request, which is read when there is room for its answer."""
+        """Queue a request, which is read once the connection has fewer open requests than the limit."""
         self._unread.append(command)
         self._pump()
 
     def open_request(self, number: int, client_id: str) -> Request:
-        """Open the slot of the answer to a request that is read now."""
+        """Create the request object whose response is filled in later."""
         return Request(self, self._route, number, client_id)
 
     @property
     def awaited(self) -> list[int]:
-        """Return the numbers of the requests without an answer so far."""
+        """Return the numbers of the requests that have no response so far."""
         return [request.correlation_id for request in self._open if request.is_open]
 
     def add(self, request: Request) -> None:
-        """Add a request that is carried out; its answer is there, or follows."""
+        """Add a request that is carried out, whose response is ready or follows."""
         self._replies.add(request)
         self._open.append(request)
         if request.heartbeat is not None and request.is_open:
             self._holds.add(request)
 
     def on_reply(self) -> None:
-        """Send the ready answers; see `Connection.on_reply`."""
+        """Send the responses that are ready; see `Connection.on_reply`."""
         if self._is_reading:
             return
         if not self._has_turn:
@@ -422,7 +422,7 @@ class Socket:
         raise AssertionError(f"a client was to wait {wait_ms} ms")
 
     def close(self) -> None:
-        """Close the broker's end and abandon its answers."""
+        """Close the broker's end and drop its unsent responses."""
         self._is_closed = True
         self._unread.clear()
         self._open.clear()
@@ -433,7 +433,7 @@ class Socket:
         self._pump()
 
     def _pump(self) -> None:
-        """Read requests while there is room, then write the answers that are ready; see `Connection._pump`."""
+        """Read requests up to the limit of open ones, then write ready responses; see `Connection._pump`."""
         if self._is_reading:
             return
         self._is_reading = True

@@ -1,8 +1,8 @@
 """Checks of a world after every step: the laws of `kohort.simulation.checkers` together.
 
-They hold whatever fails around the broker.
+The laws hold with any faults around the broker.
 
-Laws: a checker looks and never changes what it looks at; it looks at the groups that a step touched.
+Laws: a checker never changes the checked state. It examines only the groups that a step touched.
 Source: architecture (Determinism); the invariants of the TLA+ model of KIP-848.
 """
 
@@ -51,7 +51,7 @@ _CALM: Final = (HeartbeatHeld, HeartbeatReleased, facts.OffsetCommitted)
 
 
 class _ShardLaws:
-    """The laws about one shard, which begin anew with a restart, but for those of static groups."""
+    """State of the laws about one shard; a restart resets it, except for laws of static groups."""
 
     def __init__(self, groups: GroupsState, *, now_ms: int) -> None:
         self.hand_overs = HandOvers()
@@ -68,13 +68,13 @@ class Checkers:
     """Checks of every step of a broker and of every change of a member's ownership.
 
     Args:
-        label_of: the label of a topic id, as members call it.
+        label_of: returns a topic id's label, the name that members use.
         members: every process of the world.
-        home_of: number of the shard that coordinates a group.
-        now_ms: the time, for laws about how long something may take.
-        is_first_of_its_name: whether a topic's name or label never meant another topic.
-        is_by_administrator: whether the administrator has sent a request.
-        is_clean: nothing goes wrong in this world.
+        home_of: returns the number of the shard that coordinates a group.
+        now_ms: returns the time, for laws with time limits.
+        is_first_of_its_name: returns whether a topic's name or label never meant another topic.
+        is_by_administrator: returns whether the administrator has sent a request.
+        is_clean: this world has no faults.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Checkers:
         self.steps = 0
 
     def before_step(self, home: Home, command: Command | None, decision: Decision) -> None:
-        """Note the state that the step may not change, and check the decision before it is applied."""
+        """Remember the state that a step must not change, and check the decision before it is applied."""
         self.steps += 1
         if isinstance(command, MemberDisconnected):
             self._of(home).sessions.on_disconnected(command, now_ms=self._now_ms())
@@ -144,7 +144,7 @@ class Checkers:
             self._of(home).sessions.check_expiry(home.shard, decision, now_ms=self._now_ms())
 
     def _note_groups(self, home: Home, command: Command | None, decision: Decision) -> None:
-        """Note and check everything that a decision about members, targets or epochs may break."""
+        """Remember and check the state that a decision about members, targets or epochs could break."""
         groups = home.shard.groups
         check_moves_nothing(home.shard, command, decision, now_ms=self._now_ms() + home.clock_offset_ms)
         self._epochs = epochs_of(groups, self._touched)
@@ -157,12 +157,12 @@ class Checkers:
         self._of(home).updates.before_step(decision)
 
     def on_told(self, home: Home, entry: Entry, stimulus: Stimulus, decision: Decision) -> None:
-        """Check that the journal entry of a decision tells the truth."""
+        """Check that the journal entry of a decision is true."""
         sessions = self._of(home).sessions
         self._causes.check(entry, home.shard, stimulus, decision, sessions, now_ms=self._now_ms())
 
     def on_decided(self, home: Home, command: GroupCommand, body: ReplyBody) -> None:
-        """Check a decided answer, once its records are applied; it may have to wait for the disk."""
+        """Check a response once its records are applied, maybe before they are durable."""
         holds = self._of(home).holds
         if holds.is_held(command):
             assert isinstance(command, AnyHeartbeat), "nothing else is held"
@@ -221,7 +221,7 @@ class Checkers:
             self._of(home).told_owners.after_step(groups, decision)
 
     def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
-        """Check that the content of a reply stays true."""
+        """Check a response that is sent to the client: its content must stay true."""
         self.offsets.on_answer(command, body)
         self._classic_static.on_answer(command)
 
@@ -239,9 +239,9 @@ class Checkers:
         self._check_fold(home)
 
     def on_loaded(self, home: Home) -> None:
-        """Begin every member's session anew, and check that pending assignments are due again.
+        """Restart every member's session, and check that pending assignments are scheduled again.
 
-        The time of a rebalance that begins with the load counts from here too.
+        The time limit of a rebalance that begins with the load also counts from here.
         """
         self._loading.discard(home.index)
         self._of(home).sessions = SessionLaws(home.shard.groups, now_ms=self._now_ms())
@@ -250,23 +250,23 @@ class Checkers:
         check_assignment_is_due(home.shard.groups, home.shard.timers, home.shard.groups.consumer)
 
     def on_shift(self, home: Home, gap_ms: int) -> None:
-        """Shift the laws' deadlines by the time that the broker stood still."""
+        """Shift the laws' deadlines by the time in which the broker was stalled."""
         self._of(home).hand_overs.on_shift(gap_ms)
         self._of(home).sessions.on_shift(gap_ms)
         self._of(home).static.on_shift(gap_ms, now_ms=self._now_ms())
 
     def on_fetched(self, home: Home, command: WatchMember) -> None:
-        """Check that a fetch has counted as a heartbeat, where it does."""
+        """Check that a fetch has renewed the session, in groups that count fetches as heartbeats."""
         self._of(home).sessions.on_fetched(
             home.shard, command, now_ms=self._now_ms(), clock_offset_ms=home.clock_offset_ms
         )
 
     def on_go_on(self) -> None:
-        """Expect now the answers that were due while the broker stood still."""
+        """Expect from now on the responses that were due while the broker was stalled."""
         self._went_on_ms = self._now_ms()
 
     def tells_news(self, is_on: bool) -> bool:
-        """Set whether held heartbeats are answered because of updates; return the former value."""
+        """Set whether held heartbeats now get responses because of news; return the former value."""
         before, self._tells_news = self._tells_news, is_on
         return before
 
@@ -288,7 +288,7 @@ class Checkers:
 
 
 def _check_commits(home: Home, records: list[facts.Record]) -> None:
-    """FoldIsLivingState, after the step that comes most often: compare the offsets that it has stored."""
+    """FoldIsLivingState after a commit, the most frequent step: compare only the stored offsets."""
     for each in records:
         assert isinstance(each, facts.OffsetCommitted)
         found = [

@@ -1,10 +1,10 @@
 """A network between clients and one broker, which delays, loses and cuts, but keeps order.
 
-What is lost on TCP is a connection: requests and answers that are under way on it are gone with it, and the client
-learns of it at once, a little later, or only by its own timeout. A request that is sent again therefore comes on a new
-connection, and the broker may see it twice.
+Losses on TCP break the connection: its requests and responses in flight are lost, and the client notices at once,
+a little later, or only by its own timeout. A repeated request therefore arrives on a new connection, and the broker may
+get it twice.
 
-Laws: a connection delivers in order, each message at most once, and nothing after it is broken.
+Laws: a connection delivers messages in order, each at most once, and none after a break.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from kohort.testing.clock import VirtualClock
 class NetworkQuality:
     """The quality of the network; times in milliseconds, chances per message.
 
-    `usual_delay_ms`: most messages take up to that long. `long_delay_ms`: the others, up to that.
-    `loss`: chance that a message breaks its connection instead of arriving; half of the time no end is told.
-    `late`: chance that what is under way to the server when a client gives a connection up arrives there all the same.
+    `usual_delay_ms`: longest delay of most messages. `long_delay_ms`: longest delay of the others.
+    `loss`: chance that a message breaks its connection instead of arriving; half of the time neither end is notified.
+    `late`: chance that requests in flight still arrive after their client has abandoned the connection.
     """
 
     usual_delay_ms: int = 10
@@ -41,7 +41,7 @@ class NetworkQuality:
         return random.randint(1, self.usual_delay_ms)
 
     def draw_loss(self, random: Random) -> Literal["", "silent", "broken"]:
-        """Draw the way in which the next message ends its connection; empty: it arrives."""
+        """Draw how the next message breaks its connection; empty if the message arrives."""
         if not self.loss or random.random() >= self.loss:
             return ""
         return "silent" if random.random() < 0.5 else "broken"
@@ -67,7 +67,7 @@ class Client(Protocol):
     name: str
 
     def on_reply(self, connection: Connection, body: ReplyBody, place: int) -> None:
-        """Take a reply; `place`: the number of earlier requests without an answer."""
+        """Handle a reply; `place`: the number of earlier requests that have no response yet."""
 
     def on_broken(self, connection: Connection) -> None:
         """Handle the loss of the connection."""
@@ -102,7 +102,7 @@ class Connection:
         network.deliver(self, self._arrival_ms(0), lambda: network.server.on_request(self, command), is_request=True)
 
     def send_back(self, body: ReplyBody, place: int = 0) -> None:
-        """Send a reply to the client; `place`: the number of its earlier requests without an answer."""
+        """Send a reply to the client; `place`: the number of its earlier requests without a response."""
         network = self._network
         if not self.is_open or not network.passes(self):
             return
@@ -111,7 +111,7 @@ class Connection:
     def close(self) -> None:
         """Close the connection from the client's side.
 
-        Answers on their way are lost; requests already sent may still arrive.
+        Responses in flight are lost; requests already sent may still arrive.
         """
         if self.is_open:
             self.is_open = False
@@ -151,7 +151,7 @@ class SimulatedNetwork:
         self._cut_off: dict[str, None] = {}
 
     def connect(self, client: Client, *, software: str = "") -> Connection | None:
-        """Open a connection; `None` if no server answers."""
+        """Open a connection; `None` if no server is reachable."""
         if not self.is_server_up or client.name in self._cut_off:
             return None
         self._opened += 1
@@ -185,7 +185,7 @@ class SimulatedNetwork:
             self.break_one(connection)
 
     def break_one(self, connection: Connection) -> None:
-        """Cut one connection; the client is told after a while."""
+        """Cut one connection; the client is notified after a while."""
         if not connection.is_open:
             return
         connection.is_open = False
@@ -193,7 +193,7 @@ class SimulatedNetwork:
         self.clock.after(self.random.randint(0, 200), lambda: connection.client.on_broken(connection))
 
     def passes(self, connection: Connection) -> bool:
-        """Whether a message gets through; the loss of one may end the connection."""
+        """Return whether a message gets through; its loss may end the connection."""
         if not connection.is_open or connection.is_silent:
             return False
         loss = self.quality.draw_loss(self.random)
@@ -206,7 +206,7 @@ class SimulatedNetwork:
     def deliver(
         self, connection: Connection, arrival_ms: int, action: Callable[[], None], *, is_request: bool = False
     ) -> None:
-        """Let a message arrive, unless the connection is gone by then."""
+        """Deliver a message, unless the connection has ended by then."""
 
         def arrive() -> None:
             is_same_server = connection.server_life == self.server_life
@@ -222,7 +222,7 @@ class SimulatedNetwork:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Exchange:
-    """A request under way, with the callbacks for its answer and for a lost connection."""
+    """A request in flight, with the callbacks for its response and for a lost connection."""
 
     command: GroupCommand
     deliver: Callable[[ReplyBody], None]

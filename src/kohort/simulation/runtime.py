@@ -38,7 +38,7 @@ from kohort.testing.clock import VirtualClock
 
 
 class ProcessClock:
-    """The clock of one process, which may be set and may differ from the world's."""
+    """The clock of one process, which may be set to differ from the world's."""
 
     def __init__(self, clock: VirtualClock, offset_ms: int) -> None:
         self._clock = clock
@@ -58,7 +58,7 @@ class ProcessClock:
 class SimulatedDisk:
     """A disk that syncs logs late and then runs the waiting callbacks, as the broker's `Durability` does.
 
-    Laws: answers leave when all that was appended to their log before is on disk, in the order of the decisions.
+    Laws: responses are sent once all batches appended to their log before are synced, in the order of the decisions.
     """
 
     def __init__(self, clock: VirtualClock, random: Random, loop: SimulatedLoop, *, most_ms: Callable[[], int]) -> None:
@@ -74,7 +74,7 @@ class SimulatedDisk:
             self._waiting.setdefault(id(log), deque()).append((log.log_end_offset, callback))
 
     def sync(self, log: SimulatedLog) -> None:
-        """Sync the appended batches after a delay; one sync covers all that gathered during the former one."""
+        """Sync appended batches after a delay; one sync covers all batches appended during the previous one."""
         if log.is_syncing:
             return
         log.is_syncing = True
@@ -93,7 +93,7 @@ class SimulatedDisk:
 
 
 class LoopAssignors:
-    """The user's own assignors, whose results come to the loop of one process."""
+    """Custom assignors whose results arrive on the event loop of one process."""
 
     def __init__(self, assignors: SimulatedAssignors, loop: SimulatedLoop, story: Story) -> None:
         self._assignors, self._loop, self._story = assignors, loop, story
@@ -173,20 +173,20 @@ class SimulatedRuntime(Runtime):
         return self._last_number
 
     def take_in(self, command: commands.GroupCommand) -> None:
-        """Take a request that was read; `answer` follows."""
+        """Register a request that was read; `answer` is called for it afterwards."""
         self.open[command.request] = command
 
     def alter_reply(self, command: commands.GroupCommand, body: ReplyBody) -> ReplyBody:
-        """Return the decided answer; a planted bug changes it."""
+        """Return the response as decided; overridden by tests that plant a bug."""
         del command
         return body
 
     def give_back(self, gap_ms: int) -> None:
-        """Give back the time that the loop stood still; a planted bug does not."""
+        """Shift deadlines by the time that the loop was stalled; overridden by tests that plant a bug."""
         super()._shift(gap_ms)
 
     def follow_clock(self, by_ms: int) -> None:
-        """Follow a change of the process's clock; a planted bug does not."""
+        """Follow a change of the process's clock; overridden by tests that plant a bug."""
         super()._follow_clock(by_ms)
 
     def abandon(self, command: commands.AnyHeartbeat | commands.WatchMember) -> None:
@@ -203,7 +203,7 @@ class SimulatedRuntime(Runtime):
         self._observer.tells_news(told_before)
 
     def hear_fetch(self, command: commands.WatchMember) -> None:
-        """Take the fetch that brings a watch as a heartbeat, where that counts."""
+        """Treat the fetch that a watch belongs to as a heartbeat, in groups that count fetches."""
         self.member_fetched(command.group_id, command.member_id, epoch=command.member_epoch)
         self._observer.on_fetched(self.homes[self.index_of(command.group_id)], command)
 
@@ -237,7 +237,7 @@ class SimulatedRuntime(Runtime):
         return True
 
     def _end_hold(self, home: ShardLog, now_ms: int) -> bool:
-        """Compare the broker's short cut for a hold's end with the whole decision, and use the decision."""
+        """Check the broker's shortcut for the end of a hold against the full decision, which is then used."""
         check_end_of_hold(home.shard, now_ms=now_ms)
         return False
 
@@ -255,7 +255,7 @@ class SimulatedRuntime(Runtime):
         return True
 
     def _end_step(self) -> None:
-        """Check the state after a step, before an answer leads to the next one."""
+        """Check the state after a step, before a response can lead to the next step."""
         if self._step is None:
             return
         (home, decision), self._step = self._step, None
@@ -307,7 +307,7 @@ def _index_of(partition_count: int, group_id: str) -> int:
 
 
 class Handle:
-    """The handle of a callback that is planned on the loop of one process."""
+    """The handle of a callback that is scheduled on the loop of one process."""
 
     __slots__ = ("_arguments", "_callback", "_loop")
 
@@ -332,8 +332,8 @@ class Handle:
 class SimulatedLoop:
     """The simulated event loop of one process.
 
-    What comes while it stands still is dealt with when it goes on, in the same order, and before it what was planned to
-    run meanwhile: libuv runs timers before it looks at sockets.
+    After a stall, the timers that were due in it run first, then the events that arrived in it, both in their order:
+    libuv runs timers before it polls sockets.
     """
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -346,7 +346,7 @@ class SimulatedLoop:
         self._late: deque[Callable[[], None]] = deque()
 
     def call_soon(self, callback: Callable[..., object], *arguments: object) -> Handle:
-        """Call back after everything else of this instant."""
+        """Call back after everything else that is scheduled for this instant."""
         handle = Handle(self, callback, arguments)
         self._clock.after(0, handle)
         return handle
@@ -403,7 +403,7 @@ class SimulatedLog:
 
 
 class Home(ShardLog):
-    """One shard and its log."""
+    """One shard with its log, and a mirror shard that is built from the log alone."""
 
     __slots__ = ("clock_offset_ms", "disk", "index", "mirror")
 
@@ -421,7 +421,7 @@ class Home(ShardLog):
 
 
 def decode(key: bytes, value: bytes | None) -> Record:
-    """Decode a record that is in a log."""
+    """Decode a record of a log, whose type must be known."""
     record = codec.decode(key, value)
     assert record is not None, "the log has a record of an unknown type"
     return record
@@ -451,16 +451,16 @@ class Observer(Protocol):
         """Observe a decision that is made and not yet applied."""
 
     def on_told(self, home: Home, entry: JournalEntry, stimulus: Stimulus, decision: Decision) -> None:
-        """Observe a history row of a decision that is not applied yet."""
+        """Observe a journal row of a decision that is not applied yet."""
 
     def on_decided(self, home: Home, command: commands.GroupCommand, body: ReplyBody) -> None:
-        """Observe the answer of a request, which leaves once the records are on disk."""
+        """Observe the response to a request, which is sent once the records are durable."""
 
     def after_step(self, home: Home, decision: Decision) -> None:
         """Observe a decision that is applied."""
 
     def on_answer(self, command: commands.GroupCommand, body: ReplyBody) -> None:
-        """Observe an answer that leaves the broker."""
+        """Observe a response that the broker sends."""
 
     def on_restart(self, home: Home) -> None:
         """Observe a shard that was rebuilt from its log."""
@@ -469,16 +469,16 @@ class Observer(Protocol):
         """Observe a loaded shard, after its deadlines are set."""
 
     def on_shift(self, home: Home, gap_ms: int) -> None:
-        """Observe a shift of every deadline after the loop stood still."""
+        """Observe a shift of every deadline after a stall of the loop."""
 
     def on_fetched(self, home: Home, command: commands.WatchMember) -> None:
-        """Observe a fetch that names its member, after it has counted as a heartbeat, if it does."""
+        """Observe a fetch that names its member, after it has renewed the session, if it does."""
 
     def on_go_on(self) -> None:
         """Observe the end of a stall of the loop."""
 
     def tells_news(self, is_on: bool) -> bool:
-        """Set whether held heartbeats are answered because of updates from now on."""
+        """Set whether held heartbeats get responses because of news from now on."""
 
 
 # Comparison of a shard's short cuts for settled heartbeats with the decisions that they replace.
@@ -492,7 +492,7 @@ class Observer(Protocol):
 
 
 def check_renewal(shard: Shard, command: Stimulus | None, decision: Decision, *, now_ms: int) -> None:
-    """RenewalIsHandling: check that a heartbeat is renewed as it is handled, or not at all."""
+    """RenewalIsHandling: check that `renew` does the same as `handle`, or nothing."""
     # A member that has cut a hold is told a short interval, and never renewed; nor is one with no interval so far.
     if not isinstance(command, commands.ConsumerGroupHeartbeat) or not command.hold_ms or command.since_cut_ms >= 0:
         return
@@ -523,7 +523,7 @@ def check_renewal(shard: Shard, command: Stimulus | None, decision: Decision, *,
 
 
 def check_end_of_hold(shard: Shard, *, now_ms: int) -> None:
-    """EndIsAnswering: check that a hold that ends at once gets the answer of a whole decision."""
+    """EndIsAnswering: check that the shortcut for a hold's end gives the response of a full decision."""
     found = shard.find_ended(now_ms)
     if found is None:
         return

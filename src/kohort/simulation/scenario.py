@@ -1,6 +1,6 @@
-"""The scenario that a seed gives: its groups, its network and the times of its faults.
+"""The scenario that a seed determines: its groups, its network and the times of its faults.
 
-Laws: everything is drawn from the seed and from nothing else, in one order.
+Laws: everything is drawn from the seed alone, in a fixed order.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ WEIGHTS = {
 def build_settings(
     *, group_consumer_assignors: tuple[str, ...] = ("uniform", "range", "roundrobin", "sticky"), **fields: Any
 ) -> GroupSettings:
-    """Build settings with limits that let groups react within seconds; `fields`: others of `GroupSettings`."""
+    """Build settings with which groups react within seconds; `fields`: further fields of `GroupSettings`."""
     return GroupSettings(
         **{
             "group_min_session_timeout_ms": 1_000,
@@ -127,7 +127,7 @@ class GroupPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """How a world begins and how it is perturbed; times in milliseconds."""
+    """The initial state of a world and its faults; times in milliseconds."""
 
     groups: tuple[GroupPlan, ...]
     topics: dict[str, int]

@@ -1,6 +1,6 @@
 """Runs seeds of a simulated world: `python -m kohort.simulation.seed SEED [--world clients] [--verbose]`.
 
-One seed again, with its story; or many of them, in several processes, to look for one that fails.
+It repeats one seed and prints its story, or runs many seeds in several processes to find one that fails.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The topics of a simulated world, which are created, grown, deleted and created again.
 
-Laws: a topic that is made again has another id, and another label: labels tell in a story which one is meant.
+Laws: a re-created topic has another id and another label; labels distinguish the two in stories.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TOPIC_NAMES = ("t", "u", "v")
 
 
 def name_of(label: str) -> str:
-    """Return the name of the topic that a label means."""
+    """Return the name of the topic that a label stands for."""
     return label.partition("'")[0]
 
 
@@ -61,11 +61,11 @@ class SimulatedTopics:
         return self._labels.get(topic_id, "a topic that is forgotten")
 
     def is_first_of_its_name(self, label: str) -> bool:
-        """Whether this name never meant another topic."""
+        """Return whether this name never meant another topic."""
         return self._created.get(label) == 1
 
     def id_of(self, label: str) -> TopicId:
-        """Return the id that a label means."""
+        """Return the topic id that a label stands for."""
         return self._ids[label]
 
     def partitions_of(self, names: tuple[str, ...]) -> list[tuple[str, int]]:

@@ -1,7 +1,7 @@
 """The story of a simulated world, from which a person finds the cause of a failure.
 
-Laws: telling is cheap, since nearly every story is never read: values are kept as they are and become
-text only when a person reads the story.
+Laws: recording is cheap, because nearly no story is ever read: values are kept as they are, and are formatted only when
+the story is printed.
 Source: architecture rule 9 (a story is a filter over the journal, attached to every invariant failure).
 """
 
@@ -27,11 +27,11 @@ _ROW_LENGTH: Final = 240
 
 
 class LawBroken(InvariantViolation):
-    """A broken law, of one group or of none; the world adds the story.
+    """Violation of a law, about one group or none; the world adds the story.
 
     Args:
-        name: of the law, as `kohort.simulation.checkers` lists it.
-        why: the observation that breaks it, in words.
+        name: name of the law, as `kohort.simulation.checkers` lists it.
+        why: description of the observation that breaks the law.
     """
 
     def __init__(self, name: str, why: str, *, group_id: str = "") -> None:
@@ -53,7 +53,7 @@ class Story:
         self.topic_names: dict[bytes, str] = {}
 
     def tell(self, actor: str, what: str, *about: object, group_id: str = "") -> None:
-        """Note an event; without a group it concerns all of them."""
+        """Record an event; without a group id it concerns all groups."""
         self._rows.append((self._clock.now_ms(), group_id, actor, what, about))
 
     def __len__(self) -> int:
@@ -98,7 +98,7 @@ class Story:
 
 @cache
 def _told_fields(kind: type[Any]) -> tuple[str, ...] | None:
-    """Return the names of a dataclass's fields that say something; `None`: it is no dataclass."""
+    """Return the names of a dataclass's informative fields; `None` if the type is not a dataclass."""
     return tuple(each.name for each in fields(kind) if each.name not in _UNTOLD) if is_dataclass(kind) else None
 
 

@@ -1,10 +1,10 @@
 """The world of a seed: one broker, a network, groups of members, and the faults between them.
 
-A run is: members start; for a while things go wrong; then everything is healed and the groups have to come to rest
-within bounded time and stay at rest; then all members die, and everything that waits has to be answered by timers.
-After each step the checkers look. A law that is broken raises `InvariantViolation` with the story of its group.
+A run: members start. For a while faults occur. Then all faults end, and the groups must come to rest within bounded
+time and stay at rest. Finally all members die, and timers must end every waiting request. Checkers run after each step.
+A broken law raises `InvariantViolation` with the story (the event log) of its group.
 
-Laws: a seed says everything; nothing reads a clock or draws from elsewhere, so that a failure happens again.
+Laws: a seed determines everything. Nothing reads a clock or another source of randomness, so failures reproduce.
 Source: architecture rules 10 and 11; reliability: FoundationDB's and TigerBeetle's way of testing.
 """
 
@@ -81,7 +81,7 @@ SLOW_SYNC_MS = 1_500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The report of a run: how much happened in how much virtual time."""
+    """Statistics of a run: numbers of events, and the virtual time."""
 
     seed: int
     scenario: Scenario
@@ -93,7 +93,7 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """Say how much happened."""
+        """Format the statistics as text."""
         return (
             f"{self.steps} steps and {self.answers} answers, {self.virtual_ms / 1000:.1f} s of virtual time; "
             f"at rest {self.rest_after_ms / 1000:.1f} s after the end of the perturbations"
@@ -104,10 +104,10 @@ class World:
     """The world of one seed.
 
     Args:
-        seed: decides everything.
-        scenario: what to play instead of what the seed draws.
-        build_shard: makes the broker's shards, for tests that plant a bug.
-        broker_class: the same for the runtime around them.
+        seed: determines everything.
+        scenario: a scenario to run instead of the one that the seed draws.
+        build_shard: makes the broker's shards; tests plant bugs with it.
+        broker_class: makes the broker around them; tests plant bugs with it, too.
 
     >>> World(seed=1).run().answers > 100
     True
@@ -167,10 +167,10 @@ class World:
         self._member_counts: dict[str, int] = {}
 
     def run(self) -> Report:
-        """Play the whole story.
+        """Run the world from beginning to end.
 
         Raises:
-            InvariantViolation: a law was broken; carries the story.
+            InvariantViolation: a law was broken; the error has the story.
         """
         thresholds = gc.get_threshold()
         # Nearly all that a world makes is part of its story, which the collector need not look at again and again.
@@ -204,7 +204,7 @@ class World:
         protocol: MemberProtocol | None = None,
         is_static_allowed: bool = True,
     ) -> MemberProcess:
-        """Start another process in a group; an instance id makes it follow former processes of that id."""
+        """Start another process in a group; with an instance id, it succeeds earlier processes of that id."""
         number = self._member_counts[plan.group_id] = self._member_counts.get(plan.group_id, 0) + 1
         name = f"{plan.group_id}-{number}"
         topics, settings = self.draw_topics(), self.scenario.members
@@ -247,11 +247,11 @@ class World:
         self.clock.after(delay_ms, start)
 
     def has_younger_process(self, process: MemberProcess) -> bool:
-        """Whether a process with the same instance id started later."""
+        """Return whether a process with the same instance id started later."""
         return process.instance_id is not None and self._bearers(process)[-1] is not process
 
     def has_older_process(self, process: MemberProcess) -> bool:
-        """Whether a process with the same instance id started before."""
+        """Return whether a process with the same instance id started before."""
         return process.instance_id is not None and self._bearers(process)[0] is not process
 
     def _bearers(self, process: MemberProcess) -> list[MemberProcess]:
@@ -259,7 +259,7 @@ class World:
         return [other for other in self.members.values() if (other.group_id, other.instance_id) == mine]
 
     def draw_topics(self) -> tuple[str, ...]:
-        """Draw a member's topics: mostly those of the others."""
+        """Draw a member's topics: mostly the same as those of other members."""
         if self.scenario.same_topics:
             return self.scenario.same_topics
         if self.random.random() < 0.6:
@@ -294,9 +294,9 @@ class World:
         return Wire(self.network, name, software="kohort" if software and options.runs_assignors else software)
 
     def restart_broker(self) -> None:
-        """Restart the broker, and check that no member believes more than the log says.
+        """Restart the broker, and check that no member believes to own more than the log has.
 
-        Its clock may have been set meanwhile, forward or back.
+        The broker's clock may have been set meanwhile, forward or back.
         """
         if self.scenario.clock_jumps_ms and self.random.random() < 0.5:
             self.broker.clock_offset_ms = self.random.randint(
@@ -363,7 +363,7 @@ class World:
             raise LawBroken("EventuallyConverges", f"did not stay at rest: {unrest[1]}", group_id=unrest[0])
 
     def _fall_silent(self) -> None:
-        """Kill every member, so that sessions end, groups get empty, and no answer is awaited."""
+        """Kill every member, and check that sessions end, groups become empty and no request stays open."""
         for process in self.members.values():
             if process.is_alive:
                 process.die()
@@ -416,7 +416,7 @@ class World:
 
 
 class Faults:
-    """The source of faults, which draws the next one until it is told to stop."""
+    """The source of faults, which draws one after the other until `heal`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -428,7 +428,7 @@ class Faults:
         self._weights = list(weights.values())
 
     def begin(self) -> None:
-        """Begin to cause faults, for as long as the scenario says."""
+        """Begin to cause faults, for the scenario's duration."""
         self._until_ms = self._world.clock.now_ms() + self._world.scenario.perturbed_ms
         self._plan_next()
 
@@ -468,7 +468,7 @@ class Faults:
         return self._random.choice(members) if members else None
 
     def _pick_to_go(self) -> MemberProcess | None:
-        """Pick a member that may go; the last one of a group only sometimes."""
+        """Pick a member to stop or kill; the last one of a group only sometimes."""
         member = self._pick()
         if member is None:
             return None
@@ -484,7 +484,7 @@ class Faults:
             self._world.start_member(plan)
 
     def visit(self) -> None:
-        """Start members that stay a few seconds, then close or vanish without a word."""
+        """Start members that leave or die after a few seconds."""
         world, random = self._world, self._random
         plan = random.choice(world.scenario.groups)
         alive = [p for p in world.members.values() if p.group_id == plan.group_id and p.is_alive]
@@ -537,7 +537,7 @@ class Faults:
         self._later(self._random.randint(0, 8_000), lambda: world.start_member(plan, instance_id=instance_id))
 
     def roll(self) -> None:
-        """Replace a process by one that speaks the other protocol, in a group that is migrated."""
+        """Replace a process by one with the other group protocol, in a group that is being migrated."""
         process = self._pick()
         plan = next(
             (plan for plan in self._world.scenario.groups if process and plan.group_id == process.group_id), None
@@ -659,7 +659,7 @@ class Faults:
             self._world.announce_topics(f"topic {name} is deleted")
 
     def _later(self, delay_ms: int, action: Callable[[], object]) -> None:
-        """Schedule the end of a fault; `heal` ends all that are still on before."""
+        """Schedule the end of a fault, unless `heal` has ended it before."""
 
         def act() -> None:
             if not self._is_healed:
@@ -673,9 +673,9 @@ def _is_at_work(member: MemberProcess) -> bool:
 
 
 def _end_visit(visitor: MemberProcess, end: Callable[[], None]) -> None:
-    """End a visiting member; one that stands still dies.
+    """End a temporary member with `end`; kill it if it is paused.
 
-    A member that is dead or leaving already is left as it is.
+    No effect on a member that is dead or leaving already.
     """
     if visitor.is_paused:
         visitor.die()
@@ -695,18 +695,18 @@ class Administrator:
         self._removals: list[tuple[commands.LeavingMember, ...]] = []
 
     def has_asked(self, command: commands.LeaveGroup) -> bool:
-        """Whether the administrator has sent a request; the broker has numbered it since."""
+        """Return whether the administrator sent this LeaveGroup."""
         return any(command.members is members for members in self._removals)
 
     def on_reply(self, connection: Connection, body: ReplyBody, place: int) -> None:
-        """Ignore a reply: the story has it already."""
+        """Ignore a reply; the story has it already."""
 
     def on_broken(self, connection: Connection) -> None:
         """Drop the connection; the next request opens another one."""
         self._connection = None
 
     def remove_member(self, group_id: str, *, member_id: str, instance_id: str | None) -> None:
-        """Send LeaveGroup in the name of a member."""
+        """Remove a member with a LeaveGroup."""
         leaving = (commands.LeavingMember(member_id=member_id, instance_id=instance_id),)
         self._removals.append(leaving)
         self.ask(commands.LeaveGroup, group_id, members=leaving, client_id=self.name)

@@ -1,6 +1,6 @@
 """Tests with kohort: brokers for your own tests, and the simulation that tests kohort itself.
 
-The pytest fixtures are in `pytest_plugin`; `Broker` is one with faults and a clock, `Cluster` several in one process.
+The pytest fixtures are in `pytest_plugin`. `Broker` has injectable faults and a clock; `Cluster` is several brokers.
 
 >>> from kohort.testing import World
 >>> World(seed=7).run().seed

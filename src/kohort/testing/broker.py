@@ -1,7 +1,7 @@
-"""The broker of a test: faults in the protocol, a clock that can be set forward, and groups at will.
+"""A broker for tests: with injectable protocol faults, a clock that can be set forward, and group controls.
 
-Laws: a reset leaves no topic and no group of an earlier test, or says what keeps it from that. What needs the broker's
-own process refuses at another one, and at an Apache Kafka.
+Laws: a reset removes all topics and groups of earlier tests, or raises an error that states the obstacle. Functions
+that need the broker in this process skip or raise with any other broker, and with Apache Kafka.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class TestClock:
         return self._clock.now_ms()
 
     def advance(self, seconds: float) -> None:
-        """Set the broker's clock forward; all that is due then is done before this returns.
+        """Set the broker's clock forward; everything due by then is done before this returns.
 
-        Sessions end, rebalances and static registrations time out, offsets expire, old segments go. A live client
-        learns of it by its next request, as if its heartbeats had been lost: its own timers do not run faster.
+        Sessions end, rebalances and static registrations time out, offsets expire, old segments are deleted. A live
+        client notices with its next request, as if its heartbeats had been lost: its own timers do not run faster.
         """
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < LONGEST_SECONDS:
             raise ConfigError(f"the clock cannot be advanced by {seconds!r} seconds: more than 0 are expected")
@@ -74,9 +74,9 @@ class TestClock:
 
 
 class ClusterElsewhere:
-    """A cluster that is not of this process: an Apache Kafka, or a broker that the workers of a run share.
+    """A cluster outside of this process: Apache Kafka, or a broker that the workers of a run share.
 
-    Nothing is reset in it, since it may have topics and groups of others.
+    Nothing is reset in it, because it may have topics and groups of other users.
 
     Args:
         bootstrap_servers: HOST:PORT,...
@@ -99,7 +99,7 @@ class ClusterElsewhere:
 
     @property
     def faults(self) -> ProtocolFaults:
-        """Skip the test: another cluster takes no faults."""
+        """Skip the test: faults cannot be injected into another cluster."""
         _skip("faults")
 
     @property
@@ -173,7 +173,7 @@ class Broker(EmbeddedBroker):
         return TestedGroup(self.admin, group_id, bootstrap_servers=self.bootstrap_servers, faults=faults)
 
     def reset(self) -> None:
-        """Delete every group and every topic, and take all faults back: a broker as it has started, at its address.
+        """Delete every group and every topic, and remove all faults, as if the broker had just started.
 
         Raises:
             LivingMembersError: groups have members; they are named, and nothing was deleted.

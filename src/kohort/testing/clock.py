@@ -1,6 +1,6 @@
-"""A clock that advances only when a test says so, and the events due at each time.
+"""A clock that advances only when a test tells it to, and the events scheduled on it.
 
-Laws: events of one instant happen in the order in which they were asked for; nothing happens twice.
+Laws: events of one instant happen in the order in which they were scheduled; no event happens twice.
 Source: architecture (Determinism): worlds step machines and jump to the next deadline.
 """
 
@@ -40,7 +40,7 @@ class VirtualClock:
         return self._now_ms
 
     def at(self, time_ms: int, action: Action) -> None:
-        """Schedule `action` at a time; a time that has passed means as soon as possible."""
+        """Schedule `action` at a time; one in the past means as soon as possible."""
         self._sequence += 1
         heappush(self._agenda, (max(time_ms, self._now_ms), self._sequence, action))
 
@@ -49,7 +49,7 @@ class VirtualClock:
         self.at(self._now_ms + delay_ms, action)
 
     def step(self, *, until_ms: int) -> bool:
-        """Jump to the next event and let it happen; `False` if there is none before or at `until_ms`."""
+        """Jump to the next event and run it; return `False` if there is none up to `until_ms`."""
         if not self._agenda or self._agenda[0][0] > until_ms:
             self._now_ms = max(self._now_ms, until_ms)
             return False

@@ -1,7 +1,7 @@
 """Several brokers in this process, for tests that need more than one.
 
-Laws: what keeps a call from its effect is raised in the caller, in one sentence, and nothing has changed then; when a
-call returns, every broker answers accordingly.
+Laws: a call that cannot take effect raises an error of one sentence, and has changed nothing. When a call returns,
+every broker responds accordingly.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ class Cluster:
     ...     cluster.brokers, cluster.coordinator("billing") in cluster.brokers
     ((1, 2, 3), True)
 
-    It is made for tests: the brokers share one catalogue, one log and one coordinator in memory, so that nothing is
-    replicated and nothing acknowledged is lost; but each has an address and connections of its own and serves only what
-    it leads. Clients see what they see of Apache Kafka: NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR, FENCED_LEADER_EPOCH
-    and leader epochs that grow with every move, groups whose new coordinator knows what is in the log.
+    This is for tests only: the brokers share one metadata catalogue, one log and one coordinator in memory, so nothing
+    is replicated and nothing acknowledged is lost. But each has its own address and connections, and serves only the
+    partitions that it leads. Clients see the same as with Apache Kafka: NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR,
+    FENCED_LEADER_EPOCH, leader epochs that grow with every move, and new coordinators that have read the log.
 
-    Until told otherwise broker 1 + p mod n leads partition p of every topic, and a group is coordinated by the leader
-    of its partition of `__consumer_offsets`. Methods may be called from any thread.
+    By default broker 1 + p mod n leads partition p of every topic, and a group is coordinated by the leader of its
+    partition of `__consumer_offsets`. Methods may be called from any thread.
 
     Args:
-        brokers: how many, 1 to 100.
+        brokers: number of brokers, 1 to 100.
         host: the address that all of them listen on; by default that of `listeners`, or else 127.0.0.1.
         config: broker configs by Kafka's names, dotted or with underscores, the same for all; in `listeners` and
-            `advertised.listeners` each port is 0, for one of each broker's own.
+            `advertised.listeners` each port must be 0, so that each broker gets a port of its own.
     """
 
     def __init__(
@@ -106,9 +106,9 @@ class Cluster:
         return self
 
     def close(self) -> None:
-        """Stop every broker and drop their data; a cluster that is not open is left as it is.
+        """Stop every broker and drop their data; no effect if the cluster is not open.
 
-        Raises the error that made the cluster fail, if it has.
+        If the cluster has failed, raise the error that made it fail.
         """
         thread, self._thread = self._thread, None
         if thread is None:
@@ -127,20 +127,20 @@ class Cluster:
 
     @property
     def running(self) -> tuple[int, ...]:
-        """The numbers of the brokers that are there."""
+        """The numbers of the brokers that are running."""
         return self._ask(lambda brokers: tuple(sorted(brokers.leaders.running)))
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT of every broker's first listener, as clients take them; those that are stopped included."""
+        """HOST:PORT of every broker's first listener, as `bootstrap.servers`; stopped brokers included."""
         return ",".join(self.address(broker) for broker in self.brokers)
 
     def bootstrap_of(self, listener: str) -> str:
-        """Return HOST:PORT of a listener of every broker, as clients take them."""
+        """Return HOST:PORT of every broker's listener of this name, as `bootstrap.servers`."""
         return ",".join(self.address(broker, listener) for broker in self.brokers)
 
     def address(self, broker: int, listener: str | None = None) -> str:
-        """Return the HOST:PORT on which a broker listens or, once stopped, did; by default by its first listener."""
+        """Return the present or last HOST:PORT of a broker's listener, by default of its first one."""
         node_id, name = self._known(broker), self._listener(listener)
         return self._ask(lambda brokers: address(*brokers.nodes[node_id].addresses[name]))
 
@@ -149,7 +149,7 @@ class Cluster:
         return self._ask(lambda brokers: _none_if_away(brokers.leaders.of(_log(brokers, topic, partition))))
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """Return how many times a partition was given a leader after the first."""
+        """Return a partition's leader epoch: the number of elections after the first leader."""
         return self._ask(lambda brokers: _log(brokers, topic, partition).leader_epoch)
 
     def coordinator(self, group: str) -> int | None:
@@ -158,7 +158,7 @@ class Cluster:
         return self._ask(lambda brokers: _none_if_away(brokers.leaders.of(brokers.offsets_log(group))))
 
     def move_leader(self, topic: str, partition: int, to: int) -> None:
-        """Let a broker lead a partition from now on.
+        """Make a broker the leader of a partition.
 
         Requests that wait at the former leader are refused at once. The leader epoch grows, even if `to` leads already.
         """
@@ -166,22 +166,22 @@ class Cluster:
         self._ask(lambda brokers: brokers.move(_log(brokers, topic, partition), _running(brokers, node_id)))
 
     def move_coordinator(self, group: str, to: int) -> None:
-        """Let a broker coordinate a group from now on, and as in Kafka all groups in its partition of the log.
+        """Make a broker the coordinator of a group, and, as in Kafka, of all groups in its offsets partition.
 
-        The new coordinator has read the log: members, assignments and offsets are as they were, joins of classic groups
-        that were under way are lost, and sessions begin anew.
+        The new coordinator has read the log: members, assignments and offsets are unchanged, open joins of classic
+        groups are lost, and sessions begin anew.
         """
         node_id = self._known(to)
         _check_text("group", group)
         self._ask(lambda brokers: brokers.move(brokers.offsets_log(group), _running(brokers, node_id)))
 
     def stop(self, broker: int, *, hand_over: bool = True) -> None:
-        """Stop a broker in an orderly way: requests in progress are answered.
+        """Stop a broker cleanly: requests in progress get their responses.
 
         Args:
             broker: its number.
-            hand_over: let the others lead its partitions, as replicas would. `False`: no broker does until it is
-                back, as without replicas: LEADER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE.
+            hand_over: let the others lead its partitions, as replicas would. `False`: they have no leader until it is
+                started again, as without replicas: LEADER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE.
         """
         node_id = self._known(broker)
 
@@ -191,7 +191,7 @@ class Cluster:
         self._do(stop)
 
     def kill(self, broker: int, *, hand_over: bool = True) -> None:
-        """End a broker at once: connections are cut and open requests stay unanswered.
+        """Kill a broker: its connections are cut, and open requests get no response.
 
         Such a request may have been carried out or not.
 
@@ -203,7 +203,7 @@ class Cluster:
         self._ask(lambda brokers: brokers.kill(_running(brokers, node_id), hand_over=hand_over))
 
     def start(self, broker: int, *, host: str | None = None, port: int | None = None) -> None:
-        """Start a broker that was stopped or killed; leadership that has moved stays where it is.
+        """Start a stopped or killed broker again; leadership that was moved does not return to it.
 
         Args:
             broker: its number.
@@ -221,13 +221,13 @@ class Cluster:
         self._do(start)
 
     def disturb_ownership(self, broker: int, *, delay_ms: int = 0, lost: int | None = 0, repeated: int = 0) -> None:
-        """Disturb what coordinators tell a broker of the owners of partitions, from now on; without options: no more.
+        """Disturb the coordinators' messages to a broker about partition owners; without options: stop that.
 
         Args:
             broker: its number.
-            delay_ms: of each message and of each acknowledgement.
-            lost: how many messages are lost from now on; `None`: all of them. Each is sent again.
-            repeated: how often each message arrives again.
+            delay_ms: delay of each message and of each acknowledgement.
+            lost: number of messages to lose from now on; `None`: all. A lost message is sent again.
+            repeated: number of repetitions of each message.
         """
         node_id = self._known(broker)
 
@@ -237,13 +237,13 @@ class Cluster:
         self._ask(disturb)
 
     def advertise(self, broker: int, host: str | None, port: int | None = None, *, listener: str | None = None) -> None:
-        """Advertise another address of a broker than its own: that of a proxy, or a wrong one.
+        """Advertise another address for a broker than its own: that of a proxy, or a wrong one.
 
         Args:
             broker: its number.
-            host: `None`: the true address again.
-            port: `None` only if `host` is.
-            listener: whose clients are told so; by default those of the first.
+            host: the advertised host; `None`: the true address again.
+            port: the advertised port; `None` only if `host` is.
+            listener: the listener whose clients get this address; by default the first.
         """
         node_id, name = self._known(broker), self._listener(listener)
         if (host is None) != (port is None):
@@ -262,7 +262,7 @@ class Cluster:
         return broker
 
     def _listener(self, name: str | None) -> str:
-        """Return the name of a listener as the brokers have it."""
+        """Return the name of a listener in upper case; `None`: the first listener."""
         known = [each.name for each in self._settings[0].listeners]
         if name is None:
             return known[0]

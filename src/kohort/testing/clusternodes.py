@@ -1,9 +1,8 @@
-"""The brokers of a `Cluster`: one listener each, over one catalogue, one log and one coordinator.
+"""The brokers of a `Cluster`: own listeners, over one shared catalogue, log and coordinator.
 
-Laws: a broker serves what it leads and refuses the rest as Apache Kafka does: NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR.
-Every move raises the partition's leader epoch. A group's coordinator is the
-leader of its partition of `__consumer_offsets`, and a new one knows what is in the log and nothing else. All of it is
-owned by the loop's thread.
+Laws: a broker serves the partitions that it leads, and refuses others as Apache Kafka does: NOT_LEADER_OR_FOLLOWER,
+NOT_COORDINATOR. Every move raises the partition's leader epoch. A group's coordinator is the leader of its partition of
+`__consumer_offsets`; a new one knows only the log's content. All state belongs to the event loop's thread.
 Source: KIP-320 (leader epochs); Apache Kafka's `LeaderEpochFileCache.endOffsetFor` and `GroupCoordinator.onElection`.
 """
 
@@ -50,14 +49,14 @@ class Leaders:
         self._leader: Final[dict[PartitionLog, int]] = {}
 
     def of(self, log: PartitionLog) -> int:
-        """Return the broker that leads a partition; `NO_NODE` while it is away."""
+        """Return the broker that leads a partition; `NO_NODE` while that broker is not running."""
         leader = self._leader.get(log)
         if leader is None:
             leader = self._leader[log] = self.successor(log.partition)
         return leader if leader in self.running else NO_NODE
 
     def successor(self, partition: int) -> int:
-        """Return the default leader of a partition number: running brokers in turn."""
+        """Return the default leader of a partition number, chosen round robin among running brokers."""
         count = len(self.node_ids)
         turn = [self.node_ids[(partition + step) % count] for step in range(count)]
         return next((node_id for node_id in turn if node_id in self.running), turn[0])
@@ -77,7 +76,7 @@ class Leaders:
 
 
 class NodeLeadership(Leadership):
-    """The partitions that one broker leads, and the leaders that it names for the others."""
+    """One broker's view of leadership: the partitions that it leads, and the leaders of the others."""
 
     def __init__(self, node: ClusterNode, settings: BrokerSettings) -> None:
         super().__init__(settings)
@@ -100,7 +99,7 @@ class NodeLeadership(Leadership):
         ]
 
     def as_told(self, peer: Peer) -> Node:
-        """Return this broker's address for clients of the listener of `peer`, which each broker has."""
+        """Return the address of this broker that clients of `peer`'s listener get in metadata."""
         told = self._advertised.get(peer.listener.name)
         return super().nodes(peer)[0] if told is None else Node(self.node_id, *told)
 
@@ -113,7 +112,7 @@ class NodeLeadership(Leadership):
         return self._leaders.of(self.brokers.offsets_log(group_id))
 
     def refusal(self, log: PartitionLog, epoch: int) -> ErrorCode:
-        """Return the error for which this broker does not serve a partition."""
+        """Return the error with which this broker refuses a partition; NONE if it serves the partition."""
         code = super().refusal(log, epoch)
         if code is ErrorCode.NONE and self._leaders.of(log) != self.node_id:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -149,7 +148,7 @@ class NodeCoordination:
             request.answer(translate(request, _refusal()))
 
     def release(self, command: commands.AnyHeartbeat, is_cut: bool) -> None:
-        """Answer a held heartbeat."""
+        """End the hold of a heartbeat with its response, if the group is still coordinated here."""
         # The groups of another broker were answered when they moved there.
         if self._is_here(command.group_id):
             self._runtime.release(command, is_cut)
@@ -188,11 +187,11 @@ class NodeCoordination:
         return self._runtime.assignment_of(group_id, member_id) if self._is_here(group_id) else None
 
     def is_member(self, group_id: str, member_id: str) -> bool:
-        """Whether a group that is coordinated here has that member."""
+        """Return whether a group that is coordinated here has this member."""
         return self._is_here(group_id) and self._runtime.is_member(group_id, member_id)
 
     def member_signs(self, group_id: str, member_id: str) -> MemberSigns | None:
-        """Return the latest signs of a member, if its group is coordinated here."""
+        """Return the latest signs of life of a member, if its group is coordinated here."""
         return self._runtime.member_signs(group_id, member_id) if self._is_here(group_id) else None
 
     def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> int:
@@ -202,7 +201,7 @@ class NodeCoordination:
         return self._runtime.member_fetched(group_id, member_id, epoch=epoch, is_over=is_over)
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
-        """Note a closed connection of a member, unless its coordinator is another broker by now."""
+        """Note a closed connection of a member, if its group is still coordinated here."""
         if self._is_here(group_id):
             self._runtime.member_disconnected(group_id, member_id)
 
@@ -248,7 +247,7 @@ class ClusterNode:
         return next(iter(self.addresses.values()))[1]
 
     async def start(self, host: str | None, port: int | None) -> None:
-        """Listen on the former addresses, but the first listener on `host` and `port`; port 0 takes a free port."""
+        """Listen on the former addresses; the first listener on `host` and `port`, 0 for a free port."""
         first = self._settings.listeners[0].name
         addresses = {
             **self.addresses,
@@ -303,7 +302,7 @@ class ClusterNode:
         return leadership, Listeners(context)
 
     async def stop(self) -> None:
-        """Send the answers of handled requests, then close."""
+        """Send the responses of handled requests, then close."""
         listeners, self._listeners = self._listeners, None
         if listeners is not None:
             listeners.finish()
@@ -317,7 +316,7 @@ class ClusterNode:
             listeners.abort()
 
     def advertise(self, listener: str, address: tuple[str, int] | None) -> None:
-        """Tell clients of a listener another address from now on; `None`: the true one again."""
+        """Advertise another address to clients of a listener from now on; `None`: the true one again."""
         if address is None:
             self.advertised.pop(listener, None)
         else:
@@ -372,12 +371,12 @@ class Brokers:
         return log
 
     def leads(self, node_id: int, index: int) -> bool:
-        """Whether a broker coordinates the groups of a shard."""
+        """Return whether a broker coordinates the groups of a shard."""
         log = self.log(OFFSETS_TOPIC, index)
         return log is not None and self.leaders.of(log) == node_id
 
     async def start(self, node_id: int, host: str | None, port: int | None) -> None:
-        """Start a broker, at its former address by default, and give it the partitions without leader."""
+        """Start a broker, by default at its former address; it leads partitions that have no leader."""
         await self.nodes[node_id].start(host, port)
         context = self.nodes[node_id].context
         assert context is not None
@@ -387,7 +386,7 @@ class Brokers:
             self.move(log, node_id)
 
     async def stop(self, node_id: int, *, hand_over: bool) -> None:
-        """Stop a broker after it has answered its open requests."""
+        """Stop a broker after its open requests have got their responses."""
         self._leave(node_id, hand_over=hand_over)
         await self.nodes[node_id].stop()
 
@@ -399,7 +398,7 @@ class Brokers:
     def move(self, log: PartitionLog, node_id: int) -> None:
         """Move a partition's leadership to another broker.
 
-        With a partition of `__consumer_offsets` that broker coordinates its groups.
+        For a partition of `__consumer_offsets`, that broker then coordinates the partition's groups.
         """
         self.leaders.elect(log, node_id)
         if log.topic == OFFSETS_TOPIC:
@@ -407,7 +406,7 @@ class Brokers:
         self.shared.purgatory.notify(log)
 
     async def close(self) -> None:
-        """Stop every broker; their shared state stays."""
+        """Stop every broker; their shared state is kept."""
         for node_id in sorted(self.leaders.running):
             await self.stop(node_id, hand_over=False)
 

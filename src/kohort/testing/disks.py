@@ -1,6 +1,6 @@
-"""Disks in memory for tests: one loses power and runs full, another fails when a test says so.
+"""File systems in memory for tests: with power loss and a full disk, or with injected errors.
 
-Laws: `crash` keeps what was synced, and of the rest only what the test asks for. No broker uses it.
+Laws: `crash` keeps synced data, and unsynced data only as the test specifies. Outside of tests no broker uses them.
 Source: the durability rules of `fs.py`; a journalling file system keeps the order of changes inside a directory;
 SQLite's I/O error tests (a fault at every call); pwrite(2), fsync(2), rename(2), mount(8).
 """
@@ -66,7 +66,7 @@ class MemoryFile(volatilefs.VolatileFile):
         return twin
 
     def lose_power(self, size: int, *, zero_fill: bool) -> None:
-        """Cut the file to `size` bytes, or with `zero_fill` keep its length and read zeros behind them."""
+        """Cut the file to `size` bytes; with `zero_fill` keep its length, with zeros after them."""
         kept = bytearray(memoryview(self._buffer)[:size])
         self._buffer = kept + bytes(self._size - size) if zero_fill else kept
         self.changes += 1
@@ -122,8 +122,8 @@ class MemoryFileSystem(volatilefs.VolatileFileSystem):
     """Directories and files in memory, with the faults that tests inject into a disk.
 
     Args:
-        volatile: what is written counts as durable at once.
-        seed: where `random_bytes` starts.
+        volatile: written data counts as durable at once.
+        seed: seed of `random_bytes`.
     """
 
     _root: MemoryDirectory
@@ -145,9 +145,9 @@ class MemoryFileSystem(volatilefs.VolatileFileSystem):
         changes_kept: Callable[[str, int], int] = lambda _path, _unsynced: 0,
         zero_fill: bool = False,
     ) -> None:
-        """Lose power: every file and directory falls back to its durable state.
+        """Lose power: every file and directory returns to its durable state.
 
-        The arguments may let more survive.
+        The arguments may let more data survive.
 
         Args:
             survives: size that each file keeps, between durable and written.
@@ -181,14 +181,14 @@ class MemoryFileSystem(volatilefs.VolatileFileSystem):
         return twin
 
     def step(self) -> None:
-        """Count a change; `Crashed` when the test wants the machine to stop here."""
+        """Count a change; raise `Crashed` if the test makes the machine stop here."""
         if self.steps_left is not None:
             if self.steps_left <= 0:
                 raise Crashed
             self.steps_left -= 1
 
     def check_room(self, count: int) -> None:
-        """Refuse a write of so many bytes if they do not fit."""
+        """Refuse a write of `count` bytes if they exceed the space left."""
         if self.space_left is None:
             return
         if self.space_left < count:
@@ -236,7 +236,7 @@ class Operation(NamedTuple):
 
 
 class Fault(Enum):
-    """A disk fault: its error number and the operations that it can strike."""
+    """A disk fault: its error number and the operations that it can make fail."""
 
     NO_SPACE = (errno.ENOSPC, _GROWTH)
     NO_QUOTA = (errno.EDQUOT, _GROWTH)
@@ -270,7 +270,7 @@ class FaultyFileSystem:
     """A file system with the faults that a test injects.
 
     Args:
-        behind: where everything is in truth; a new `MemoryFileSystem` if left out, which can lose power.
+        behind: the file system with the data; by default a new `MemoryFileSystem`, which can lose power.
 
     >>> disk = FaultyFileSystem()
     >>> disk.inject(Fault.NO_SPACE, where=lambda operation: operation.path.endswith("orders.log"))
@@ -285,7 +285,7 @@ class FaultyFileSystem:
     >>> [operation.name for operation in disk.struck]
     ['create']
 
-    One call in the life of a program fails, whichever it is:
+    A single call of a program can be made to fail, by its number:
 
     >>> disk.inject(Fault.FAILING_SYNC, at=disk.operations + 2, times=1)
     >>> file = disk.open("/orders.log")
@@ -321,9 +321,9 @@ class FaultyFileSystem:
         """Make operations fail from now on.
 
         Args:
-            at: the number of the first operation that may be struck; `operations` says how many there were.
-            times: how many are; `None`: all until `heal`.
-            where: which of those that the fault can strike.
+            at: the number of the first operation that may fail; `operations` is the number so far.
+            times: number of operations to fail; `None`: all until `heal`.
+            where: selects among the operations that the fault can make fail.
         """
         self._injected.append(_Injected(fault=fault, at=at, times=times, where=where))
 
@@ -333,7 +333,7 @@ class FaultyFileSystem:
         self._injected.clear()
 
     def restart(self) -> None:
-        """Forget the process that used the disk: its locks are free, its failures forgotten."""
+        """Forget the process that used the disk: release its locks and forget its failures."""
         self.health = fs.DiskHealth()
         for lock in self._locks:
             lock.release()
@@ -346,7 +346,7 @@ class FaultyFileSystem:
         changes_kept: Callable[[str, int], int] = lambda _path, _unsynced: 0,
         zero_fill: bool = False,
     ) -> None:
-        """Lose power and get it back; only a `MemoryFileSystem` below supports this.
+        """Lose power and start again; this needs a `MemoryFileSystem` as `behind`.
 
         See `MemoryFileSystem.crash`.
         """
@@ -357,7 +357,7 @@ class FaultyFileSystem:
         self.restart()
 
     def begin(self, name: str, path: str) -> Fault | None:
-        """Begin an operation and raise its fault; `SHORT_WRITE` is returned to the caller."""
+        """Count an operation and raise its fault, if any; `SHORT_WRITE` is returned to the caller."""
         if self._is_down:
             raise Crashed
         self.operations += 1

@@ -1,7 +1,7 @@
-"""Faults in the protocol: errors, delays, lost and torn answers, where a test says so.
+"""Protocol faults that a test injects: errors, delays, missing and truncated responses.
 
-Laws: a request that no fault strikes is served as ever. A fault that answers with an error does so instead of the
-request, which is not carried out. Each request is struck by one fault at most, the one that was given first.
+Laws: a request to which no fault applies is served as usual. With an error as fault the request is not carried out. At
+most one fault applies to a request, the one that was injected first.
 Source: the shape of kfake's `ControlKey` (franz-go) and of Apache Kafka's proposed fault proxy.
 """
 
@@ -46,7 +46,7 @@ _ALIKE: Final = (
 
 
 class FaultNotStruckError(KohortError):
-    """A planted fault struck no request: its test has not tried the fault."""
+    """An injected fault has applied to no request, so the test has not tested the fault."""
 
 
 class _Kind(Enum):
@@ -60,7 +60,7 @@ class _Kind(Enum):
 
 
 class ProtocolFault:
-    """One fault: which requests it strikes, and how often.
+    """One fault: the requests to which it applies, and how often.
 
     >>> from kohort.testing import Broker
     >>> with Broker() as broker:
@@ -95,28 +95,28 @@ class ProtocolFault:
         return f"<{self.kind.value} for {self.api.name}{only}, struck {self.struck} times>"
 
     def once(self) -> ProtocolFault:
-        """Strike the first request alone."""
+        """Apply this fault to the first matching request only."""
         return self.times(1)
 
     def times(self, count: int) -> ProtocolFault:
-        """Strike the first `count` requests."""
+        """Apply this fault to the first `count` matching requests."""
         _check_count("times", count)
         self._last = self._first + count - 1
         return self
 
     def on_call(self, number: int) -> ProtocolFault:
-        """Strike one request alone: 1 is the first that matches."""
+        """Apply this fault to one request only: 1 is the first that matches."""
         _check_count("on_call", number)
         self._first = self._last = number
         return self
 
     def while_(self, predicate: Callable[[], bool]) -> ProtocolFault:
-        """Strike as long as `predicate` returns true; it is called on the broker's thread."""
+        """Apply this fault only while `predicate`, called on the broker's thread, returns true."""
         self._predicate = predicate
         return self
 
     def takes(self, context: BrokerContext, request: Request, message: Message) -> bool:
-        """Whether it strikes this request; counts it."""
+        """Return whether this fault applies to the request, and count the request if it matches."""
         if self._client_id not in (None, request.client_id):
             return False
         if self._group is not None and self._group not in _names(message, _GROUPS):
@@ -135,9 +135,9 @@ class ProtocolFault:
 class ProtocolFaults:
     """The faults of one broker.
 
-    Each is planted by one call, which names an API as Kafka does (`OffsetCommit`), and strikes every request of it
-    until `once`, `times`, `on_call` or `while_` says less. `group`, `topic` and `client_id` choose requests that name
-    these.
+    Each is injected by one call, which names an API as Kafka does (`OffsetCommit`). The fault applies to all requests
+    of that API, unless `once`, `times`, `on_call` or `while_` limits it, or `group`, `topic` or `client_id`, which
+    select requests that have these names.
     """
 
     def __init__(self, carry_out: Callable[[Callable[[Server], None]], None]) -> None:
@@ -149,10 +149,10 @@ class ProtocolFaults:
         return iter(list(self._faults))
 
     def answer(self, api: str, *, error: str | ErrorCode, **only: str | None) -> ProtocolFault:
-        """Answer with an error of the protocol, by Kafka's name, and do nothing else.
+        """Respond with a protocol error, by Kafka's name, instead of carrying requests out.
 
         Raises:
-            ConfigError: an unknown API or error, or an API whose answer has no place for an error.
+            ConfigError: an unknown API or error, or an API whose response has no error field.
         """
         key, code = _api(api), _error(error)
         if not _has_error(registry.response_class(key)):
@@ -160,13 +160,13 @@ class ProtocolFaults:
         return self._plant(ProtocolFault(_Kind.ANSWER, key, _checked(only), error=code))
 
     def delay(self, api: str, seconds: float, **only: str | None) -> ProtocolFault:
-        """Carry requests out later; those behind them on their connection wait as well."""
+        """Carry requests out later; subsequent requests on their connections wait as well."""
         if not seconds > 0:
             raise ConfigError(f"seconds cannot be {seconds!r}: more than 0 are expected")
         return self._plant(ProtocolFault(_Kind.DELAY, _api(api), _checked(only), seconds=seconds))
 
     def drop(self, api: str, **only: str | None) -> ProtocolFault:
-        """Never carry requests out and never answer them: a broker that hangs, for this connection."""
+        """Neither carry requests out nor respond, as if the broker hung for these connections."""
         return self._plant(ProtocolFault(_Kind.DROP, _api(api), _checked(only)))
 
     def disconnect(self, api: str, **only: str | None) -> ProtocolFault:
@@ -174,15 +174,15 @@ class ProtocolFaults:
         return self._plant(ProtocolFault(_Kind.DISCONNECT, _api(api), _checked(only)))
 
     def truncate(self, api: str, **only: str | None) -> ProtocolFault:
-        """Carry the request out, send half of the answer and close the connection."""
+        """Carry the request out, send half of the response and close the connection."""
         return self._plant(ProtocolFault(_Kind.TRUNCATE, _api(api), _checked(only)))
 
     def clear(self) -> None:
-        """Take all faults back, and close the connections of requests that were dropped."""
+        """Remove all faults, and close the connections of requests that were dropped."""
         self.remove(list(self))
 
     def remove(self, faults: Collection[ProtocolFault]) -> None:
-        """Take some faults back, and close the connections of requests that these have dropped."""
+        """Remove some faults, and close the connections of requests that these have dropped."""
         if not faults:
             return
         with self._lock:
@@ -196,7 +196,7 @@ class ProtocolFaults:
         self._carry_out(take_back)
 
     def check(self) -> None:
-        """Raise `FaultNotStruckError` if one of them has struck nothing."""
+        """Raise `FaultNotStruckError` if one of the faults has applied to no request."""
         idle = [each for each in self._faults if not each.struck]
         if idle:
             seen = ", ".join(f"{each} (matched {each.matched})" for each in idle)
@@ -212,7 +212,7 @@ class ProtocolFaults:
         return _FaultyRoute(route, self) if any(each.api is route.api_key for each in self._faults) else route
 
     def find(self, context: BrokerContext, request: Request, route: Route, message: Message) -> ProtocolFault | None:
-        """Return the fault that strikes a request, if there is one; on the broker's thread."""
+        """Return the fault that applies to a request, if there is one; runs on the broker's thread."""
         for fault in self._faults:
             if fault.api is route.api_key and fault.takes(context, request, message):
                 return fault
@@ -220,12 +220,12 @@ class ProtocolFaults:
 
 
 class _FaultyRoute(Route):
-    """A route that faults stand before."""
+    """A route that checks for faults before its handler."""
 
     __slots__ = ()
 
     def __init__(self, route: Route, faults: ProtocolFaults) -> None:
-        """Take everything from `route` but its decoder and its handler."""
+        """Copy everything from `route` except its decoder and its handler."""
         for name in Route.__slots__:
             object.__setattr__(self, name, getattr(route, name))
 
@@ -242,7 +242,7 @@ class _FaultyRoute(Route):
 
 
 class _TornRoute:
-    """The framing of a request whose answer is cut in half."""
+    """The framing of a request whose response is cut in half."""
 
     def __init__(self, route: Route, context: BrokerContext, request: Request) -> None:
         self.api_key, self.version = route.api_key, route.version
@@ -250,7 +250,7 @@ class _TornRoute:
         self._route, self._context, self._connection = route, context, request.connection
 
     def frame(self, correlation_id: int, body: Message | bytes) -> list[Buffer]:
-        """Return the first half of the answer; its connection closes behind it."""
+        """Return the first half of the response, after which the connection closes."""
         self._context.loop.call_soon(self._connection.close)
         whole = b"".join(self._route.frame(correlation_id, body))
         return [whole[: len(whole) // 2]]
@@ -259,7 +259,7 @@ class _TornRoute:
 def _strike(
     fault: ProtocolFault | None, route: Route, context: BrokerContext, request: Request, message: Message
 ) -> Message | bytes | None:
-    """Carry a request out as its fault says."""
+    """Handle a request as its fault requires."""
     if fault is None:
         return route.handle(context, request, message)
     match fault.kind:
@@ -299,7 +299,7 @@ def _carry_out_late(route: Route, context: BrokerContext, request: Request, mess
 
 
 def refusal_of(response: type[Message], request: Message, error: ErrorCode) -> Message:
-    """Return the answer that refuses everything a request asks for, a row for each of its rows."""
+    """Return the response that refuses everything in a request, with one row for each of its rows."""
     return _filled(response, request, int(error))
 
 
@@ -324,7 +324,7 @@ def _filled(made: type[Message], source: Message, error: int) -> Message:
 
 
 def _named(made: type[Message], name: object, error: int) -> Message:
-    """Return the row of a request's row that is a name alone."""
+    """Return the response row for a request's row that is just a name."""
     first = next(each.name for each in made._fields if each.name != "error_code" and _row_of(each) is None)
     known = next((each.name for each in made._fields if each.name in _GROUPS or each.name in ("name", "topic")), first)
     values: dict[str, object] = {known: name}
@@ -334,7 +334,7 @@ def _named(made: type[Message], name: object, error: int) -> Message:
 
 
 def _like(source: Message, name: str) -> object:
-    """Return the field of a request that an answer's field repeats; `None`: there is none."""
+    """Return the request's field that a response's field repeats; `None` if there is none."""
     here = {each.name for each in source._fields}
     if name in here:
         return getattr(source, name)
@@ -393,7 +393,7 @@ def _error(error: object) -> ErrorCode:
 
 
 def _checked(only: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the choice of requests, if each part of it is known."""
+    """Return the selection of requests, after checking that its keywords are known."""
     for name in only:
         if name not in ("group", "topic", "client_id"):
             raise ConfigError(f"requests are not chosen by {name!r}: one of group, topic, client_id is expected")

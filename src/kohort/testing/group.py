@@ -1,4 +1,4 @@
-"""A group at will: rebalanced, deprived of a member, cut off from its coordinator, waited for, and checked."""
+"""Controls of a group for tests: rebalance it, remove members, freeze it, wait for it, and check it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _ASKED_BY_MEMBERS: Final = (
 
 
 class TestedGroup:
-    """One group of a cluster, as a test looks at it and acts on it; methods block.
+    """One group of a cluster, for a test to observe and to control; methods block.
 
     Args:
-        admin: of its cluster.
+        admin: an admin client of the cluster.
         group_id: the group, which need not exist yet.
-        bootstrap_servers: of its cluster.
-        faults: those of its broker; `None`: the broker takes none.
+        bootstrap_servers: addresses of the cluster.
+        faults: the faults of the broker; `None` if none can be injected.
     """
 
     __test__ = False
@@ -54,7 +54,7 @@ class TestedGroup:
         self._faults: Final = faults
 
     def describe(self) -> GroupDescription | None:
-        """Return the group as its coordinator has it; `None`: there is none."""
+        """Return the coordinator's description of the group; `None` if it does not exist."""
         try:
             return self._admin.describe_group(self.group_id)
         except BrokerError as why:
@@ -65,13 +65,13 @@ class TestedGroup:
     def wait_for(
         self, *, members: int | None = None, stable: bool = True, timeout_s: float = TIMEOUT_SECONDS
     ) -> GroupDescription | None:
-        """Wait until the group has so many members and, with `stable`, nothing is under way in it.
+        """Wait until the group has this number of members and, with `stable`, is Stable or Empty.
 
         Returns:
-            The group then; `None`: there is none, and 0 members were waited for.
+            The group then; `None` if it does not exist, which counts as 0 members.
 
         Raises:
-            TimeoutError: it has not come to that; the message says how it is.
+            TimeoutError: the group has not reached that; the message states its present state.
         """
 
         def look() -> tuple[bool, GroupDescription | None]:
@@ -84,7 +84,7 @@ class TestedGroup:
         return self._wait(look, f"{wanted}{' and to be stable' if stable else ''}", timeout_s)
 
     def kick(self, member: str | None = None) -> list[str]:
-        """Remove a member by its client id, instance id or member id; `None`: all. Live ones come back by themselves.
+        """Remove a member by client id, instance id or member id, `None`: all. Live members rejoin.
 
         Returns:
             The ids of the removed members.
@@ -102,10 +102,10 @@ class TestedGroup:
         return self._admin.remove_members(self.group_id, chosen, reason="a test removed it")
 
     def rebalance(self, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
-        """Force a rebalance: a guest joins the group, is given partitions, and leaves again.
+        """Force a rebalance: an extra member joins the group, is assigned partitions, and leaves again.
 
-        Every classic eager member gives up all it has, others what goes to the guest; then all of it comes back.
-        The guest commits nothing. Its heartbeats and theirs take the time that they take.
+        Classic eager members revoke all their partitions, other members only those of the extra member; later they get
+        them back. The extra member commits nothing. All heartbeats run at their normal intervals.
         """
         found = self.describe()
         if found is None or not found.members:
@@ -129,10 +129,10 @@ class TestedGroup:
 
     @contextlib.contextmanager
     def freeze(self) -> Iterator[None]:
-        """Answer no request of a member to its coordinator, which seems to hang; afterwards members connect again.
+        """Let the coordinator seem to hang: members' requests get no response, until the block ends.
 
         Raises:
-            StateError: the broker takes no faults: it is not in this process.
+            StateError: faults cannot be injected, because the broker is not in this process.
         """
         if self._faults is None:
             raise StateError("a group can be frozen at a kohort.testing.Broker in this process only")
@@ -148,10 +148,10 @@ class TestedGroup:
         return {(row.topic, row.partition): row.committed for row in rows if row.committed is not None}
 
     def assert_committed(self, expected: Mapping[tuple[str, int], int], *, timeout_s: float = TIMEOUT_SECONDS) -> None:
-        """Wait until exactly these offsets are committed, by (topic, partition); those of other partitions count too.
+        """Wait until these and no other offsets are committed, by (topic, partition).
 
         Raises:
-            AssertionError: others are, when the time is over.
+            AssertionError: the committed offsets differ when the timeout ends.
         """
         wanted = {(str(topic), int(partition)): offset for (topic, partition), offset in expected.items()}
 
@@ -167,17 +167,17 @@ class TestedGroup:
             ) from None
 
     def assert_read_once(self, history: History) -> None:
-        """Check that a history of sends and polls has each acknowledged record read, once and in order.
+        """Check by a history of sends and polls that each acknowledged record was read once and in order.
 
         Raises:
-            AssertionError: it has not; each anomaly is a line.
+            AssertionError: that is not so; the message has a line per anomaly.
         """
         anomalies = list(check_history(history.events))
         if anomalies:
             raise AssertionError("\n".join([f"group {self.group_id}:", *map(str, anomalies)]))
 
     def tell(self) -> str:
-        """Return the group's timeline and why its latest rebalances happened, as lines; empty: nothing is known."""
+        """Return lines with the group's latest rebalances and their reasons; empty if nothing is known."""
         from kohort.journal.words import show_clock
 
         try:

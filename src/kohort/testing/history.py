@@ -1,19 +1,19 @@
-"""The operations of a broker's clients in their order of time, and the check of such a history.
+"""History of the operations of a broker's clients, ordered by time, and the check of such a history.
 
-Each operation is two events: it begins (`invoke`) and ends (`ok`, `fail`: it did not happen, `info`: it may have). What
-has no beginning of its own, a poll that returned or a callback, is one `ok`. Names and values of the operations:
+Each operation is two events: `invoke`, and its result `ok` (it happened), `fail` (it did not) or `info` (unknown). A
+poll that returned, or a callback, is a single `ok`. Names and values of the operations:
 
 | name | value |
 | --- | --- |
 | `send` | topic, partition, value; with `ok` the offset |
 | `poll` | records: (topic, partition, offset, value) each |
-| `assign`, `seek` | partitions: (topic, partition) each; the process goes on anywhere in them |
-| `assigned`, `revoked`, `lost` | group, partitions; noted when the callback ends, `assigned` when it begins |
+| `assign`, `seek` | partitions: (topic, partition) each; the process may continue at any offset of them |
+| `assigned`, `revoked`, `lost` | group, partitions; noted when the callback returns, `assigned` when it is called |
 | `commit`, `committed`, `reset` | group, offsets: (topic, partition, offset) each; `committed` has them with `ok` |
-| `finish` | nothing: all that was ever acknowledged has been polled for |
+| `finish` | nothing: everything ever acknowledged should have been polled by now |
 
-Laws: an event is noted in one step, from any thread; an operation that has not ended counts as `info`.
-Source: Jepsen's Kafka workload, without transactions; the checks of groups, which it has not, are ours.
+Laws: an event is noted atomically, from any thread. An operation without a result counts as `info`.
+Source: Jepsen's Kafka workload, without transactions; the checks of groups, which Jepsen lacks, are ours.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Kind = Literal["invoke", "ok", "fail", "info"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """The begin or the end of an operation."""
+    """The beginning or the result of an operation."""
 
     #: Which operation; its two events have the same.
     number: int
@@ -47,7 +47,7 @@ class Event:
 
 
 class History:
-    """Events as they happen; with a `path` each is a line of JSON there, too.
+    """Recorder of events; with a `path` each event is also written there, as a line of JSON.
 
     >>> history = History(clock=lambda: 0)
     >>> number = history.invoke("p", "send", topic="t", partition=0, value="a")
@@ -68,7 +68,7 @@ class History:
 
     @staticmethod
     def load(path: str | Path) -> list[Event]:
-        """Load the events of a file; a torn last line is dropped."""
+        """Load the events of a file, without an incomplete last line."""
         lines = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
         return [Event(**json.loads(line)) for line in lines if line.endswith("\n")]
 
@@ -81,19 +81,19 @@ class History:
             return number
 
     def ok(self, number: int, **value: Any) -> None:
-        """End an operation that has happened; `value`: fields known only now."""
+        """Record that an operation has happened; `value`: fields known only now."""
         self._end(number, "ok", value)
 
     def fail(self, number: int, **value: Any) -> None:
-        """End an operation that has not happened and never will."""
+        """Record that an operation has not happened and never will."""
         self._end(number, "fail", value)
 
     def info(self, number: int, **value: Any) -> None:
-        """End an operation of which the client cannot know whether it has happened."""
+        """Record that the client cannot know whether an operation has happened."""
         self._end(number, "info", value)
 
     def note(self, process: str, name: str, **value: Any) -> None:
-        """Note an event that has no beginning of its own."""
+        """Record an event without an `invoke`, such as a callback."""
         with self._lock:
             self._note(self._next, process, "ok", name, value)
             self._next += 1
@@ -119,7 +119,7 @@ class History:
 
 
 class Operation(NamedTuple):
-    """One operation with both its ends."""
+    """One operation, from its beginning and its result."""
 
     process: str
     name: str
@@ -139,13 +139,13 @@ class Operation(NamedTuple):
         return self.kind == "ok"
 
     def rows(self, of: str) -> Iterator[tuple[tuple[str, int], list[Any]]]:
-        """Yield the rows of a list in the value: each row's partition and its other fields."""
+        """Yield (partition, other fields) for each row of the list `of` in the value."""
         for topic, partition, *rest in self.value.get(of, ()):
             yield (str(topic), int(partition)), rest
 
 
 def operations(events: Sequence[Event]) -> list[Operation]:
-    """Return the operations of a history by their end; those without an end come last."""
+    """Return the operations of a history, ordered by their results; those without result come last."""
     begun: dict[int, tuple[int, Event]] = {}
     found = []
     for place, event in enumerate(events):
@@ -181,7 +181,7 @@ _MS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomaly:
-    """A fault of a log, found in a history."""
+    """A violation of the log's or the group's guarantees, found in a history."""
 
     #: See the module.
     check: str
@@ -195,7 +195,7 @@ def check_history(events: Sequence[Event], *, orphan_limit_ms: int | None = None
     """Find every anomaly of a history, by check.
 
     Args:
-        orphan_limit_ms: how long a partition may be without an owner; `None`: as long as it likes.
+        orphan_limit_ms: longest time that a partition may be without an owner; `None`: any time.
 
     >>> from kohort.testing.history import History
     >>> history = History(clock=lambda: 0)
@@ -211,7 +211,7 @@ def check_history(events: Sequence[Event], *, orphan_limit_ms: int | None = None
 
 @dataclass(slots=True)
 class _Tenure:
-    """One member's ownership of a partition, by places in the history."""
+    """One member's ownership of a partition, from one index in the history to another."""
 
     process: str
     began: int
@@ -224,7 +224,7 @@ class _Tenure:
 
 @dataclass(slots=True)
 class _Facts:
-    """A history, sorted for the checks."""
+    """A history's operations, indexed for the checks."""
 
     #: By when they ended; those without an end last.
     all: list[Operation]
@@ -355,9 +355,9 @@ def _nonmonotonic_sends(facts: _Facts) -> Iterator[str]:
 
 
 def _polls(facts: _Facts) -> Iterator[tuple[str, _Partition, int, int]]:
-    """Yield reads that follow another of the same process and partition without a move between them.
+    """Yield each pair of subsequent reads of a partition by one process, without a seek or rebalance between.
 
-    Returns process, partition, the offset before and the offset after.
+    Each is process, partition, the offset read before and the offset read after.
     """
     last: dict[tuple[str, _Partition], int] = {}
     for op in facts.all:
@@ -403,7 +403,7 @@ def _unowned_reads(facts: _Facts) -> Iterator[str]:
 
 
 def _commits(facts: _Facts) -> dict[tuple[str, _Partition], list[tuple[Operation, int]]]:
-    """Yield commits and resets of a group's partition that may have happened, by their begin."""
+    """Return (group, partition) -> commits and resets that may have happened, by their beginning."""
     found: defaultdict[tuple[str, _Partition], list[tuple[Operation, int]]] = defaultdict(list)
     for op in sorted(facts.all, key=lambda each: each.began):
         if op.name in ("commit", "reset") and op.kind != "fail":

@@ -1,11 +1,11 @@
-"""The messages about owners between the brokers of a cluster: late, lost, repeated, and resent until acknowledged.
+"""Messages about partition owners between a cluster's brokers; they may be delayed, lost, repeated, and are resent.
 
-Each coordinator numbers its messages. A broker takes the next one only, so that it knows a prefix of them, and
-acknowledges by the number up to which it knows all. A message is known once every running broker has acknowledged it,
-or once no lease of before it is alive: a broker that is cut off for longer refuses by those leases itself.
+Each coordinator numbers its messages. A broker accepts only the next number, so that it knows a prefix of them, and
+acknowledges the number up to which it knows all. A message counts as known once every running broker has acknowledged
+it, or once all earlier leases have expired: a broker that is cut off for longer refuses by the expired leases itself.
 
-Laws: a broker never takes a message of a former coordinator, an older one, or one twice. A broker that starts gets all
-messages that a lease can still need.
+Laws: a broker never accepts a message of a former coordinator, an older message, or one twice. A broker that starts
+gets all messages that matter for a lease that may still be valid.
 Source: users@kafka 2014-07-16 (brokers acknowledge reassignments before consumers learn of them); requirement H5.
 """
 
@@ -23,10 +23,10 @@ RESEND_MS: Final = 100
 
 
 class Faults(NamedTuple):
-    """Faults on the way to one broker.
+    """Faults of the messages to one broker.
 
-    `delay_ms`: of each message and each acknowledgement. `lost`: so many more messages are lost, `None`: all are.
-    `repeated`: how often each message arrives again.
+    `delay_ms`: delay of each message and each acknowledgement. `lost`: number of messages to lose, `None`: all.
+    `repeated`: number of repetitions of each message.
     """
 
     delay_ms: int = 0
@@ -55,7 +55,7 @@ class _Unknown:
 
 
 class _Receiver:
-    """What one running broker knows: its table, and the latest message of each shard's coordinator."""
+    """One running broker's knowledge: its table, and the latest message of each shard's coordinator."""
 
     __slots__ = ("known", "table", "unacknowledged")
 
@@ -68,7 +68,7 @@ class _Receiver:
 
 
 class OwnershipLinks:
-    """The links of all coordinators of a cluster to all of its brokers; belongs to the loop."""
+    """The links of all coordinators of a cluster to all of its brokers; used only on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
@@ -104,7 +104,7 @@ class OwnershipLinks:
         return False
 
     def loaded(self, shard: int) -> None:
-        """Begin another term: a broker that hears of it takes nothing of the former coordinator any more."""
+        """Begin another coordinator's term: brokers then accept no message of the former coordinator."""
         term, _ = self._sent.get(shard, (0, 0))
         self._sent[shard] = term + 1, 0
         for key in [key for key in self._unknown if key[0] == shard]:
@@ -117,7 +117,7 @@ class OwnershipLinks:
         self._live.extend(kept)
 
     def joined(self, broker: int, table: OwnershipTable) -> None:
-        """Take in a broker that starts with an empty table, and send it what leases can still need."""
+        """Add a broker that starts with an empty table, and send it the messages that still matter."""
         self._receivers[broker] = _Receiver(table)
         # Their numbers have no gap, though a message behind one that is needed for long may be needed no more.
         self._forget(self._now_ms())
@@ -125,12 +125,12 @@ class OwnershipLinks:
             self._put(broker, sent)
 
     def is_behind(self, broker: int) -> bool:
-        """Whether a broker has not acknowledged everything."""
+        """Return whether a broker has unacknowledged messages."""
         receiver = self._receivers.get(broker)
         return receiver is not None and any(receiver.unacknowledged.values())
 
     def left(self, broker: int) -> None:
-        """Forget a broker that has stopped: it serves no fetch."""
+        """Remove a broker that has stopped and serves no fetches: no acknowledgement of it is needed."""
         if self._receivers.pop(broker, None) is not None:
             for key in list(self._unknown):
                 self._acknowledge(key, broker)
@@ -188,7 +188,7 @@ class OwnershipLinks:
         return waiting is not None and len(waiting) > 0 and waiting[0] is sent
 
     def _heard(self, broker: int, receiver: _Receiver, shard: int, term: int) -> None:
-        """Take in an acknowledgement of all messages up to the latest that the broker knows."""
+        """Handle an acknowledgement of all messages up to the latest that the broker knows."""
         if self._receivers.get(broker) is not receiver or receiver.known.get(shard, (0, 0))[0] != term:
             return
         number = receiver.known[shard][1]

@@ -1,4 +1,4 @@
-"""The pytest fixtures of kohort: brokers in memory, ready in milliseconds, with topics and groups of a test's own."""
+"""The pytest fixtures of kohort: brokers in memory, ready in milliseconds, and topics and groups per test."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHARED_BROKER: pytest.StashKey[Broker] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options for another cluster than one in this process."""
+    """Add command line options to use a cluster outside of this process."""
     group = parser.getgroup("kohort", "brokers for tests")
     group.addoption(
         "--kohort-bootstrap",
@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of xdist the address of the shared broker."""
+    """Pass the address of the shared broker to a worker of xdist."""
     broker = node.config.stash.get(_SHARED_BROKER, None)
     if broker is not None:
         node.workerinput[_SHARED] = broker.bootstrap_servers
@@ -80,7 +80,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
 
 
 def _timelines(cluster: Any) -> Iterator[tuple[str, str]]:
-    """Return the timeline of each group of a cluster; a cluster that does not answer has none."""
+    """Return the timeline of each group of a cluster; none if the cluster does not respond."""
     import kohort
     from kohort.testing.group import TestedGroup
 
@@ -138,7 +138,7 @@ def kohort_secured(kohort_security: str | None, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture
 def kohort_client_options(kohort_secured: Secured | None) -> dict[str, str]:
-    """Return what clients of `kohort_broker` or `kohort_cluster` need besides `bootstrap.servers`, by Kafka's names."""
+    """Return further options, by Kafka's names, that clients of the secured broker or cluster need."""
     return {} if kohort_secured is None else dict(kohort_secured.client_options)
 
 
@@ -200,9 +200,9 @@ def kohort_process(
 
 @pytest.fixture(scope="session")
 def kohort_session(request: pytest.FixtureRequest) -> Iterator[Broker | ClusterElsewhere]:
-    """Start the broker that all tests of a run share, one in each worker of xdist; `kohort` resets it for a test.
+    """Start the broker that all tests of a run share, one per worker of xdist; `kohort` resets it.
 
-    With `--kohort-bootstrap` it is that cluster, with `--kohort-shared` one broker for all workers.
+    With `--kohort-bootstrap` the tests use that cluster, with `--kohort-shared` one broker for all workers.
     """
     from kohort.testing.broker import Broker, ClusterElsewhere
 
@@ -226,11 +226,11 @@ def kohort_session(request: pytest.FixtureRequest) -> Iterator[Broker | ClusterE
 def kohort(
     request: pytest.FixtureRequest, kohort_session: Broker | ClusterElsewhere
 ) -> Iterator[Broker | ClusterElsewhere]:
-    """Return the session's broker as it was started: without topics, groups and faults of earlier tests.
+    """Return the session's broker as after its start: without topics, groups and faults of earlier tests.
 
-    A test that an earlier one has left members to fails, and the error names them. Topics of
-    `@pytest.mark.kohort(topics=...)` are there; its `config` needs `kohort_broker`. A cluster of
-    `--kohort-bootstrap` is not reset: the test's own topics are deleted at its end.
+    If members of an earlier test are left, the test fails with an error that names them. Topics of
+    `@pytest.mark.kohort(topics=...)` exist; its `config` needs `kohort_broker`. A cluster of
+    `--kohort-bootstrap` is not reset; only the test's own topics are deleted when the test ends.
     """
     from kohort.testing.broker import Broker
 
@@ -250,7 +250,7 @@ def kohort(
 
 @pytest.fixture
 def kohort_topic(request: pytest.FixtureRequest, kohort: Broker | ClusterElsewhere) -> Iterator[str]:
-    """Create a topic with a name of the test's own, one partition, and delete it at the end; its name."""
+    """Create a topic of one partition for this test, yield its unique name, and delete it afterwards."""
     name = _name_of(request)
     _create(kohort, {name: 1})
     yield name
@@ -259,7 +259,7 @@ def kohort_topic(request: pytest.FixtureRequest, kohort: Broker | ClusterElsewhe
 
 @pytest.fixture
 def kohort_group(request: pytest.FixtureRequest, kohort: Broker | ClusterElsewhere) -> Iterator[str]:
-    """Return the name of a group of the test's own; the test has to leave it without members."""
+    """Return a unique group id for this test, which has to leave the group without members."""
     name = _name_of(request)
     yield name
     found = kohort.group(name).describe()
@@ -272,7 +272,7 @@ def kohort_group(request: pytest.FixtureRequest, kohort: Broker | ClusterElsewhe
 
 @pytest.fixture(scope="session")
 def kohort_spark() -> Iterator[SparkSession]:
-    """Start Spark for all tests of a run, with kohort's source; skips where PySpark or a JVM is missing."""
+    """Start Spark with kohort's source for all tests of a run; skip if PySpark or a JVM is missing."""
     pytest.importorskip("pyspark")
     import kohort.spark
     from kohort.errors import KohortError
@@ -286,7 +286,7 @@ def kohort_spark() -> Iterator[SparkSession]:
 
 
 def _create(cluster: Any, topics: Mapping[str, int], options: Mapping[str, str] | None = None) -> None:
-    """Create the topics that a test begins with; `options`: those that a client needs for a login and TLS."""
+    """Create the topics that a test's marks name; `options`: client options for a login and TLS."""
     if not topics:
         return
     import kohort
@@ -297,7 +297,7 @@ def _create(cluster: Any, topics: Mapping[str, int], options: Mapping[str, str] 
 
 
 def _name_of(request: pytest.FixtureRequest) -> str:
-    """Return a test's own name, as far as Kafka allows it, and that of the worker that runs it."""
+    """Build a unique name from the test's name, in characters that Kafka allows, and its worker's name."""
     worker = getattr(request.config, "workerinput", {}).get("workerid", "")
     plain = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name).strip("-.")[:_LONGEST_NAME]
     return f"{plain}-{worker}" if worker else plain

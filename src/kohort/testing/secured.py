@@ -1,8 +1,8 @@
 """Brokers with TLS and a login, for tests of programs that have to use both.
 
-Certificates and the password are made anew for each test; nothing of them outlives it.
+Certificates and the password are made anew for each test, and are not kept after it.
 
-Apart: pytest loads the plugin in every run, and this only where a test wants TLS or a login.
+Apart: pytest loads the plugin in every run, but this module only if a test uses TLS or a login.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DAYS: Final = 1
 
 
 class Secured(NamedTuple):
-    """What makes a broker secured, and what a client needs besides `bootstrap.servers`."""
+    """Configs of a secured broker, and the further options that its clients need."""
 
     config: dict[str, object]
     client_options: dict[str, str]
@@ -32,7 +32,7 @@ def secure(protocol: str, directory: Path, *, host: str = "127.0.0.1") -> Secure
 
     Args:
         protocol: SSL (a certificate is the login), SASL_PLAINTEXT or SASL_SSL (SASL/PLAIN is the login).
-        directory: where certificates are written; it has to exist.
+        directory: existing directory to which certificates are written.
         host: the address that the broker listens on; the port is a free one.
 
     Raises:

@@ -283,7 +283,7 @@ class StaticMemberReplaced(facts.VolatileRecord):
 
 @value
 class JoinDelayed(facts.VolatileRecord):
-    """A JoinGroup is delayed, in place of an older one of the same member."""
+    """A JoinGroup is delayed; it replaces an older one of the same member."""
 
     member_id: str
     request: RequestToken

@@ -1,8 +1,8 @@
 """Commands to a coordinator and its replies, of members and of the broker; `admin` has those of administrators.
 
-Laws: a command carries its identity and chance (request token, cause, fresh ids) with it; nothing here depends on
-the version of the API that it came by, nor on wire types. `broker/apis` translates both ways. Records keep some of the
-values, so nothing here imports a record.
+Laws: a command contains its identity and all random values (request token, cause, fresh ids). Nothing here depends on
+API versions or wire types; `broker/apis` translates both ways. Records contain some of these values, so nothing here
+imports a record.
 Source: architecture rules 2, 4, 5, 9; KIP-848, and as drafted client-side assignors, which Kafka does not have; Apache
 Kafka's JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit and OffsetFetch.
 """
@@ -28,17 +28,17 @@ Partitions = dict[TopicId, tuple[int, ...]]
 
 @value
 class Command:
-    """One stimulus; everything that follows from it carries its `cause`."""
+    """One input of the coordinator; all its consequences carry its `cause`."""
 
     cause: CauseId
 
 
 @value
 class GroupCommand(Command):
-    """A request about one group, answered by a `Reply` that names `request`.
+    """A request about one group; its response is a `Reply` with the same `request`.
 
-    `principal`: the sender's, for the journal alone; empty: the client has none, or what it asks changes nothing. A
-    token's label stands behind its principal, after a space.
+    `principal`: the sender's principal, only for the journal; empty if the client has none, or the request changes
+    nothing. The label of a capability token follows the principal, after a space.
     """
 
     request: RequestToken
@@ -60,19 +60,18 @@ class Refusal:
 
 
 class Sight(Protocol):
-    """What a client may see of the topics, as it is at each moment.
+    """Visibility of topics for a client, evaluated at each use.
 
-    A function and no value, beside all others in a command: a pattern matches topics that are created, and rights that
-    are changed, long after the heartbeat that sent it. It is asked for names alone and answers the same until its
-    edition changes.
+    Unlike all else in a command this is not a value, since topics are created and rights change long after the
+    heartbeat that sent a pattern. Only names are tested, and results stay the same until the edition changes.
     """
 
     @property
     def edition(self) -> int:
-        """A number that changes whenever an answer may change."""
+        """A number that changes whenever a result of `sees` may change."""
 
     def sees(self, topic: str) -> bool:
-        """Whether the client may know of the topic of that name."""
+        """Return whether the client may see the topic of this name."""
 
 
 class ClientAssignor(NamedTuple):
@@ -120,9 +119,9 @@ class ClassicMemberFacts:
 
 @value
 class TopicsChanged(Command):
-    """The topics have changed to `image`, or what clients may see of them; no reply.
+    """The topics have changed to `image`, or their visibility for clients; no reply.
 
-    `hides_unseen`: topics are hidden from some clients; a pattern of which no member's sight is known gains none.
+    `hides_unseen`: topics are hidden from some clients, so a pattern gains topics only if a member's sight is known.
     """
 
     image: TopicImage
@@ -131,7 +130,7 @@ class TopicsChanged(Command):
 
 @value
 class PatternSent(Command):
-    """A member has sent its pattern, and the coordinator has taken it; no reply. `sight`: what the member may see."""
+    """A member's pattern was accepted; no reply. `sight`: visibility of topics for the member."""
 
     group_id: str
     regex: str
@@ -172,7 +171,7 @@ class LogsMeasured(Command):
 
 @value
 class TargetComputed(Command):
-    """The result of an assignor that ran beside the coordinator; no reply.
+    """The result of a custom assignor that ran outside of the coordinator; no reply.
 
     `assignable`: its input, the same object as in `ComputeTarget`. `owner`: its assignment, `None` if it failed; then
     `error` says why.
@@ -185,7 +184,7 @@ class TargetComputed(Command):
 
 
 class Published(NamedTuple):
-    """The metadata that one member publishes; `metadata` `None`: it publishes none any more."""
+    """The metadata that one member publishes; `metadata`: `None` if the member has withdrawn it."""
 
     member_id: str
     instance_id: str | None
@@ -195,8 +194,8 @@ class Published(NamedTuple):
 class MetadataNews(NamedTuple):
     """A change of members' metadata, up to `version`.
 
-    `is_whole`: a member that is not named, here or in the rest, publishes no metadata. `has_more`: the client gets the
-    rest when it asks with this version.
+    `is_whole`: members that are not named, here or on later pages, publish no metadata. `has_more`: the next page
+    follows in response to a heartbeat with this version.
     """
 
     version: int
@@ -211,18 +210,18 @@ class ConsumerGroupHeartbeat(GroupCommand):
 
     `member_epoch`: 0 joins, -1 leaves, -2 leaves for a while (static), above 0 is the member's current epoch.
     `topic_partitions`: exactly the partitions that the member owns, `None` if unchanged.
-    `proposed_heartbeat_interval_ms`: the interval that the member asks for; 0 and less: the coordinator's. `classic`:
-    this stands for a JoinGroup of a classic member, whose fields are all set. `hold_ms`: how long the response may wait
-    for news; 0: not at all, -1: this client never waits. `since_cut_ms`: how long ago a request of the same client
-    ended one of its holds, -1: none did. `counts_requests`: the client counts its session from its requests, as the
-    coordinator does, not from the responses. `tells_all`: the response names all partitions of the member, also those
-    that it knows. `is_aside`: this is an internal look, no heartbeat of the client; news delivered beside heartbeats is
+    `proposed_heartbeat_interval_ms`: the interval that the member proposes; 0 or less: none. `classic`: this was made
+    from a JoinGroup of a classic member, whose fields are all set. `hold_ms`: how long the response may wait for news;
+    0: not at all, -1: this client never waits. `since_cut_ms`: time since a request of the same client ended one of its
+    holds, -1: none did. `counts_requests`: the client counts its session from its requests, as the coordinator does,
+    not from the responses. `tells_all`: the response names all partitions of the member, also those that it knows.
+    `is_aside`: this is internal, not a heartbeat of the client, and news already sent with fetch or commit responses is
     not repeated. `registration_timeout_ms`, `expansion_timeout_ms`: either makes a group static if its first member
-    sends it; -1: not set. `client_assignors`: the client-side assignors of the member, in the order of its preference;
-    `None` is unchanged. `metadata`: the metadata that it publishes, `b""` withdraws it, `None` unchanged.
-    `watched_version`: the version of the other members' metadata that it knows, -1: it does not follow them.
-    `sight`: what the member may see, for its pattern; `None`: everything. `released`: this stands for a commit with
-    which the member has given up these partitions; it says nothing of the others.
+    sends it; -1: not set. `client_assignors`: the client-side assignors of the member, by preference; `None` is
+    unchanged. `metadata`: the metadata that the member publishes, `b""` withdraws it, `None` is unchanged.
+    `watched_version`: the version of the other members' metadata that the member knows, -1: it does not watch them.
+    `sight`: visibility of topics, for the member's pattern; `None`: all are visible. `released`: this was made from
+    a commit that releases these partitions; it says nothing about others.
     """
 
     member_id: str
@@ -256,9 +255,9 @@ class ConsumerGroupHeartbeat(GroupCommand):
 class ConsumerGroupHeartbeatReply:
     """Reply to a KIP-848 heartbeat.
 
-    `assignment`: the whole set that the member may use now, `None` if unchanged. `is_complete`: the member has its
-    whole target, and the target is as new as its group; no client is told that. `should_compute`: this member is asked
-    to compute the next assignment. `client_assignment`, `metadata_news`: `None` if there is nothing new.
+    `assignment`: all partitions that the member may read now, `None` if unchanged. `is_complete`: the member has its
+    whole target, of the current group epoch; not sent to clients. `should_compute`: this member has to compute the next
+    assignment. `client_assignment`, `metadata_news`: `None` if there is nothing new.
     """
 
     member_id: str
@@ -346,9 +345,9 @@ class SyncGroupReply:
 
 @value
 class Heartbeat(GroupCommand):
-    """Classic heartbeat; answered with `Done` or a `Refusal`.
+    """Classic heartbeat; the reply is `Done` or a `Refusal`.
 
-    `hold_ms`: how long the answer may wait for news; 0 and less: not at all.
+    `hold_ms`: how long the response may wait for news; 0 or less: not at all.
     `counts_requests`: as in `ConsumerGroupHeartbeat`.
     """
 
@@ -389,10 +388,10 @@ class LeaveGroupReply:
 
 @value
 class WatchMember(GroupCommand):
-    """Ask for the news of a member since a known state.
+    """Request the news for a member since a known state.
 
-    Answered by a `ConsumerGroupHeartbeatReply` or a `Refusal`. `member_epoch`, `assigned`: the state that the member
-    was told last. `is_look`: the reply does not wait for news.
+    The reply is a `ConsumerGroupHeartbeatReply` or a `Refusal`. `member_epoch`, `assigned`: the state that was last
+    sent to the member. `is_look`: reply at once, even without news.
     """
 
     member_id: str
@@ -472,8 +471,8 @@ class CommitOffsets(GroupCommand):
     `generation_or_member_epoch`: generation (classic), member epoch (848), -1 (no member: simple consumer, admin).
     `is_member_epoch_aware`: OffsetCommit version 9 on; a KIP-848 member that speaks an older one is refused.
     `retention_ms`: how long the offsets are kept (OffsetCommit up to version 4), -1 leaves it to the coordinator.
-    `released`: partitions that the member gives up with this commit, its last one of them.
-    `shows_grant`: it has shown a grant, and may commit what it holds alone; any other member also what no member holds.
+    `released`: partitions that the member releases with this commit, its last commit of them.
+    `shows_grant`: the member has shown a grant, and may commit only partitions it owns; others also unowned ones.
     """
 
     member_id: str
@@ -502,7 +501,7 @@ class CommitTransactionOffsets(CommitOffsets):
 
 @value
 class CompleteTransaction(Command):
-    """End a producer's transaction in every group of the shard; answered with `Done` or a `Refusal`."""
+    """End a producer's transaction in every group of the shard; the reply is `Done` or a `Refusal`."""
 
     request: RequestToken
     producer_id: int
@@ -514,8 +513,8 @@ class CompleteTransaction(Command):
 class CommitOffsetsReply:
     """Reply to a commit: one code per partition of the request, in its order.
 
-    `news`: what a heartbeat of the member would be told now, if it has released partitions by this commit and that has
-    changed its epoch or partitions; else `None`.
+    `news`: the response that a heartbeat of the member would get now, if the commit has released partitions and so
+    changed the member's epoch or partitions; otherwise `None`.
     """
 
     errors: tuple[ErrorCode, ...]
@@ -560,7 +559,7 @@ class FetchOffsetsReply:
 
 @value
 class ExpireOffsets(Command):
-    """Forget the expired offsets of the named groups; the broker's upkeep sends this, no client."""
+    """Remove the expired offsets of the named groups; sent by the broker's periodic task, not by clients."""
 
     request: RequestToken
     group_ids: tuple[str, ...]
@@ -568,9 +567,9 @@ class ExpireOffsets(Command):
 
 @value
 class ExpireOffsetsReply:
-    """Reply to `ExpireOffsets`; `unfinished`: groups to look at again.
+    """Reply to `ExpireOffsets`; `unfinished`: groups that may have more expired offsets.
 
-    One decision forgets only so much. `expired` and `removed`: how many offsets and groups were forgotten.
+    One decision removes a bounded number. `expired` and `removed`: number of removed offsets and groups.
     """
 
     unfinished: tuple[str, ...]

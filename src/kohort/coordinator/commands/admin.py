@@ -28,7 +28,7 @@ class DeleteOffsetsReply:
 
 @value
 class DeleteGroup(GroupCommand):
-    """Remove an empty group and its offsets; answered with `Done` or a `Refusal`."""
+    """Remove an empty group and its offsets; the reply is `Done` or a `Refusal`."""
 
 
 @value
@@ -128,7 +128,7 @@ class DescribeConsumerGroupReply:
     """Reply to `DescribeConsumerGroup`.
 
     `state`: Empty, Assigning, Reconciling, Stable or Dead. `topic_names`: the name of every topic id in the reply.
-    `assignor_failure`: the latest error of an assignor of the user's own; "": none since the latest target.
+    `assignor_failure`: the latest error of a custom assignor; "": none since the latest target.
     """
 
     group_id: str
@@ -208,10 +208,10 @@ class SubmitMoves(GroupCommand):
 
 @value
 class MoveAnswer:
-    """Result of one submitted move: NONE, or the error for which it was refused.
+    """Result of one submitted move: NONE, or the error with which the move was refused.
 
-    `move_id`: the name of the move in `DescribeMoves`; empty where it was refused, where the partition has no owner,
-    and where the member owns it already.
+    `move_id`: the id of the move in `DescribeMoves`; empty if the move was refused, the partition has no owner, or the
+    member owns it already.
     """
 
     topic: str
@@ -235,14 +235,13 @@ class DescribeMoves(GroupCommand):
 
 @value
 class MoveStatus:
-    """A partition on its way from one member to another.
+    """A move of a partition from one member to another.
 
-    `move_id`: names the partition and the epoch at which its old owner was granted it, so that a restart finds the same
-    name again. `phase`: one of the names in `consumer.moves.PHASES`. `cause`: the reason for the move. Times are
-    milliseconds of the coordinator's clock, -1 where the move has not got there or a restart has forgotten it.
-    `submitted_ms`: when the target changed. `begun_ms`: when the pace let it begin. `fenced_ms`: when the old owner was
-    asked for the partition or lost it. `committed_ms`: when the old owner had committed and revoked it. `granted_ms`:
-    when the new owner got it.
+    `move_id`: the partition and the epoch at which its old owner was assigned it, so that a restart derives the same
+    id. `phase`: one of the names in `consumer.moves.PHASES`. `cause`: the reason for the move. Times are milliseconds
+    of the coordinator's clock, -1 if that is still to come, or was forgotten at a restart. `submitted_ms`: the target
+    changed. `begun_ms`: the throttle let the move begin. `fenced_ms`: the old owner was told to revoke the partition,
+    or lost it. `committed_ms`: the old owner had committed and revoked it. `granted_ms`: the new owner was assigned it.
     """
 
     move_id: str

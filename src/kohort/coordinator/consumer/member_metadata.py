@@ -145,7 +145,7 @@ def apply_metadata_forgotten(groups: GroupsState, record: facts.MemberMetadataFo
 
 
 def apply_edition_issued(groups: GroupsState, record: EditionIssued) -> None:
-    """Set the edition up to which members are told."""
+    """Set the edition: the version up to which responses to members have changes."""
     group = groups.consumer.get(record.group_id)
     if group is not None and group.published is not None:
         group.published.edition, group.published.not_before_ms = record.version, record.not_before_ms

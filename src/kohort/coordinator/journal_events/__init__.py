@@ -1,1 +1,1 @@
-"""Journal entries of decisions: `reporter` reads each decision and describes its records."""
+"""Journal entries about decisions: `reporter` reads each decision and describes its records."""

@@ -1,6 +1,6 @@
-"""View of one decision for one group: its records beside the state before them.
+"""View of one decision for one group: its records, and the state before they are applied.
 
-Laws: no decision and no change is made here but of the journal's own memory of the group (`open_rebalances.py`).
+Laws: nothing is decided here, and only the journal's own memory of the group changes (`open_rebalances.py`).
 Source: requirements G4 and J1.
 """
 
@@ -53,9 +53,10 @@ class DecisionView:
         timers: TimerTable[TimerKey],
         now_ms: int,
     ) -> None:
-        """Collect the data for the entries of a group from the state, and the deadlines, before the records.
+        """Collect data for a group's entries from state and deadlines before the records are applied.
 
-        `former_topics`: names of deleted topics. `rebalance`, `reads`: those of the group, updated by what is reported.
+        `former_topics`: names of deleted topics. `rebalance`, `reads`: the group's open rebalance and the reads, which
+        reporting updates.
         """
         self._groups, self.image = groups, groups.image
         self._former_topics = former_topics
@@ -115,7 +116,7 @@ class DecisionView:
         return rows.Entry(rows.RowKind.DECISION, event, self.group_id, member_id, shown(details))
 
     def arrivals(self, member_id: str, gained: Iterable[words.Partition]) -> Iterator[rows.Entry]:
-        """Yield entries for partitions from other members, one for each passage."""
+        """Yield entries for partitions gained from other members, one for each passage."""
         former = self.former.get(member_id)
         gained = list(gained)
         passages = {each: self.rebalance.passages[each] for each in gained if each in self.rebalance.passages}
@@ -129,12 +130,12 @@ class DecisionView:
     def let_go(
         self, member_id: str, partitions: Mapping[words.Partition, int | None], *, asked_ms: int | None = None
     ) -> dict[str, str]:
-        """Note that a member has released partitions, each with the epoch of its grant.
+        """Note that a member has released partitions (partition -> epoch of its assignment).
 
-        `asked_ms`: when the member was told to, where the open rebalance does not have it.
+        `asked_ms`: when the member was told to revoke them, if the open rebalance does not have that time.
 
         Returns:
-            Details for a row: until when all of them were read.
+            Details for a row: the time until which all of them were read.
         """
         key, passages = (self.group_id, member_id), self.rebalance.passages
         fetched_ms, committed = self._reads.fetched.get(key), self._groups.offsets.get(self.group_id, {})
@@ -170,7 +171,7 @@ class DecisionView:
         return {} if earliest is None else {name: text for name, text in earliest.details().items() if text}
 
     def farewell(self, member_id: str) -> dict[str, str]:
-        """Return the signs of life of a removed member, where its silence is the reason."""
+        """Return a removed member's last signs of life, if it was removed because it was silent."""
         key = (self.group_id, member_id)
         fetched_ms, signs = self._reads.fetched.get(key, 0), self._signs(member_id)
         self._reads.forget(key)
@@ -191,7 +192,7 @@ class DecisionView:
         }
 
     def _signs(self, member_id: str) -> ConnectionEnd:
-        """Return a member's last sign of life and the end of its connection; 0: no known end."""
+        """Return a member's last sign of life and the end of its connection; 0: end unknown."""
         end = self._ends.get((self.group_id, member_id), ConnectionEnd(0, 0))
         deadline_ms = self._timers.deadline(TimerKey("session", self.group_id, member_id))
         if deadline_ms is None and self.trigger == LOST:
@@ -234,12 +235,12 @@ class DecisionView:
         return {name: str(value) for name, value in values.items()}
 
     def reach(self, member_id: str) -> dict[str, str]:
-        """Return whether a member's heartbeat is held, and how long, so that it can be told at once."""
+        """Return whether a member's heartbeat is held, so that it can be told at once, and for how long."""
         held_ms = held_for_ms(self._groups, self._timers, self.group_id, member_id, now_ms=self.now_ms)
         return {"heartbeat": "awaited"} if held_ms is None else {"heartbeat": "held", "held_ms": str(held_ms)}
 
     def granted(self, member: ConsumerMember | None, places: Collection[Place]) -> dict[words.Partition, int | None]:
-        """Return the names of a member's partitions, each with the epoch of its grant."""
+        """Return a member's partitions by topic name -> epoch at which each was assigned."""
         epochs = [None if member is None else granted_epoch_of(member, place) for place in places]
         return dict(zip(self.named(places), epochs, strict=True))
 
@@ -254,7 +255,7 @@ class DecisionView:
         ]
 
     def show(self, places: Collection[Place]) -> str:
-        """Format partitions for a row; empty: there are none."""
+        """Format partitions for a row; empty text for no partitions."""
         return words.write_partitions(self.named(places)) if places else ""
 
     def _former_name(self, topic_id: TopicId) -> str:
@@ -264,12 +265,12 @@ class DecisionView:
 def held_for_ms(
     groups: GroupsState, timers: TimerTable[TimerKey], group_id: str, member_id: str, *, now_ms: int
 ) -> int | None:
-    """Return how long a member's heartbeat has been held, milliseconds; `None`: none is."""
+    """Return how long a member's heartbeat has been held, milliseconds; `None` if none is held."""
     held = groups.holds.get(group_id, {}).get(member_id)
     deadline_ms = None if held is None else timers.deadline(delayed_heartbeats.hold_key(group_id, member_id))
     return None if held is None or deadline_ms is None else now_ms - (deadline_ms - held.hold_ms)
 
 
 def shown(details: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the details for a row, without empty ones."""
+    """Return details as a row has them, without empty ones."""
     return tuple([each for each in details.items() if each[1]])

@@ -82,7 +82,7 @@ def _planned(view: DecisionView, member_id: str, places: Collection[Place]) -> E
 
 
 def _moves_held_back(view: DecisionView, record: MovesHeldBack) -> Iterable[Entry]:
-    """Report that moves wait for their turn, or that none does any more."""
+    """Report that moves are deferred, or that none is deferred any more."""
     waiting = {} if view.consumer is None else view.consumer.waiting
     # The same moves wait: the record only sorts them.
     if waiting.keys() == record.waiting.keys():
@@ -239,7 +239,7 @@ def _offset_forgotten(view: DecisionView, _: facts.OffsetForgotten) -> Iterable[
 
 
 def tell_short(view: DecisionView) -> Iterator[Entry]:
-    """Explain why members of a group at rest have no partitions, or fewer than others."""
+    """Report why members of a group at rest have no partitions, or fewer than others."""
     group, limit = view.consumer, _limit_of(view.settings)
     if group is not None and group.classic_count:
         return
@@ -370,7 +370,7 @@ def _generation_begun(view: DecisionView, record: classic.GenerationBegun) -> It
 
 
 def _stored(view: DecisionView, record: facts.ClassicGroupStored) -> Iterator[Entry]:
-    """Report the assignments of a generation, or the end of the last member."""
+    """Report the assignments of a generation, or that the group has become empty."""
     if record.state_timestamp_ms == classic.NOT_REBALANCED:
         return
     generation = str(record.generation)
@@ -493,7 +493,7 @@ def _back(view: DecisionView, record: facts.OfflineMemberForgotten) -> Iterator[
 
 
 def _clock_set(view: DecisionView, record: facts.StaticClockSet) -> Iterable[Entry]:
-    """Report that new members wait from now on, or do no longer; the clock's progress is not reported."""
+    """Report that an expansion window has opened or closed; other changes of the clock get no row."""
     before = view.clock is not None and view.clock.has_window
     after = record.window_opened_ms != NO_WINDOW
     if before == after:
@@ -512,7 +512,7 @@ def _is_told(view: DecisionView, member_id: str) -> bool:
 
 
 def _goes_on_as(view: DecisionView, member_id: str) -> str | None:
-    """Return a member's id after the records, which another process may have; `None`: it is removed."""
+    """Return the id of a member, or of its static successor, after the records; `None`: removed."""
     for record in view.records:
         if isinstance(record, classic.StaticMemberReplaced) and record.replaced_id == member_id:
             return record.member.member_id

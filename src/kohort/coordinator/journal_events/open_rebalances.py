@@ -1,10 +1,10 @@
-"""Open rebalances and moves of groups, for the times in the journal rows that end them.
+"""Open rebalances and moves of groups, remembered for the durations in the journal rows that end them.
 
-A rebalance has a beginning, a moving partition has an old owner that was asked for it and released it, and others wait
-for a member. The rows that end each of them have these times.
+Remembered are the beginning of a rebalance, the times at which a moving partition's old owner was told to revoke it and
+released it, and since when others wait for a member.
 
-Laws: no decision is made here. Only groups in a rebalance and partitions without an owner are remembered. The number is
-bounded: beyond it the group that was noted first is forgotten, and its next rows lack their times.
+Laws: nothing is decided here. Only groups in a rebalance and partitions without an owner are remembered, and only
+a bounded number. Beyond it the oldest group is forgotten, and its next rows have no durations.
 Source: requirements H3 (the phases of a move) and J1.
 """
 
@@ -24,12 +24,12 @@ _GROUPS_LIMIT: Final = 10_000
 
 @value
 class Passage:
-    """The way of a partition from its old owner; times in milliseconds of the coordinator.
+    """The departure of a partition from its old owner, `giver`; times in milliseconds of the coordinator.
 
-    `granted_epoch`: the epoch of the old owner's grant, which with the partition names the move; `None` in classic
-    groups. `asked_ms` `None`: the owner was not asked. `committed_ms`: its latest commit of the partition since, `None`
-    if there was none. `released_ms` `None`: the owner still has it. `last_read`: until when the partition was read
-    before, `None` if not known.
+    `granted_epoch`: the epoch at which the old owner was assigned the partition, a part of the move's id; `None` in
+    classic groups. `asked_ms`: `None` if the owner was not told to revoke it. `committed_ms`: its latest commit of the
+    partition since then, `None` if none. `released_ms`: `None` while the owner has it. `last_read`: until when the
+    partition was read, `None` if unknown.
     """
 
     giver: str
@@ -40,7 +40,7 @@ class Passage:
     last_read: LastRead | None = None
 
     def later(self, by_ms: int) -> Passage:
-        """Return the passage with times after a step of the clock."""
+        """Return the passage with all times shifted by a step of the clock."""
         asked_ms, committed_ms, released_ms = (
             None if at_ms is None else at_ms + by_ms for at_ms in (self.asked_ms, self.committed_ms, self.released_ms)
         )
@@ -49,7 +49,7 @@ class Passage:
 
     @property
     def details(self) -> dict[str, str]:
-        """Return the details of a journal row; an empty text: there is no value."""
+        """Return the details for a journal row; a value that is missing is an empty text."""
         names = ("granted_epoch", "asked_ms", "committed_ms", "released_ms")
         read = {} if self.last_read is None else self.last_read.details()
         return {name: "" if (value := getattr(self, name)) is None else str(value) for name in names} | read
@@ -78,7 +78,7 @@ class OpenRebalance:
         self.awaited: dict[str, int] = {}
 
     def begin(self, trigger: str, *, now_ms: int, is_new: bool = False) -> None:
-        """Note a change of the group; `is_new`: a new rebalance begins in any case."""
+        """Note a change of the group; `is_new`: begin a new rebalance even if one is open."""
         # Changes before the target belong to one rebalance; the first of them began it.
         if self.began_ms is None or self.is_answered or is_new:
             self.began_ms, self.is_answered = now_ms, False
@@ -109,9 +109,9 @@ class OpenRebalance:
         now_ms: int,
         last_reads: Mapping[Partition, LastRead] | None = None,
     ) -> None:
-        """Note that a member has released partitions, each with the epoch of its grant.
+        """Note that a member has released partitions (partition -> epoch of its assignment).
 
-        `last_reads`: the last reader of each, and until when it read.
+        `last_reads`: the last reader of each partition, and the time until which it read.
         """
         unasked = Passage(giver=member_id)
         #: Partitions that went the same way share one passage, however many they are.
@@ -135,9 +135,9 @@ class OpenRebalance:
     def grant(
         self, member_id: str, partitions: Iterable[Partition], *, now_ms: int, former: str | None = None
     ) -> list[tuple[Passage, list[Partition]]]:
-        """Note a member's new partitions; return the ones from other members, by passage.
+        """Note a member's new partitions; return those that came from other members, by passage.
 
-        `former`: the process that the member replaced.
+        `former`: the process that this member replaced.
         """
         found: dict[Passage, list[Partition]] = {}
         for partition in sorted(partitions):
@@ -153,7 +153,7 @@ class OpenRebalance:
         return list(found.items())
 
     def follow_clock(self, by_ms: int) -> None:
-        """Shift all times by a step of the clock, which is no duration."""
+        """Shift all times by a step of the clock, so that it does not count as duration."""
         self.began_ms = None if self.began_ms is None else self.began_ms + by_ms
         self.awaited = {member_id: since_ms + by_ms for member_id, since_ms in self.awaited.items()}
         moved: dict[Passage, Passage] = {}
@@ -173,7 +173,7 @@ class OpenRebalance:
 
 
 class OpenRebalances:
-    """All groups in a rebalance, or with partitions without an owner."""
+    """All groups that are in a rebalance, or have partitions without an owner."""
 
     def __init__(self) -> None:
         #: Group -> its open rebalance, in the order in which the groups were noted.
@@ -200,7 +200,7 @@ class OpenRebalances:
             self._size -= rebalance.counted
 
     def tidy(self, group_id: str) -> None:
-        """Forget a rebalance that has ended, and rebalances beyond the limits."""
+        """Forget a group's rebalance if it has ended, and the oldest rebalances beyond the limits."""
         rebalance = self.by_group.get(group_id)
         if rebalance is None:
             return
@@ -239,9 +239,9 @@ _AWAITED_LIMIT: Final = 100_000
 
 @value
 class LastRead:
-    """Last time at which a member has read a partition, milliseconds of the coordinator.
+    """Last time at which a member read a partition, milliseconds of the coordinator.
 
-    `is_seen`: a fetch, or the end of its connection, shows it; else the member may have read longer than known.
+    `is_seen`: a fetch, or the end of the member's connection, proves that; otherwise it may have read longer.
     """
 
     reader: str
@@ -249,17 +249,17 @@ class LastRead:
     is_seen: bool
 
     def later(self, by_ms: int) -> LastRead:
-        """Return the value with its time after a step of the clock."""
+        """Return this value with its time shifted by a step of the clock."""
         return replace(self, read_ms=self.read_ms + by_ms)
 
     def details(self, now_ms: int | None = None) -> dict[str, str]:
-        """Return the details of a journal row; `now_ms`: time of the next read, `None`: there is none."""
+        """Return the details for a journal row; `now_ms`: time of the next read, `None` if not yet."""
         unread = "" if now_ms is None else str(max(0, now_ms - self.read_ms))
         return {"read_ms": str(self.read_ms), "unread_ms": unread, "at_most": "" if self.is_seen else "true"}
 
 
 class Reads:
-    """Reads of all groups of a broker."""
+    """Latest fetches and commits of members, and first reads of moved partitions, in all groups."""
 
     __slots__ = ("_client_of", "_clients", "_looked", "_size", "awaited", "committed", "fetched", "polled_ms")
 
@@ -291,13 +291,13 @@ class Reads:
                 awaited[partition] = last.later(by_ms)
 
     def note(self, key: MemberKey, now_ms: int) -> None:
-        """Note a member's fetch: now, or as waiting when its connection ended."""
+        """Note a member's fetch, or that a fetch was waiting when its connection ended."""
         self.fetched[key] = now_ms
         if len(self.fetched) > _MEMBERS_LIMIT:
             del self.fetched[next(iter(self.fetched))]
 
     def note_poll(self, key: MemberKey, last_poll_ms: int) -> None:
-        """Note the words of a member's heartbeat about its application's polls; -1: it has none."""
+        """Note the time since the application's last poll as a heartbeat reports it, ms; -1: not reported."""
         if last_poll_ms < 0:
             return
         self.polled_ms[key] = last_poll_ms
@@ -305,7 +305,7 @@ class Reads:
             del self.polled_ms[next(iter(self.polled_ms))]
 
     def latest(self, key: MemberKey) -> tuple[int | None, int | None]:
-        """Return when a member has fetched and committed last."""
+        """Return the times of a member's latest fetch and latest commit; `None` if unknown."""
         return self.fetched.get(key), self.committed.get(key)
 
     def note_commit(self, key: MemberKey, now_ms: int) -> None:
@@ -315,7 +315,7 @@ class Reads:
             del self.committed[next(iter(self.committed))]
 
     def expect(self, key: MemberKey, client: ClientKey, partitions: Mapping[Partition, LastRead]) -> None:
-        """Note that a member has got partitions that another one has read."""
+        """Note that a member has been assigned partitions that another member read, and will read them."""
         if not partitions:
             return
         awaited = self.awaited.setdefault(key, {})
@@ -328,11 +328,11 @@ class Reads:
             self._end(next(iter(self.awaited)))
 
     def of_client(self, client: ClientKey) -> Iterable[MemberKey]:
-        """Return the waiting members that may be that client."""
+        """Return the members with partitions yet to read that may be this client."""
         return tuple(self._clients.get(client, ()))
 
     def is_new(self, key: MemberKey, connection: int) -> bool:
-        """Whether a fetch is the first of its connection since the member waits to read."""
+        """Return whether a fetch is its connection's first since the member has partitions yet to read."""
         looked = self._looked.setdefault(key, set()) if key in self.awaited else None
         if looked is None or connection in looked:
             return False
@@ -340,7 +340,7 @@ class Reads:
         return True
 
     def begin(self, key: MemberKey, named: Iterable[Partition]) -> Iterator[tuple[LastRead, list[Partition]]]:
-        """Note that a member reads partitions; yield the ones new to it, grouped by last read."""
+        """Note that a member reads partitions; yield those it reads first now, grouped by last read."""
         awaited = self.awaited.get(key)
         if awaited is None:
             return

@@ -1,11 +1,12 @@
 """Reporter of decisions to the journal, in terms of groups and members.
 
-`Reporter.tell` reads the state before a decision is committed, its stimulus and its records. `count_of` alone handles a
-decision without changes, unless others have waited for that member for a while: `Reporter.count`.
+`Reporter.tell` reads a decision's stimulus (the command or deadline), its records, and the state before its commit.
+A decision without changes is only counted (`count_of`), unless others have waited a while for that member
+(`Reporter.count`).
 
-Laws: no decision and no change is made here. Every record of membership, epochs and assignments is reported; a target
-is one entry, however many members it concerns. A group epoch or a rebalance always names its trigger. State that is
-kept between decisions only serves the wording of later rows, and is bounded.
+Laws: nothing is decided or changed here. Every record of membership, epochs and assignments is reported; a target is
+one entry for all its members. A group epoch or a rebalance always names its trigger. State that is kept between
+decisions serves only the wording of later rows, and is bounded.
 Source: requirements G4 and J1.
 """
 
@@ -101,7 +102,7 @@ _COUNTED: Final[dict[type[Command], str]] = {
 
 
 def count_of(stimulus: triggers.Stimulus, decision: Decision) -> str | None:
-    """Return the counter for a decision that is only counted, `None` if it is reported or ignored."""
+    """Return the name of the counter for a decision that is only counted, `None` for any other."""
     # Holds, watches and delivered messages are no events of the group.
     told = next((record for record in decision.records if not isinstance(record, delayed_heartbeats.RECORDS)), None)
     if told is not None and type(told) not in _COUNTED_RECORDS:
@@ -112,7 +113,7 @@ def count_of(stimulus: triggers.Stimulus, decision: Decision) -> str | None:
 
 
 def _releases(stimulus: triggers.Stimulus, decision: Decision) -> bool:
-    """Whether a commit has released partitions of its member."""
+    """Return whether a commit has released partitions of its member."""
     # Few commits do, and some have very many records.
     if not isinstance(stimulus, commands.CommitOffsets) or stimulus.released is None:
         return False
@@ -120,9 +121,9 @@ def _releases(stimulus: triggers.Stimulus, decision: Decision) -> bool:
 
 
 class MemberSigns(NamedTuple):
-    """The latest signs of a member, milliseconds before now; -1: none is known.
+    """A member's latest signs of life, as milliseconds before now; -1: none is known.
 
-    `overdue_ms`: for how long others have waited for it; -1: none does.
+    `overdue_ms`: for how long others have waited for the member; -1: they do not.
     """
 
     last_heard_ms: int
@@ -166,8 +167,8 @@ class Reporter:
     ) -> list[Entry]:
         """Report a decision that is about to be committed, or count it; return the entries.
 
-        `timers`: the deadlines before the decision; they tell how long heartbeats are held. `is_new`: the stimulus was
-        not counted before. `next_cause`: a number for a stimulus without a cause id, such as a deadline.
+        `timers`: the deadlines before the decision, which show how long heartbeats are held. `is_new`: the stimulus
+        was not counted before. `next_cause`: returns a number for a stimulus without a cause id, such as a deadline.
         """
         if not journal.is_on:
             return []
@@ -194,7 +195,7 @@ class Reporter:
     def count(
         self, journal: Journal, command: GroupCommand, what: str, records: Sequence[facts.Record], *, now_ms: int
     ) -> list[Entry]:
-        """Count a decision without changes; return entries if others have waited for that member."""
+        """Count a decision without changes; return entries if others have long waited for its member."""
         journal.count(command.group_id, what)
         if what == "commits" and (committer := _member_of(command)):
             self.reads.note_commit((command.group_id, committer), now_ms)
@@ -218,7 +219,7 @@ class Reporter:
     def signs_of(
         self, groups: model.GroupsState, timers: TimerTable[TimerKey], group_id: str, member_id: str, *, now_ms: int
     ) -> MemberSigns | None:
-        """Return the latest signs of a member; `None`: the group has no such member."""
+        """Return a member's latest signs of life; `None` if the group has no such member."""
         consumer, classic = groups.find_member(group_id, member_id), groups.classic.get(group_id)
         found = (
             consumer.classic if consumer is not None else None if classic is None else classic.members.get(member_id)
@@ -256,7 +257,7 @@ class Reporter:
         now_ms: int,
         next_cause: Callable[[], int],
     ) -> None:
-        """Report partitions that members have begun to read; `keys`: the members whose fetch it may be."""
+        """Report partitions that members have begun to read; `keys`: the members that may have fetched."""
         for group_id, member_id in keys:
             entries = self._begin_to_read(group_id, member_id, asked_for, now_ms=now_ms)
             if entries:
@@ -265,7 +266,7 @@ class Reporter:
     def _on_commit(
         self, journal: Journal, command: GroupCommand, records: Sequence[facts.Record], *, now_ms: int
     ) -> None:
-        """Report that a member without visible fetches has read the partitions that it commits."""
+        """Report that a member has read the partitions that it commits, if no fetch has shown that yet."""
         named = [(record.topic, record.partition) for record in records if isinstance(record, facts.OffsetCommitted)]
         entries = self._begin_to_read(command.group_id, _member_of(command), named, now_ms=now_ms, is_seen=False)
         if entries:
@@ -282,7 +283,7 @@ class Reporter:
         return entries
 
     def tell_found(self, groups: model.GroupsState, group_id: str, image: topics.TopicImage) -> list[Entry]:
-        """Report a group as it is after a crash that may have cost rows: its members' partitions, then itself."""
+        """Report members' partitions and the group as found after a crash that may have lost rows."""
         consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
         details: dict[str, str]
         found: list[tuple[str, dict[str, str]]] = []
@@ -314,7 +315,7 @@ class Reporter:
         return [*entries, Entry(RowKind.TRANSITION, "group_found", group_id, "", shown(details))]
 
     def shift(self, gap_ms: int) -> None:
-        """Shift the shortened sessions by a gap in which the process stood still."""
+        """Shift the shortened sessions by a time in which the process was suspended."""
         for place in self._lost:
             self._lost[place] += gap_ms
 
@@ -414,7 +415,7 @@ class Reporter:
         *,
         now_ms: int,
     ) -> None:
-        """Note the end of a member's connection, whether the member is removed for it or not."""
+        """Note the end of a member's connection, whether it leads to the member's removal or not."""
         key = TimerKey("session", stimulus.group_id, stimulus.member_id)
         deadline_ms = timers.deadline(key)
         if deadline_ms is not None:
@@ -438,7 +439,7 @@ class Reporter:
         return triggers.find_trigger(groups, stimulus, group_id, decision)
 
     def _pace(self, groups: model.GroupsState, group_id: str, records: list[facts.Record]) -> str:
-        """Return the pace of a group's moves after the records; empty: there is no pace."""
+        """Describe the throttle of a group's moves after the records; empty if moves are not throttled."""
         configs = groups.configs.get(group_id, {})
         for record in records:
             if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
@@ -452,7 +453,7 @@ class Reporter:
     def _step(
         self, groups: model.GroupsState, stimulus: triggers.Stimulus, group_id: str, records: list[facts.Record]
     ) -> str:
-        """Return the reason for an epoch without a change of the group; empty if there is none to give."""
+        """Return the reason for a new epoch of an unchanged group; empty if the epoch has another reason."""
         told = ""
         for record in records:
             if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
@@ -475,7 +476,7 @@ class Reporter:
 
 
 def _tell(view: decision_view.DecisionView) -> list[Entry]:
-    """Build the entries of a decision's records for one group; targets and offsets are summed up."""
+    """Build the entries of a decision's records for one group; targets and offsets are summarized."""
     told: list[Entry] = []
     for record in view.records:
         tell = _EVENTS.get(type(record))
@@ -492,7 +493,7 @@ def _tell(view: decision_view.DecisionView) -> list[Entry]:
 
 
 def _signed(entry: Entry, principal: str) -> Entry:
-    """Add the principal of the request to a row that says what it asked, or what came of it for members and groups."""
+    """Add the request's principal to its own row, and to rows of its effects on members and groups."""
     if entry.kind is not RowKind.STIMULUS and entry.event not in SIGNED:
         return entry
     name, _, label = principal.partition(" ") if principal.startswith("Token:") else (principal, "", "")
@@ -501,9 +502,9 @@ def _signed(entry: Entry, principal: str) -> Entry:
 
 
 def _reset_of(groups: model.GroupsState, stimulus: triggers.Stimulus, decision: Decision) -> list[Entry]:
-    """Report a commit by a client that is no member of a group which has had members: offsets are set by hand.
+    """Report a commit that resets offsets of an existing group: its client is not a member.
 
-    Without a login nothing tells such a commit from one of a consumer without a group: it is only counted.
+    Without a login such a commit looks like one of a consumer without group management, and is only counted.
     """
     if not isinstance(stimulus, commands.CommitOffsets) or not stimulus.principal or stimulus.member_id:
         return []
@@ -532,7 +533,7 @@ def _remember(memory: dict[_Key, _Value], key: _Key, value: _Value) -> None:
 
 
 def _refusal(stimulus: triggers.Stimulus, decision: Decision) -> Refusal | None:
-    """Return the refusal of the stimulus itself; the decision may refuse other waiting requests, too."""
+    """Return the refusal of the stimulus itself, if any; the decision may also refuse waiting requests."""
     request = stimulus.request if isinstance(stimulus, GroupCommand) else None
     for effect in decision.effects:
         if type(effect) is Reply and type(effect.body) is Refusal and effect.request == request:
@@ -555,7 +556,7 @@ def _refused(stimulus: triggers.Stimulus, refusal: Refusal) -> list[Entry]:
 def _held_ms(
     groups: model.GroupsState, stimulus: triggers.Stimulus, timers: TimerTable[TimerKey], *, now_ms: int
 ) -> int | None:
-    """Return how long the answered heartbeat was held, ms; `None`: it is no held heartbeat."""
+    """Return how long the heartbeat was held, ms; `None` if the stimulus is no held heartbeat."""
     if not isinstance(stimulus, commands.AnyHeartbeat) or not delayed_heartbeats.is_held(groups, stimulus):
         return None
     return decision_view.held_for_ms(groups, timers, stimulus.group_id, stimulus.member_id, now_ms=now_ms)
@@ -598,9 +599,9 @@ def _member_of(stimulus: triggers.Stimulus) -> str:
 
 
 def rest_epoch(group: model.ConsumerGroup | None, records: Sequence[facts.Record]) -> int | None:
-    """Return the epoch at which `records` bring a group to rest; `None` if they do not, or it was.
+    """Return the epoch at which `records` bring a group to rest; `None`: they do not, or it was at rest.
 
-    `group`: its state before them, `None` if they create it.
+    `group`: the group before the records, `None` if they create it.
     """
     # A growing group has many members behind, and a record concerns one of them if no move waits.
     if group is not None and len(group.behind) > len(records) and not group.waiting:
@@ -669,6 +670,6 @@ def _is_settled_after(
 
 
 def _released_by(group: model.ConsumerGroup | None, member_id: str, kept: set[model.Place]) -> set[model.Place]:
-    """Return the waiting moves that end because a member has only `kept` left."""
+    """Return the deferred moves that end because the old owner has only `kept` left."""
     waiting = {} if group is None else group.waiting
     return {place for place, move in waiting.items() if move.keeper == member_id and place not in kept}

@@ -1,7 +1,7 @@
-"""Names of triggers: of a decision's epoch, rebalance or removals.
+"""Triggers by name: the reason of a decision's new epoch, rebalance or removals.
 
-Laws: no decision and no change is made here; a trigger follows from the state before the decision. A member that an
-administrator removes has not left.
+Laws: nothing is decided or changed here; a trigger follows from the state before the decision. A member removed by an
+administrator does not count as one that left.
 Source: requirements G4 and J1.
 """
 
@@ -57,7 +57,7 @@ _ADMIN_REASON: Final = "member was removed by an admin"
 
 
 def find_trigger(groups: model.GroupsState, stimulus: Stimulus, group_id: str, decision: Decision) -> str:
-    """Return why the group changes, as far as the state and the stimulus tell."""
+    """Return why the group changes, derived from the state and the input of the decision."""
     match stimulus:
         case TimerKey(kind="clock") if any(isinstance(record, _GONE) for record in decision.records):
             return REGISTRATION
@@ -90,10 +90,10 @@ def find_trigger(groups: model.GroupsState, stimulus: Stimulus, group_id: str, d
 
 
 def is_removal(groups: model.GroupsState, command: commands.LeaveGroup) -> bool:
-    """Whether a client other than the members themselves sent the LeaveGroup.
+    """Return whether a client other than the leaving member sent the LeaveGroup.
 
-    A classic member leaves alone, by its id, on a connection of its own client; a consumer-protocol member never sends
-    this request.
+    A classic member sends only its own member id, with its own client id. A member with the consumer protocol never
+    sends this request.
     """
     # Only an administrator removes several members at once.
     if len(command.members) != 1:
@@ -178,9 +178,9 @@ def _of_join(groups: model.GroupsState, command: commands.JoinGroup) -> str:
 def find_step_reason(
     groups: model.GroupsState, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten, base: GroupSettings
 ) -> str:
-    """Return why an assignment moves partitions after a change of configs; empty if it has no reason to.
+    """Return why a change of configs makes partitions move; empty if it does not.
 
-    `base`: settings of groups without configs.
+    `base`: settings of groups without own configs.
     """
     before = configs.effective_settings(base, groups.configs.get(record.group_id, {}))
     after = configs.effective_settings(base, record.configs if isinstance(record, facts.GroupConfigsSet) else {})

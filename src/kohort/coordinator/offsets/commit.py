@@ -1,11 +1,10 @@
 """Committed offsets: OffsetCommit, commits in a transaction, OffsetFetch, and their records.
 
-Laws: while one member of a KIP-848 group has a partition, no other member's commit of it is accepted, whatever its
-epoch. Refused partitions do not hold up the others of the request.
-Source: KIP-848 and KIP-1251 (commits are fenced by the epoch at which a partition was granted); Apache Kafka's
-`ConsumerGroup.validateOffsetCommit`. Kafka refuses the whole request for one old partition, and does not check the
-owner of a partition where the epoch is current: the old owner of a partition released on its own could overwrite the
-new owner's commit.
+Laws: while a member of a KIP-848 group owns a partition, no other member's commit of it is accepted, with any epoch.
+Refused partitions do not affect the other partitions of the request.
+Source: KIP-848 and KIP-1251 (commits are fenced by the epoch at which a partition was assigned); Apache Kafka's
+`ConsumerGroup.validateOffsetCommit`. Kafka refuses the whole request for one old partition, and with a current epoch
+it does not check the owner: the old owner of a released partition could overwrite the new owner's commit.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def examine_partitions(
 
 
 def _unknown_id(group: ConsumerGroup | None, topic_id: TopicId) -> ErrorCode:
-    """Return the code for an unknown topic id: a topic deleted while the group consumed it, or none ever."""
+    """Return the error code for an unknown topic id: for a deleted topic of the group, or any other."""
     # Kafka returns UNKNOWN_TOPIC_ID for both. The Java consumer takes that for outdated metadata, and repeats the
     # commit before it revokes the partition until its max.poll.interval is over; it accepts at once that a topic is
     # deleted.
@@ -142,7 +141,7 @@ def check_consumer_member(group: ConsumerGroup, command: commands.CommitOffsets)
 
 
 def _check_other_group(groups: GroupsState, command: commands.CommitOffsets, *, now_ms: int) -> Decision:
-    """Check a commit to a classic group, a simple one or one that does not exist yet."""
+    """Check a commit to a classic group, to one without members, or to one that does not exist yet."""
     classic = groups.classic.get(command.group_id)
     if classic is not None:
         check_commit(classic, command)
@@ -159,7 +158,7 @@ def _check_other_group(groups: GroupsState, command: commands.CommitOffsets, *, 
 def _check_partition(
     image: TopicImage, offset: commands.OffsetToCommit, settings: GroupSettings
 ) -> tuple[TopicId, ErrorCode]:
-    """Return the topic's id if known, and whether the partition exists and the metadata is short enough."""
+    """Return the topic's id if known, and an error code if partition or metadata are invalid."""
     topic_id = offset.topic_id
     # Before the first topic image nothing is known of topics, and a commit must not fail for that.
     if image.version:
@@ -201,7 +200,7 @@ def _check_grant(
 
 
 def _granted_at(member: ConsumerMember, topic_id: TopicId, partition: int) -> int | None:
-    """Return the epoch of a partition's grant to the member, also if it is to be revoked; `None`: none."""
+    """Return the epoch at which a member was assigned a partition, maybe now pending revocation, or `None`."""
     for grants in (member.assigned, member.pending_revocation):
         granted_at = grants.get(topic_id, {}).get(partition)
         if granted_at is not None:
@@ -236,7 +235,7 @@ def _build_record(
 def _find_released(
     groups: GroupsState, command: commands.CommitOffsets, member: ConsumerMember, errors: list[ErrorCode]
 ) -> Partitions:
-    """Return the partitions that the member has and gives up, without those whose commit is refused."""
+    """Return the member's partitions that the commit releases, without those whose commit is refused."""
     assert command.released is not None, "only such a commit releases any"
     # A classic member gives up its partitions when it rejoins; an offline one is back with its next heartbeat.
     is_away = bool(groups.clocks) and is_offline(groups, command.group_id, member.member_id)
@@ -271,7 +270,7 @@ def _decide_release(
     released: Partitions,
     now_ms: int,
 ) -> tuple[Decision, ConsumerGroupHeartbeatReply | None]:
-    """Decide the member's next step after it has released partitions, and the news for it, if any."""
+    """Reconcile the member after it has released partitions; return also the news for it, if any."""
     heartbeat = ConsumerGroupHeartbeat(
         cause=command.cause,
         request=command.request,
@@ -316,7 +315,7 @@ def _decide_release(
 def decide_commit_in_transaction(
     groups: GroupsState, command: commands.CommitTransactionOffsets, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
-    """Keep offsets aside for a producer's transaction, with one code per partition.
+    """Store pending offsets of a producer's transaction, with one code per partition.
 
     Raises:
         Refused: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH; UNKNOWN_MEMBER_ID,
@@ -374,7 +373,7 @@ def _check_producer(groups: GroupsState, command: commands.CommitTransactionOffs
 def _check_consumer(
     groups: GroupsState, command: commands.CommitTransactionOffsets, *, now_ms: int
 ) -> tuple[ConsumerMember | None, tuple[Effect, ...]]:
-    """Return the KIP-848 member to check grants of, and the effects on a classic one's session."""
+    """Return the KIP-848 member that commits, if any, and the effects on a classic member's session."""
     generation = command.generation_or_member_epoch
     if generation < 0 and not command.member_id and command.instance_id is None:
         return None, ()
@@ -389,7 +388,7 @@ def _check_consumer(
 
 
 def _code(code: ErrorCode, command: commands.CommitTransactionOffsets) -> ErrorCode:
-    """Translate the code for producers before KIP-1319, which do not know member epochs."""
+    """Return the code for the client; producers before KIP-1319 get ILLEGAL_GENERATION for a stale epoch."""
     is_translated = code == ErrorCode.STALE_MEMBER_EPOCH and not command.is_stale_epoch_aware
     return ErrorCode.ILLEGAL_GENERATION if is_translated else code
 
@@ -445,7 +444,7 @@ def _everything(topics: Mapping[str, Mapping[int, OffsetCommitted]], image: Topi
 
 
 def _unstable(topic: str, partition: int, image: TopicImage) -> CommittedOffset:
-    """Build the row of an offset that an open transaction may replace; the client repeats the request."""
+    """Build the row of an offset with a pending transactional commit; the client repeats the request."""
     nothing = _committed(topic, partition, None, _known_id(topic, image))
     return nothing._replace(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
@@ -456,7 +455,7 @@ def _known_id(topic: str, image: TopicImage) -> TopicId:
 
 
 def _committed(topic: str, partition: int, found: OffsetCommitted | None, known_id: TopicId) -> CommittedOffset:
-    """Build the row of a committed offset; `known_id`: of the topic that has the name now."""
+    """Build the row of a committed offset; `known_id`: id of the topic that now has this name."""
     if found is None:
         return CommittedOffset(topic, known_id, partition, -1, -1, "")
     topic_id = known_id if found.topic_id == ZERO_TOPIC_ID else found.topic_id
@@ -479,7 +478,7 @@ def apply_offset_committed(groups: GroupsState, record: OffsetCommitted) -> None
 
 
 def apply_transactional_offset_committed(groups: GroupsState, record: TransactionalOffsetCommitted) -> None:
-    """Keep a commit aside until its transaction's marker (type 1 in a transactional batch)."""
+    """Store a pending commit until its transaction's marker (type 1 in a transactional batch)."""
     commit, producer_id = record.commit, record.producer_id
     partitions = groups.pending_offsets.setdefault(record.group_id, {})
     claims = partitions.setdefault((commit.topic, commit.partition), {})
@@ -491,7 +490,7 @@ def apply_transactional_offset_committed(groups: GroupsState, record: Transactio
 
 
 def apply_transaction_completed(groups: GroupsState, record: TransactionCompleted) -> None:
-    """End a transaction by its marker; without effect if it is not open here."""
+    """End a transaction by its marker; no effect if the transaction is not open in this shard."""
     transaction = groups.transactions.pop(record.producer_id, None)
     if transaction is None:
         return
@@ -516,7 +515,7 @@ def apply_offset_forgotten(groups: GroupsState, record: facts.OffsetForgotten) -
 
 
 def _supersede(groups: GroupsState, record: OffsetCommitted) -> None:
-    """Cancel older commits that wait for their markers, as a newer one is in effect."""
+    """Cancel older pending transactional commits of a partition, because a newer commit is in effect."""
     claims = groups.pending_offsets.get(record.group_id, {}).get((record.topic, record.partition))
     for producer_id in claims or ():
         assert claims is not None

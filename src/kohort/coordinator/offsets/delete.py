@@ -93,7 +93,7 @@ def build_offset_tombstones(
 
 
 def _samples(groups: GroupsState, group_id: str) -> dict[str, OffsetCommitted | None]:
-    """Return one commit for each topic of a group; `None`: only an open transaction has one."""
+    """Return topic -> one of its commits in the group; `None` if all its commits are pending."""
     samples: dict[str, OffsetCommitted | None] = dict.fromkeys(
         topic for topic, _ in groups.pending_offsets.get(group_id, {})
     )
@@ -103,7 +103,7 @@ def _samples(groups: GroupsState, group_id: str) -> dict[str, OffsetCommitted | 
 
 
 def _is_gone(name: str, sample: OffsetCommitted | None, groups: GroupsState, image: TopicImage) -> bool:
-    """Whether the topic of a group's commit no longer exists; `sample` is one of its commits."""
+    """Return whether a topic no longer exists, or was re-created; `sample` is one of its commits."""
     topic = image.by_name.get(name)
     if topic is None:
         return True
@@ -125,7 +125,7 @@ def _partitions_of(groups: GroupsState, group_id: str) -> Iterator[tuple[str, in
 
 
 def _subscription_test(groups: GroupsState, group_id: str) -> Callable[[str], bool]:
-    """Return a test for subscribed topics; raises `Refused` if no offset of the group may be deleted."""
+    """Return a predicate for subscribed topics; raises `Refused` if no offset of the group may be deleted."""
     group = groups.consumer.get(group_id)
     if group is not None:
         return group.topic_subscribers.__contains__
@@ -227,7 +227,7 @@ def _keeps_more(groups: GroupsState, group_id: str, count: int) -> bool:
 
 
 def _forget_group(groups: GroupsState, group_id: str) -> list[Record]:
-    """Build the tombstones of a group without members and pending members; none for any other."""
+    """Build the tombstones of a group if it has no members and no pending members."""
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     if consumer is not None:
         return [] if consumer.members else build_group_tombstones(consumer)

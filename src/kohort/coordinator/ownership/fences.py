@@ -1,13 +1,12 @@
 """Fences and openings of partitions that a decision moves between members.
 
 A partition is OPEN for the member that may read it, DRAINING while that member has yet to commit and acknowledge, and
-RELEASED once no member has it. Each way in which partitions change hands writes records of a few types, so the records
-of a decision say all of it: revocation, removal by any cause, static replacement and absence, the share of a classic
-leader, the change of a group's protocol.
+RELEASED once no member has it. All changes of owner write records of a few types, so a decision's records suffice here:
+revocations, removals, static replacement and absence, a classic leader's assignment, a change of the group's protocol.
 
-Laws: a partition that stays with its member is in no effect. A partition is fenced once on its way from one member to
-the next, and before it is opened. Nothing here changes the state; a decision without such records costs one look at
-each of its records. No commit is concerned: those are judged by what the coordinator knows of the member.
+Laws: a partition that stays with its member is in no effect. A partition is fenced once per move between members,
+before it is opened. Nothing here changes the state; a decision without such records costs one type check per record.
+Commits are not affected: the coordinator judges them by its own state of the member.
 Source: users@kafka 2014-07-14 to -22 (fence, acknowledge, open); requirement H5.
 """
 
@@ -65,7 +64,7 @@ class GrantState(Enum):
 
 
 def grant_state_of(groups: GroupsState, group_id: str, place: Place) -> GrantState:
-    """Return the state of a partition in a group; RELEASED also where the group is unknown."""
+    """Return the state of a partition in a group; RELEASED also if the group is unknown."""
     topic_id, partition = place
     group = groups.consumer.get(group_id)
     if group is not None:
@@ -85,21 +84,21 @@ def grant_state_of(groups: GroupsState, group_id: str, place: Place) -> GrantSta
 
 @value
 class LeaseShortened(facts.VolatileRecord):
-    """The group has shorter leases now; until `until_ms` grants with `lease_ms` may be alive."""
+    """The group has shorter leases now; until `until_ms`, grants with `lease_ms` may still be valid."""
 
     lease_ms: int
     until_ms: int
 
 
 def apply_lease_shortened(groups: GroupsState, record: LeaseShortened) -> None:
-    """Remember the longer lease of a group; another one that ends later stays."""
+    """Remember a group's former, longer lease, unless one that ends later is remembered."""
     known = groups.longer_leases.get(record.group_id)
     if known is None or known[1] < record.until_ms:
         groups.longer_leases[record.group_id] = record.lease_ms, record.until_ms
 
 
 class _Share(NamedTuple):
-    """The partitions that one member may read (`assigned`), and those to give up (`pending`)."""
+    """The partitions that one member may read (`assigned`), and those it has to revoke (`pending`)."""
 
     epoch: int
     assigned: Partitions
@@ -122,7 +121,7 @@ def follow_ownership(
 
     Args:
         groups: the state before the decision.
-        decision: with all its records, some of them among those that are followed.
+        decision: complete, with at least one record of the types in `FOLLOWED`.
         settings_for: group id -> its settings before the decision.
         base: the broker's settings, for groups whose configs change.
         now_ms: coordinator time, milliseconds.
@@ -167,10 +166,10 @@ def follow_ownership(
 def loaded_ownership(
     groups: GroupsState, settings_for: Callable[[str], GroupSettings]
 ) -> Iterator[FencePartitions | OpenPartitions]:
-    """Yield the present owners after the log was read, and the partitions that are yet to be given up.
+    """Yield openings for the present owners after a restart, and fences for partitions to be revoked.
 
-    Former owners are not known any more; only members with grants can be told from them, by the epochs of those. So
-    nothing is told of classic groups.
+    Former owners are no longer known, and only the epochs of grants distinguish members from them. Classic members have
+    no grants, so nothing is yielded for classic groups.
     """
     for group_id, group in groups.consumer.items():
         settings = settings_for(group_id)
@@ -205,7 +204,7 @@ def _of_loaded_member(
 
 
 def _lease_ms(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> int:
-    """Return how long a grant of the group may be alive from now on, ms."""
+    """Return the longest time for which a grant of the group may be valid from now on, ms."""
     lease_ms, until_ms = groups.longer_leases.get(group_id, (0, 0)) if groups.longer_leases else (0, 0)
     return max(lease_ms, settings.lease_ms) if now_ms < until_ms else settings.lease_ms
 
@@ -227,7 +226,7 @@ class _Following:
         self._before: Final[dict[str, _Share | None]] = {}
 
     def take(self, record: facts.Record) -> None:
-        """Follow one record."""
+        """Note a record's effect on the partitions of its members."""
         match record:
             case facts.CurrentAssignmentSet():
                 self._after[record.member_id] = self._assigned(record)
@@ -251,7 +250,7 @@ class _Following:
                 pass
 
     def fences(self, lease_ms: int) -> Iterator[FencePartitions]:
-        """Yield the partitions that members may not read any more."""
+        """Yield fences for the partitions that members may no longer read."""
         for member_id, before, after in self._changes():
             assigned = NO_GRANTS if before is None else before.assigned
             lost = _without(assigned, NO_GRANTS if after is None else after.assigned)
@@ -265,7 +264,7 @@ class _Following:
                 yield _fence(self._group_id, member_id, share, places, lease_ms)
 
     def opens(self, lease_ms: int) -> Iterator[OpenPartitions]:
-        """Yield the partitions that members may read from now on."""
+        """Yield openings for the partitions that members may read from now on."""
         for member_id, before, after in self._changes():
             if after is not None:
                 gained = _without(after.assigned, NO_GRANTS if before is None else before.assigned)
@@ -274,7 +273,7 @@ class _Following:
                     yield self._open(member_id, after, places, lease_ms)
 
     def open_present(self, lease_ms: int) -> Iterator[OpenPartitions]:
-        """Yield all that members have, for leaders that were told nothing so far."""
+        """Yield openings for all present owners, for leaders that have not received any yet."""
         for member_id in self._present():
             share = self._find(member_id)
             places = () if share is None else self._existing(_places(share.assigned))
@@ -282,7 +281,7 @@ class _Following:
                 yield replace(self._open(member_id, share, places, lease_ms), keep=True)
 
     def open_everything(self, settings: GroupSettings, lease_ms: int) -> Iterator[OpenPartitions]:
-        """Yield all partitions of all topics of the group: leaders drop their fences of it."""
+        """Yield openings of all partitions of the group's topics, so that leaders drop all its fences."""
         topics: dict[TopicId, None] = {}
         for member_id in self._present():
             share = self._find(member_id)
@@ -313,7 +312,7 @@ class _Following:
         return () if self._classic is None else self._classic.members
 
     def _find(self, member_id: str) -> _Share | None:
-        """Return a member's share before the decision, `None` if it was no member."""
+        """Return a member's partitions before the decision, `None` if it was not a member."""
         if member_id in self._before:
             return self._before[member_id]
         share: _Share | None = None
@@ -353,7 +352,7 @@ class _Following:
             self._after[member.member_id] = _read(member, protocol_type, generation, self._image)
 
     def _existing(self, places: Iterable[Place]) -> tuple[Place, ...]:
-        """Return the partitions of topics that exist: of a deleted one there is nothing to read."""
+        """Return the partitions of existing topics: those of deleted topics cannot be read."""
         by_id = self._image.by_id
         # Before the first image it is not known which exist.
         return tuple(place for place in places if place[0] in by_id or not self._image.version)
@@ -408,7 +407,7 @@ def _share_of(member: ClassicMember, group: ClassicGroup, image: TopicImage) -> 
 def _read(
     member: facts.StoredClassicMember | ClassicMember, protocol_type: str | None, generation: int, image: TopicImage
 ) -> _Share:
-    """Read the share of a classic member; bytes of another protocol are no share."""
+    """Decode the partitions of a classic member; bytes of another protocol type count as none."""
     found = read_assignment(member.assignment) if protocol_type == CONSUMER_PROTOCOL_TYPE else None
     by_name = image.by_name
     assigned = {

@@ -1,1 +1,1 @@
-"""Static groups, with an instance id for every member: clocks, mode, and code for both protocols."""
+"""Static groups, in which every member has an instance id: the mode, and clocks, for both protocols."""

@@ -1,11 +1,11 @@
 """Clock of one static group: offline times of members, expansion window, and the next deadline.
 
-It runs while the broker does: `since_ms` and `window_opened_ms` are times of this clock, which is behind the broker's
-by `lost_ms`. Its progress is written repeatedly; a restart continues from there, so that a member never counts as
-offline longer than the broker has observed it.
+The clock runs only while the broker does: `since_ms` and `window_opened_ms` are its times, and it is behind the
+broker's clock by `lost_ms`. Its progress is written repeatedly; a restart continues from there, so that a member never
+counts as offline for longer than the broker has observed.
 
-Laws: a group has a clock, with a deadline, while a member is offline or new members wait. The earliest offline member's
-timeout counts; members that are offline for as long by then are removed with it, and the others' time runs on.
+Laws: a group has a clock, with a deadline, while a member is offline or new members wait. The deadline is the earliest
+timeout. All members whose timeout has ended by then are removed together; the others' time runs on.
 Source: KIP-345's draft (registration and expansion timeout); requirement S1.
 """
 
@@ -45,16 +45,16 @@ class StaticClock:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it measures no time."""
+        """Whether no member is offline and no new member waits, so that the clock measures nothing."""
         return not self.offline and self.window_opened_ms == NO_WINDOW
 
     @property
     def has_window(self) -> bool:
-        """Whether new members wait."""
+        """Whether an expansion window is open, for which new members wait."""
         return self.window_opened_ms != NO_WINDOW
 
     def offline_since(self, member_id: str) -> int | None:
-        """Return since when a member is offline, by the broker's clock without downtimes; `None`: it is not."""
+        """Return since when a member is offline, by the broker's clock without downtimes; `None`: online."""
         since_ms = self.offline.get(member_id)
         return None if since_ms is None else since_ms + self.lost_ms
 
@@ -64,7 +64,7 @@ class StaticClock:
         return sorted(member_id for member_id, since_ms in self.offline.items() if since_ms <= latest_ms)
 
     def is_window_over(self, settings: GroupSettings, *, now_ms: int) -> bool:
-        """Whether the expansion timeout of the waiting new members is over."""
+        """Return whether the expansion timeout of the waiting new members is over."""
         return self.has_window and self.window_ends_ms(settings) <= now_ms
 
     def due_ms(self, settings: GroupSettings) -> int:
@@ -81,5 +81,5 @@ class StaticClock:
         return max(SHORTEST_NOTE_MS, min(shortest_ms // NOTES_PER_TIMEOUT, LONGEST_NOTE_MS))
 
     def window_ends_ms(self, settings: GroupSettings) -> int:
-        """Return the end of the expansion window, by the broker's clock; new members wait."""
+        """Return the end of the open expansion window, by the broker's clock."""
         return self.window_opened_ms + self.lost_ms + settings.group_expansion_timeout_ms

@@ -1,7 +1,7 @@
-"""Effects of a decision on a static group's clock: one place for all ways in which members leave.
+"""Effects of a decision on a static group's clock, derived from its records in one module for all cases.
 
-A removed or replaced member is offline no longer, nor is a member of a KIP-848 group that heartbeats. Any rebalance
-admits the waiting new members.
+A removed or replaced member no longer counts as offline, nor does a member of a KIP-848 group that heartbeats. Any
+rebalance admits the waiting new members.
 
 Laws: the clock names only members. An idle clock is removed, with its deadline; any other has a deadline.
 Source: KIP-345's draft; requirement S1.
@@ -58,7 +58,7 @@ def check_not_fenced(groups: model.GroupsState, command: commands.GroupCommand) 
 
 
 def apply_fenced(groups: model.GroupsState, record: facts.StaticMemberFenced) -> None:
-    """Remember a replaced process, within the limit."""
+    """Remember a replaced process as fenced; beyond the limit the oldest is forgotten."""
     groups.fenced_instances[record.group_id, record.member_id] = None
     while len(groups.fenced_instances) > MOST_FENCED:
         del groups.fenced_instances[next(iter(groups.fenced_instances))]
@@ -66,7 +66,7 @@ def apply_fenced(groups: model.GroupsState, record: facts.StaticMemberFenced) ->
 
 @value
 class ClockResumed(facts.VolatileRecord):
-    """The broker did not run, or stood still, for so long: the group's clock stood still."""
+    """The group's clock stood still for `by_ms`, because the broker was down or suspended."""
 
     by_ms: int
 
@@ -79,9 +79,9 @@ def follow_clocks(
     is_by_hand: bool,
     now_ms: int,
 ) -> Decision:
-    """Add to a decision its effects on the clocks of the groups that it changes.
+    """Add the effects of a decision on the clocks of its groups to it.
 
-    `is_by_hand`: its moves were submitted, which gives new members no partitions.
+    `is_by_hand`: the decision is about submitted moves, which admit no new members.
     """
     records: list[facts.Record] = []
     effects: list[Effect] = []
@@ -146,7 +146,7 @@ def _gone(records: Iterable[facts.Record]) -> set[str]:
 
 
 def _left_behind(records: Sequence[facts.Record], clock: StaticClock) -> set[str]:
-    """Return the offline members that a classic group does not pass on as it becomes a KIP-848 group."""
+    """Return the offline members that are dropped when a classic group becomes a KIP-848 group."""
     # They were removed while the group was loaded, when no records are written.
     if not any(isinstance(record, facts.ClassicGroupForgotten) for record in records):
         return set()
@@ -155,7 +155,7 @@ def _left_behind(records: Sequence[facts.Record], clock: StaticClock) -> set[str
 
 
 def _back(records: Collection[facts.Record]) -> set[str]:
-    """Return the ids of the members of a KIP-848 group that are heard of again."""
+    """Return the ids of a KIP-848 group's members that are online by these records."""
     if any(isinstance(record, facts.ClassicGroupForgotten) for record in records):
         # The group changes its protocol: its members' assignments are written, which is no sign of life.
         return set()
@@ -171,7 +171,7 @@ def _back(records: Collection[facts.Record]) -> set[str]:
 
 
 def _is_rebalance(record: facts.Record, epoch: int) -> bool:
-    """Whether a record begins a rebalance of all members; a repeated epoch for other topics does not."""
+    """Return whether a record begins a rebalance of all members; an unchanged epoch does not."""
     return isinstance(record, RebalanceBegun) or (
         isinstance(record, facts.ConsumerGroupEpochSet) and record.epoch > epoch
     )
@@ -198,9 +198,9 @@ def apply_to(clock: StaticClock, record: facts.Record) -> None:
 
 
 def build_loaded_clock(groups: model.GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """Resume a group's clock from the time when the broker was last known to run; nothing is written.
+    """Resume a group's clock from the time at which the broker was last known to run; nothing is written.
 
-    The connections of offline members are closed, like all others: their next request brings them back.
+    Offline members count as disconnected, like all others after a restart: their next request marks them as online.
     """
     clock, group = groups.clocks[group_id], groups.consumer.get(group_id)
     resumed = ClockResumed(group_id=group_id, by_ms=now_ms - clock.noted_ms)
@@ -216,7 +216,7 @@ def build_loaded_clock(groups: model.GroupsState, group_id: str, settings: Group
 
 
 def resume(clock: StaticClock, by_ms: int) -> None:
-    """Skip a time in which the clock stood still."""
+    """Adjust the clock after a time in which it stood still."""
     clock.noted_ms += by_ms
     clock.lost_ms += by_ms
 

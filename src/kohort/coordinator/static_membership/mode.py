@@ -1,4 +1,4 @@
-"""Static membership mode for both protocols: joins, offline members, the expansion window, the switch.
+"""Static membership mode for both protocols: joins, offline members, expansion window, change of the mode.
 
 For the protocols' own parts:
 
@@ -17,7 +17,7 @@ For the protocols' own parts:
 - `check_switch`: before a group becomes static. `build_dynamic`: as it becomes dynamic, and sessions run anew.
   `forces_rebalance`: whether its token has changed.
 
-Laws: nothing here changes a group. An offline member uses no partition, and no one waits for it.
+Laws: nothing here changes a group. An offline member reads no partition, and a rebalance does not wait for it.
 Source: KIP-345's draft; requirements S1 to S4.
 """
 
@@ -53,12 +53,12 @@ class Entrance(NamedTuple):
 
 
 def clock_key(group_id: str) -> TimerKey:
-    """Return the key of the deadline of a static group's clock."""
+    """Return the timer key of the deadline of a static group's clock."""
     return TimerKey("clock", group_id)
 
 
 def is_offline(groups: GroupsState, group_id: str, member_id: str) -> bool:
-    """Whether a member of a static group is offline."""
+    """Return whether a member of a static group is offline."""
     clock = groups.clocks.get(group_id)
     return clock is not None and member_id in clock.offline
 
@@ -80,7 +80,7 @@ def start_offline(
 ) -> Additions:
     """Mark members offline since their last signs of life (member id -> time), if they are not already.
 
-    `is_own_word`: the members' own requests say so, which are signs of life of those already offline.
+    `is_own_word`: the members asked for this themselves (epoch -2), which restarts the time of those already offline.
     """
     clock = groups.clocks.get(group_id)
     after = StaticClock(now_ms) if clock is None else clock.copy()
@@ -103,14 +103,14 @@ def start_offline(
 
 
 def heard(groups: GroupsState, group_id: str, member_id: str) -> list[facts.Record]:
-    """Bring a member back that is offline."""
+    """Return the record that marks an offline member as online; none if it is not offline."""
     if not is_offline(groups, group_id, member_id):
         return []
     return [OfflineMemberForgotten(group_id=group_id, member_id=member_id)]
 
 
 def open_window(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Additions:
-    """Open the expansion window for a waiting new member, if it is the first."""
+    """Open the expansion window for a waiting new member, if none is open."""
     clock = groups.clocks.get(group_id)
     # Further new members wait for the same end.
     if clock is not None and clock.has_window:
@@ -122,7 +122,7 @@ def open_window(groups: GroupsState, group_id: str, settings: GroupSettings, *, 
 
 
 def has_window(groups: GroupsState, group_id: str) -> bool:
-    """Whether new members of the group wait."""
+    """Return whether new members of the group wait for an expansion window."""
     clock = groups.clocks.get(group_id)
     return clock is not None and clock.has_window
 
@@ -130,7 +130,7 @@ def has_window(groups: GroupsState, group_id: str) -> bool:
 def wait_ms(
     groups: GroupsState, group_id: str, records: Sequence[facts.Record], settings: GroupSettings, *, now_ms: int
 ) -> int | None:
-    """Return how long new members wait after the records of a decision, ms; `None`: none wait."""
+    """Return the time left of the expansion window after a decision's records, ms; `None`: no window."""
     clock = groups.clocks.get(group_id)
     if clock is not None and clock.has_window:
         return clock.window_ends_ms(settings) - now_ms
@@ -142,7 +142,7 @@ def wait_ms(
 
 
 def note(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Additions:
-    """Record the progress of the group's clock."""
+    """Write the progress of the group's clock to the log."""
     return _note(group_id, groups.clocks[group_id].copy(), settings, now_ms=now_ms)
 
 
@@ -167,7 +167,7 @@ def stop_clock(groups: GroupsState, group_id: str) -> Additions:
 def build_dynamic(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Additions:
     """Make a static group dynamic: stop its clock, and begin the session of every member anew.
 
-    `settings`: of the dynamic group. The protocol's rebalance serves the waiting members.
+    `settings`: settings of the dynamic group. The rebalance, decided elsewhere, admits waiting new members.
     """
     records, effects = stop_clock(groups, group_id)
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
@@ -184,7 +184,7 @@ def build_dynamic(groups: GroupsState, group_id: str, settings: GroupSettings, *
 
 
 def forces_rebalance(old: GroupSettings, new: GroupSettings) -> bool:
-    """Whether the change from `old` to `new` forces a rebalance."""
+    """Return whether the change from `old` to `new` forces a rebalance."""
     return new.is_static and new.group_rebalance_token != old.group_rebalance_token
 
 
@@ -227,7 +227,7 @@ def enter(
     *,
     now_ms: int,
 ) -> Entrance:
-    """Decide a join's effect on the mode of its group, before the join; `base`: the broker's settings.
+    """Decide a join's effect on its group's membership mode, before the join; `base`: broker settings.
 
     Raises:
         Refused: one of `NAMELESS_ERRORS`; INVALID_REQUEST for timeouts that are out of bounds.
@@ -254,7 +254,7 @@ def enter(
 def _wished(
     groups: GroupsState, command: ConsumerGroupHeartbeat | JoinGroup, settings: GroupSettings, base: GroupSettings
 ) -> Entrance:
-    """Apply the settings that the first member of an empty group asks for."""
+    """Apply the static mode and timeouts that the first member of an empty group requests."""
     wishes = {
         "group.registration.timeout.ms": command.registration_timeout_ms,
         "group.expansion.timeout.ms": command.expansion_timeout_ms,
@@ -277,7 +277,7 @@ def _wished(
 
 
 def has_members(groups: GroupsState, group_id: str) -> bool:
-    """Whether the group exists and has members."""
+    """Return whether the group exists and has members."""
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     return bool((consumer is not None and consumer.members) or (classic is not None and classic.members))
 
@@ -293,7 +293,7 @@ def _configured(groups: GroupsState, group_id: str, changes: Mapping[str, str], 
 
 
 def _is_stable(groups: GroupsState, group_id: str) -> bool:
-    """Whether every present member has completed its last step."""
+    """Return whether the group is stable: every present member has reconciled its target."""
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     if consumer is not None:
         # Members that are away take no step until they are back.

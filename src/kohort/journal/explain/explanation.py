@@ -176,7 +176,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A time without rows, because the broker crashed; `gone`: members that the restart did not find."""
+    """A time without rows, because the broker crashed; `gone`: members that did not survive it."""
 
     began_ms: int
     ended_ms: int

@@ -1,8 +1,8 @@
 """The clients' world of a seed: real brokers, consumers and producers, virtual time and faults.
 
-A run is: brokers and applications start; for a while things go wrong; then everything is healed, and every record has
-to be read, by every group, within bounded time; then records have to arrive at once, whatever else is paused or idle;
-then everybody closes, and nothing may be left open.
+A run: brokers and applications start. For a while faults occur. Then all faults end, and every group must read every
+record within bounded time. Then new records must arrive at once, even if other partitions are paused or idle. Finally
+all clients close, and nothing may be left open.
 
 Laws, beside those of `progress`, `reader`, `writer` and `invariants`:
 - `BufferWithinLimit`: what is fetched ahead stays within fetch.buffer.bytes, but for one batch a fetch; and when all of
@@ -94,7 +94,7 @@ class ClientWorld(ProgramWorld):
             awaited.set()
 
     def on_killed(self, member_id: str) -> None:
-        """Forget when a member has read: its process is gone."""
+        """Note the time at which a member's process died."""
         self.times.die(member_id, self.brokers.shared.clock.now_ms())
 
     def on_told(self, reader: Reader, partitions: Sequence[TopicPartition]) -> None:
@@ -262,7 +262,7 @@ def _values(log: PartitionLog, *, start: int = 0) -> list[bytes]:
 
 
 class MessageFaults:
-    """Faults of what coordinators tell leaders of owners; without them each message takes one turn of the loop."""
+    """Faults of messages about owners to partition leaders; otherwise each takes one event loop turn."""
 
     def __init__(self, world: ClientWorld) -> None:
         self._world: Final = world
@@ -417,7 +417,7 @@ class ClientFaults:
         self._random.choice(self._world.readers).crash()
 
     async def revoke_reader(self) -> None:
-        """Revoke a member's grants, and end its process some time later: it would stay a member without reading."""
+        """Revoke a member's grants, and end its process later: it would stay a member but read nothing."""
         world = self._world
         shown = world.reads.shown
         granted = [each for each in world.readers if each.consumer is not None and each.consumer.member_id in shown]

@@ -1,9 +1,9 @@
 """Final checks once faults have ended: every record is read, and new records are read at once.
 
 Laws held here, by name:
-- `EverythingIsRead`: once nothing goes wrong any more each group reads all that is there.
-- `NobodyStarves`: then a partition that is not paused is read as soon as its broker can answer, whatever other
-  partitions, brokers and applications do with theirs.
+- `EverythingIsRead`: once faults have ended, each group reads all records.
+- `NobodyStarves`: then a partition that is not paused is read as soon as its broker can respond, regardless of other
+  partitions, brokers and applications.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class FinalChecks:
         ]
 
     def _await(self, reader: Reader, partition: TopicPartition, offset: int) -> asyncio.Event:
-        """Return an event set when the reader gets that record, at once if it has it."""
+        """Return an event that is set once the reader has got the record at this offset."""
         event = asyncio.Event()
         if (reader.ownership.next.get(partition) or 0) > offset:
             event.set()
@@ -212,7 +212,7 @@ class FinalChecks:
         self._awaited.clear()
 
     def _check_empty(self) -> None:
-        """Check that no record is left in a buffer, and none counted there but those of open fetches."""
+        """Check that no fetched record is left in a buffer, nor counted as buffered."""
         for reader in self._readers:
             if reader.consumer is None:
                 continue
@@ -301,7 +301,7 @@ class Members:
         self._world.loop.call_later(_AT_ONCE_S, look)
 
     def check_taken(self, reader: Reader, partitions: Iterable[TopicPartition]) -> None:
-        """Check `OneOwner` for partitions that the reader is told are its own."""
+        """Check `OneOwner` for partitions that were assigned to the reader."""
         for other in self._readers:
             doubled = other.ownership.next.keys() & set(partitions)
             if doubled and other is not reader and other.planned is reader.planned:

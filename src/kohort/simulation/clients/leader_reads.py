@@ -1,13 +1,13 @@
-"""The reads that leaders serve, and what leaders were told of owners, in the clients' world.
+"""Fetches that partition leaders serve, and the owners that leaders know of, in the clients' world.
 
-Laws, of members that say whose they are:
-- `ReadByOwner`: once all leaders know that a partition is to be given up, no member of the group is served records of
-  it; once they know its next owner, no other member is. A leader that is cut off from the coordinator knows so by the
-  lease of the former owner's grant.
-- `ToldAfterLeaders`: a member is told that a partition is its own when all leaders know.
-- `RevokedIsRevoked`: a member whose grant was revoked is served nothing by it, at no leader.
-- `OwnerIsServed`: a leader that has heard of everything refuses a member no partition that is its own by the
-  coordinator and by its own word; so a member without a move never waits.
+Laws, about members whose fetches name their group and member:
+- `ReadByOwner`: once all leaders know that a partition is to be revoked, no member of the group gets records of it;
+  once they know its next owner, only that member does. A leader that is cut off from the coordinator refuses by the
+  expired lease of the former owner's grant.
+- `ToldAfterLeaders`: a member is told that it owns a partition only when all leaders know.
+- `RevokedIsRevoked`: a revoked grant gets no records from any leader.
+- `OwnerIsServed`: a leader that has all messages never refuses a member a partition that the member owns by the
+  coordinator's state and by its own claim; so a member without a move never waits.
 Source: requirement H5.
 """
 
@@ -32,7 +32,7 @@ _Place = tuple[str, TopicId, int]
 
 
 class LeaderReads:
-    """The fetches that the brokers of one world answer, and the owners that all of them know."""
+    """The fetches that the brokers of one world serve, and the owners that all of them know."""
 
     def __init__(self, fail: Callable[[Exception], None]) -> None:
         self._fail: Final = fail
@@ -53,7 +53,7 @@ class LeaderReads:
 
     @contextmanager
     def watching(self, brokers: Brokers) -> Iterator[None]:
-        """Look at each answer to a fetch, and at each message about owners."""
+        """Check each response to a fetch, and follow each message about owners."""
         self._brokers = brokers
         links, original = brokers.ownership, fetch.Fetching._response
         tell, loaded = links.tell, links.loaded
@@ -161,7 +161,7 @@ class LeaderReads:
         return claim.capability is not None and fetching._context.revocations.is_revoked(claim.capability)
 
     def _owner_of(self, place: _Place) -> str | None:
-        """Return the member that the coordinator has assigned a partition, and has not asked for it."""
+        """Return the member that a partition is assigned to and not to be revoked from, or `None`."""
         group_id, topic_id, partition = place
         group = self._shard(group_id).groups.consumer.get(group_id)
         holder = None if group is None else group.holders.get(topic_id, {}).get(partition)

@@ -1,9 +1,9 @@
 """A network between whole programs: streams of bytes with delay, loss and silence.
 
-What is lost on TCP is a connection: both ends learn of it at once, a little later, or only by their own timeouts. What
-was sent before an end closed arrives all the same, so that a broker may carry out what its client has given up.
+Losses on TCP break the connection: both ends notice at once, a little later, or only by their own timeouts. Data sent
+before an end closed still arrives, so that a broker may carry out a request that its client has abandoned.
 
-Laws: each direction of a connection keeps its order and delivers each byte once; nothing is delivered behind a break.
+Laws: each direction of a connection keeps its order and delivers each byte once; nothing arrives after a break.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Listening:
         return self._address
 
     def close(self) -> None:
-        """Accept nothing any more."""
+        """Stop accepting connections."""
         if self._network.listening.get(self._address) is self:
             del self._network.listening[self._address]
 
@@ -107,7 +107,7 @@ class Endpoint(asyncio.Transport):
     abort = close
 
     def is_closing(self) -> bool:
-        """Whether this end was closed by its own program."""
+        """Return whether this end was closed by its own program."""
         return self._is_closed
 
     def pause_reading(self) -> None:
@@ -121,7 +121,7 @@ class Endpoint(asyncio.Transport):
             self.call_soon(self._hand_out)
 
     def is_reading(self) -> bool:
-        """Whether incoming bytes are delivered to the protocol."""
+        """Return whether incoming bytes are delivered to the protocol."""
         return self._is_reading
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -203,7 +203,7 @@ class Connection:
             receiver.arrive(data)
 
     def cut(self) -> None:
-        """Break the connection; each end is told after a while."""
+        """Break the connection; each end is notified after a while."""
         if self.is_whole:
             self.is_whole = False
             for end in self.ends:
@@ -284,7 +284,7 @@ class Network:
                 wire.cut()
 
     def stall(self, name: str, seconds: float) -> None:
-        """Stall a program: bytes to and from it arrive so many seconds later."""
+        """Stall a program: bytes to and from it are delayed by this many seconds."""
         self.stalled[name] = self.loop.time() + seconds
 
     def heal(self) -> None:
@@ -338,7 +338,7 @@ class Standstill(AssertionError):
 
 
 class _Jump(selectors.BaseSelector):
-    """A selector without files: the loop asks it for nothing, and jumps by itself."""
+    """A selector without files, because the virtual loop never polls sockets: it jumps to the next event."""
 
     def __init__(self) -> None:
         self._keys: dict[int, selectors.SelectorKey] = {}
@@ -358,7 +358,7 @@ class _Jump(selectors.BaseSelector):
 
 
 class _Timer(asyncio.TimerHandle):
-    """A timer that is equal to no other one, whatever both call: the heap need not compare what they call."""
+    """A timer that compares by identity, so that the heap does not compare callbacks."""
 
     __slots__ = ()
     __eq__ = object.__eq__
@@ -410,7 +410,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 handle._run()
 
     def _forget_cancelled(self) -> list[tuple[float, _Timer]]:
-        """Return the timers without the cancelled ones at the head, or without any if most of many are cancelled."""
+        """Drop cancelled timers at the head, or all if most of many are cancelled; return the others."""
         scheduled = self._scheduled
         if len(scheduled) > _MANY_TIMERS and self._timer_cancelled_count * 2 > len(scheduled):
             for _, timer in scheduled:

@@ -1,6 +1,6 @@
-"""The plan that a seed of the clients' world gives: brokers, topics, groups and faults.
+"""The plan that a seed of the clients' world determines: brokers, topics, groups and faults.
 
-Laws: everything is drawn from the seed and from nothing else, in one order.
+Laws: everything is drawn from the seed alone, in a fixed order.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class PlannedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A world before it begins.
+    """The plan of a world.
 
-    `fetch_buffer_bytes`, `max_wait_ms`: of every consumer. `idempotent`: of every producer. `callback_faults`: chance
-    that a rebalance callback is slow or raises. `hold_share`: part of its interval for which brokers hold a heartbeat.
-    `window_ms`: changes of a group within it lead to one assignment. `fetches_tell`: members hear by fetches, too.
-    `fetches_count`: they count as heartbeats. `members_compute`: those of the consumer protocol have assignors of their
-    own, most of the time. `messages_fail`: what coordinators tell leaders of owners comes late, twice, or is lost.
+    `fetch_buffer_bytes`, `max_wait_ms`: options of every consumer. `idempotent`: option of every producer.
+    `callback_faults`: chance that a rebalance callback is slow or raises. `hold_share`: part of its interval for which
+    brokers hold a heartbeat. `window_ms`: batching window of assignments. `fetches_tell`: fetch responses also have
+    news. `fetches_count`: fetches count as heartbeats. `members_compute`: most consumer-protocol members have
+    client-side assignors. `messages_fail`: messages about owners to partition leaders may be late, repeated or lost.
     """
 
     brokers: int = 3
@@ -110,12 +110,12 @@ class Plan:
 
     @property
     def is_calm(self) -> bool:
-        """Whether the plan has no fault, and no application is given up."""
+        """Whether the plan has no faults, and no application stops polling."""
         return not self.weights and "stop_polling" not in self.habits
 
     @property
     def is_well(self) -> bool:
-        """Whether brokers, network and programs have no fault; topics may come and go."""
+        """Whether brokers, network and programs have no faults; topics may be created and deleted."""
         return self.weights.keys() <= {"remake_topic"} and "stop_polling" not in self.habits and self.quality == GOOD
 
 

@@ -1,7 +1,7 @@
 """Programs and brokers of a seed in virtual time: the common part of all such worlds.
 
-Laws: a seed says everything. Nothing reads a clock or draws from elsewhere, so that a failure happens again: alone and
-after others, at any pace and in any order of sets. `NothingIsLeft`: after its close a client has no connection.
+Laws: a seed determines everything. Nothing reads a clock or another source of randomness, so failures reproduce: alone
+or after other seeds, at any speed, in any set order. `NothingIsLeft`: after its close a client has no connection.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """Say how much happened."""
+        """Format the statistics as text."""
         counted = f"{self.handed_out} handed out" if self.handed_out is not None else f"{self.doubled} twice"
         return f"{self.records} records, {counted}, {self.virtual_s:.1f} s of virtual time"
 
@@ -98,10 +98,10 @@ class ProgramWorld(ABC):
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
     def run(self) -> Report:
-        """Play the whole story.
+        """Run the world from beginning to end.
 
         Raises:
-            InvariantViolation: a law was broken; carries the story.
+            InvariantViolation: a law was broken; the error has the story.
         """
         try:
             report: Report = run_virtually(self._play_on, self.random)
@@ -267,14 +267,14 @@ class _ClockBehind:
 
 
 class HoldsFor(DelayedHeartbeats):
-    """A policy that holds heartbeats for a share, 0 to below 1, of a member's interval; 0: never."""
+    """A policy that holds heartbeats for a fraction (0 to below 1) of a member's interval; 0: never."""
 
     def __init__(self, values: Mapping[str, Any], clock: Clock, share: float) -> None:
         super().__init__(values, clock)
         self._share: Final = share
 
     def bears(self, request: Request) -> bool:
-        """Return whether a request's client bears a hold, as `DelayedHeartbeats` does."""
+        """Return whether a request's client tolerates a hold, as `DelayedHeartbeats` does."""
         return self._share > 0 and super().bears(request)
 
     def hold_ms(self, connection: Peer, member: MemberKey) -> int:
@@ -283,7 +283,7 @@ class HoldsFor(DelayedHeartbeats):
 
 
 class TellsAlike(MembershipUpdates):
-    """The check of `ToldAlike` for every update beside heartbeats; `fail`: called if it is broken."""
+    """The check of `ToldAlike` for all news in fetch and commit responses; `fail`: called if broken."""
 
     def __init__(
         self, fail: Callable[[Exception], None], runtime: Coordination, on_news: Callable[[MemberKey], None]

@@ -1,16 +1,16 @@
 """Records handed to each reader and the progress of each group: the base of the clients' laws.
 
 Laws held here, by name:
-- `HandedOutOnce`: while a reader owns a partition its records come in the order of the log, each once, none left out.
-- `OwnedOnly`: nothing is handed out of a partition that is not owned, none of one whose callback has said that it goes.
-- `FreedIsLetGo`: nothing is handed out of what the coordinator has freed, since it has not heard of the reader for a
-  session: a reader that is silent or cut off lets go first.
-- `NothingSkipped`: where an owner begins, members of the group had been handed all that is before.
-- `OffsetsOfTheirTopic`: what is committed of a topic that was made again was handed out of this one, not of the
-  one that had its name before.
-- `UnreadAsTold`: of a partition that changes hands the history tells when it was read last, which is before its reader
-  died, and when it is read again, which is before its new owner is handed anything of it.
-- `NoCommitBeyondDone`: what is committed was handed out, and the application was back for more or has said so itself.
+- `HandedOutOnce`: while a reader owns a partition, it gets the records in the order of the log, each once, with no gap.
+- `OwnedOnly`: a reader gets no record of a partition that it does not own, or whose revocation its callback was given.
+- `FreedIsLetGo`: a reader gets no record of partitions that the coordinator has freed because the reader's session
+  ended: a silent or disconnected reader stops reading before.
+- `NothingSkipped`: an owner begins at an offset up to which members of the group have got all records.
+- `OffsetsOfTheirTopic`: committed offsets of a re-created topic belong to records of this topic, not of the former one
+  with its name.
+- `UnreadAsTold`: the journal has, for each moved partition, the time of its last read, which is before its reader died,
+  and of its next read, which is before the new owner gets any record of it.
+- `NoCommitBeyondDone`: committed records were handed out, and the application has polled again or committed explicitly.
 Source: users@kafka 2014-07-16; Kafka's consumer API, delivery semantics.
 """
 
@@ -30,7 +30,7 @@ from kohort.simulation.trace import LawBroken
 
 @dataclass(slots=True)
 class GroupProgress:
-    """The records that one group was handed and is done with, over all its readers."""
+    """The records that one group has received and processed, over all its readers."""
 
     group_id: str
     #: Partition -> offset up to which every record was handed out to a member.
@@ -43,14 +43,14 @@ class GroupProgress:
     count: int = 0
 
     def check_committed(self, committed: Mapping[TopicPartition, int]) -> None:
-        """Compare committed offsets of the coordinator with the records that are done."""
+        """Compare the coordinator's committed offsets with the processed records."""
         for each, offset in committed.items():
             if each.topic != FLEETING and offset > self.done.get(each, 0):
                 why = f"group {self.group_id} has committed {offset} of {each}, done is {self.done.get(each, 0)}"
                 raise LawBroken("NoCommitBeyondDone", why)
 
     def note_handed(self, topic_id: TopicId, partition: int, offset: int) -> None:
-        """Note a record of that topic that was handed out."""
+        """Note a record that a reader got of the topic with this id."""
         place = topic_id, partition
         if offset > self.handed_by_id.get(place, 0):
             why = f"{self.group_id} was handed offset {offset} of {FLEETING}-{partition}, but none before it"
@@ -129,7 +129,7 @@ class Ownership:
         self.next[partition] = offset
 
     def finish(self) -> None:
-        """Note that the application is done with every record that it was handed."""
+        """Note that the application has processed every record that it got."""
         done = self.group.done
         for each, offset in self.next.items():
             if offset is not None:
@@ -137,7 +137,7 @@ class Ownership:
 
 
 class ReadingTimes:
-    """The times when members read and died, by their own account; milliseconds of the brokers' clock."""
+    """The times at which members really got records and died, in milliseconds of the brokers' clock."""
 
     def __init__(self) -> None:
         #: Member id and partition -> when it was handed records, ascending.
@@ -158,8 +158,8 @@ class ReadingTimes:
     def check(self, rows: Iterable[Row], *, slack_ms: int, parked_ms: int) -> None:
         """Compare the history of a group with the records that its members were handed.
 
-        `slack_ms`: so late a broker sees that a member is dead. `parked_ms`: so long a fetch waits; one that has come
-        before the group gave a partition back to its member brings records of it all the same.
+        `slack_ms`: longest delay until a broker notices that a member died. `parked_ms`: longest wait of a fetch, which
+        may return records of a partition that was reassigned to its member after the fetch was sent.
         """
         #: Partition -> its owner that is not told to read it, and since when it has it.
         granted: dict[Partition, tuple[str, int]] = {}

@@ -1,10 +1,10 @@
 """An application with a real consumer: it polls, and makes every other call of applications.
 
 Laws held here, by name:
-- `EndsInTime`: every call ends within its timeout, whatever becomes of brokers and network.
-- `NoSurprise`: what calls raise are errors that are documented, and the client never stops by itself.
-- `EachByItself`: where nothing happens but that topics are made again, a commit says at once of each partition what
-  became of it, and waits for none that is gone.
+- `EndsInTime`: every call ends within its timeout, with any faults of brokers and network.
+- `NoSurprise`: calls raise only documented errors, and the client never stops by itself.
+- `EachByItself`: if the only fault is that topics are re-created, a commit returns a result per partition at once, and
+  does not wait for deleted ones.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ReaderWatch(Protocol):
         """Check a record that a reader was handed."""
 
     def on_told(self, reader: Reader, partitions: Sequence[TopicPartition]) -> None:
-        """Check what has to hold as a reader is told of partitions."""
+        """Check the laws at the moment at which a reader is told of new partitions."""
 
     def on_taken(self, reader: Reader, partitions: Sequence[TopicPartition]) -> None:
         """Check a reader that was assigned partitions."""
@@ -60,7 +60,7 @@ class ReaderWatch(Protocol):
         """Check a reader that has changed its subscription."""
 
     def on_killed(self, member_id: str) -> None:
-        """Forget a member whose process is gone."""
+        """Forget a member whose process has died."""
 
 
 class Reader:
@@ -176,7 +176,7 @@ class Reader:
         self._subscribe()
 
     def _draw_assignors(self) -> list[FaultyAssignor]:
-        """Draw the assignors of a member that runs some; one member in ten of a group has none."""
+        """Draw the client-side assignors of a member; one member in ten has none."""
         if self.planned.protocol == "classic" or not self.world.plan.members_compute:
             return []
         return [FaultyAssignor(self.random)] if self.random.random() < 0.9 else []
@@ -210,7 +210,7 @@ class Reader:
         return run
 
     async def _in_time(self, what: str, call: Awaitable[T], timeout_s: float) -> T:
-        """Await a call that has a timeout of its own."""
+        """Await a call, and check that it ends within its own timeout."""
         loop = asyncio.get_running_loop()
         began_s, self._callback_s = loop.time(), 0.0
         try:
@@ -236,7 +236,7 @@ class Reader:
     # -- habits -----------------------------------------------------------------------------------------------------
 
     def _come_back(self) -> None:
-        """Count everything handed out as done, where the consumer commits by itself."""
+        """Count all records so far as processed, if the consumer commits automatically."""
         if self.planned.auto_commit:
             # A poll says that the records of the former one are processed.
             self.ownership.finish()

@@ -1,11 +1,11 @@
 """An application with a real producer, and the laws about its partitions' logs.
 
 Laws held here, by name:
-- `AcknowledgedIsStored`: a record that was acknowledged is where the acknowledgement says, whatever broke meanwhile.
+- `AcknowledgedIsStored`: an acknowledged record is at the acknowledged offset, with any faults meanwhile.
 - `StoredOnce`: with idempotence an acknowledged record is in the log once.
-- `OrderKept`: with idempotence acknowledged records of a partition stand in the order in which they were sent.
-- `EndsInTime`: every future ends, good or bad, within the delivery timeout.
-- `BrokersAreAwaited`: no record is given up because no broker is there, be it before the first one has answered.
+- `OrderKept`: with idempotence acknowledged records of a partition are in the order in which they were sent.
+- `EndsInTime`: every future gets a result or an error within the delivery timeout.
+- `BrokersAreAwaited`: no record fails because no broker is reachable, not even before the first broker has responded.
 Source: KIP-98, KIP-360; Kafka's `delivery.timeout.ms`.
 """
 
@@ -125,7 +125,7 @@ class Writer:
                 raise LawBroken("EndsInTime", f"flush of {self.name} has not ended after {limit_s:g} s") from None
 
     async def settle(self) -> None:
-        """Wait until no record is sent any more, and every sent record has its result."""
+        """Wait until no further record is being sent, and every sent record has its result."""
         if self._task is not None:
             await asyncio.wait([self._task])
         await self.flush()
@@ -216,5 +216,5 @@ class Writer:
 
 
 def is_checked(topic: str) -> bool:
-    """Whether a topic's log can be compared: a recreated topic has lost acknowledged records."""
+    """Return whether a topic's log can be compared: a recreated topic has lost acknowledged records."""
     return topic != FLEETING

@@ -1,1 +1,1 @@
-"""The laws of the coordinator's world, a module a subject; `kohort.simulation.checkers` has the table of them all."""
+"""The laws of the coordinator's world, a module per subject; `kohort.simulation.checkers` lists all of them."""

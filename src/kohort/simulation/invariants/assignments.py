@@ -22,7 +22,7 @@ from kohort.wire.embedded import decode_assignment
 
 
 class ComputationLaws:
-    """Checks of each step; of all shards."""
+    """Checks of targets that members compute, over all shards."""
 
     def __init__(self) -> None:
         #: The target that a step is about to install, and the order that it was computed for.
@@ -51,7 +51,7 @@ class ComputationLaws:
             self._installed = command, order
 
     def after_step(self, groups: GroupsState) -> None:
-        """TargetIsWhole: check that the installed target is the target, except for members that are gone."""
+        """TargetIsWhole: check that the target is the installed one, except for members that have left."""
         if self._installed is None:
             return
         command, order = self._installed
@@ -69,7 +69,7 @@ class ComputationLaws:
                 raise LawBroken("TargetIsWhole", f"{why} {len(found)} others", group_id=command.group_id)
 
     def on_decided(self, groups: GroupsState, command: commands.GroupCommand, body: ReplyBody) -> None:
-        """OneComputation: check that only the chosen member is told to compute."""
+        """OneComputation: check that only the chosen member is asked to compute."""
         if not isinstance(body, commands.ConsumerGroupHeartbeatReply) or not body.should_compute:
             return
         group = groups.consumer.get(command.group_id)
@@ -116,7 +116,7 @@ class GenerationLaws:
             _check_one_owner(group)
 
     def on_decided(self, groups: GroupsState, command: commands.GroupCommand, body: ReplyBody) -> None:
-        """LegalAssignment: check that SyncGroup answers carry the assignment of that generation's leader."""
+        """LegalAssignment: check that SyncGroup responses have the assignment by the generation's leader."""
         if not isinstance(command, commands.SyncGroup) or not isinstance(body, commands.SyncGroupReply):
             return
         group = groups.classic.get(command.group_id)
@@ -142,7 +142,7 @@ class GenerationLaws:
 
 
 def _check_hosted(groups: GroupsState, command: commands.SyncGroup, body: commands.SyncGroupReply) -> None:
-    """LegalAssignment: check a SyncGroup answer of the coordinator to a classic member of a KIP-848 group."""
+    """LegalAssignment: check a SyncGroup response to a classic member of a KIP-848 group."""
     consumer = groups.consumer.get(command.group_id)
     member = None if consumer is None else consumer.members.get(command.member_id)
     if member is None:
@@ -180,7 +180,7 @@ _Value = Mapping[TopicId, tuple[int, ...] | dict[int, int]]
 
 
 class SharingLaws:
-    """Comparison of members' values before and after a step; of all shards."""
+    """Comparison of members' values before and after a step, over all shards."""
 
     def __init__(self) -> None:
         #: (group, the value itself, what it said before the step)
@@ -192,7 +192,7 @@ class SharingLaws:
         self._before = [(who[0], value, _copy(value)) for who in about for value in _values_of(groups, *who)]
 
     def after_step(self) -> None:
-        """SharedValuesStay: check that the noted values are unchanged, whether members still have them or not."""
+        """SharedValuesStay: check that the noted values are unchanged, even if members have others now."""
         for group_id, value, said in self._before:
             if _copy(value) != said:
                 why = f"a value was changed in place, from {said} to {value}"

@@ -1,6 +1,6 @@
 """The check that a group is at rest: all live processes are members, each partition has one owner.
 
-Laws: looks at the coordinator's state and at what the members believe, which have to agree.
+Laws: the coordinator's state and the members' own state have to agree.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ _METADATA = (facts.MemberMetadataSet, facts.MemberMetadataForgotten, facts.Volat
 
 
 def check_moves_nothing(shard: Shard, command: Command | None, decision: Decision, *, now_ms: int) -> None:
-    """MetadataMovesNothing: check a decision between `handle` and `commit`."""
+    """MetadataMovesNothing: check a decision before its commit."""
     if not isinstance(command, ConsumerGroupHeartbeat) or command.metadata is None:
         return
     plain = shard.handle(replace(command, metadata=None, watched_version=-1), now_ms=now_ms)
@@ -122,7 +122,7 @@ def check_moves_nothing(shard: Shard, command: Command | None, decision: Decisio
 
 
 def check_told(groups: GroupsState, group_id: str, living: Iterable[MemberProcess]) -> None:
-    """PublishedIsTold: check members' pictures, once all is published and every member has heartbeated."""
+    """PublishedIsTold: check each member's view of published metadata, after all have heartbeated."""
     group = groups.consumer.get(group_id)
     if group is None:
         return

@@ -1,4 +1,4 @@
-"""Laws of held heartbeats: the time and the content of their answers.
+"""Laws of held heartbeats: the time and the content of their responses.
 
 Source: requirement H1; `kohort.coordinator.delayed_heartbeats`.
 """
@@ -39,7 +39,7 @@ class HoldLaws:
         self._held: dict[RequestToken, _Hold] = {}
 
     def before_step(self, shard: Shard, decision: Decision, *, now_ms: int, clock_offset_ms: int) -> None:
-        """Note held heartbeats, and compare each released one with the answer its member would get now."""
+        """Note held heartbeats; compare each released one with the response to a heartbeat sent now."""
         is_release = False
         for record in decision.records:
             match record:
@@ -57,11 +57,11 @@ class HoldLaws:
                 _check_is_of_now(shard, hold_of.command, reply.body, now_ms=now_ms + clock_offset_ms)
 
     def is_held(self, command: commands.GroupCommand) -> bool:
-        """Whether an answer is for a held heartbeat."""
+        """Return whether a command is a held heartbeat."""
         return command.request in self._held
 
     def on_decided(self, command: commands.GroupCommand, body: ReplyBody, *, now_ms: int, tells_news: bool) -> None:
-        """Check that a held heartbeat is answered in time, and not without a reason."""
+        """Check that a held heartbeat gets its response in time, and not earlier without a reason."""
         hold = self._held.pop(command.request)
         if tells_news and _is_quiet(hold.command, body) and not hold.has_new_configs:
             why = f"{hold.command.member_id} is answered {hold.due_ms - now_ms} ms early, and there is no news for it"
@@ -90,7 +90,7 @@ def _is_quiet(command: commands.AnyHeartbeat, body: ReplyBody) -> bool:
 
 
 def _check_is_of_now(shard: Shard, command: commands.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
-    """AnswerIsOfNow: check an answer before the release is applied."""
+    """AnswerIsOfNow: check that a released response equals that to a heartbeat sent now."""
     told = []
     for plain in _plain(shard, command):
         told += [each.body for each in shard.handle(plain, now_ms=now_ms).effects if isinstance(each, Reply)]
@@ -102,7 +102,7 @@ def _check_is_of_now(shard: Shard, command: commands.AnyHeartbeat, body: ReplyBo
 
 
 def _plain(shard: Shard, command: commands.AnyHeartbeat) -> Iterator[commands.AnyHeartbeat]:
-    """Yield the heartbeat as one sent now with no changes, and the same with a shorter interval."""
+    """Yield the heartbeat as the member would send it now, and the variant that gets a shorter interval."""
     if isinstance(command, commands.Heartbeat):
         yield replace(command, hold_ms=0)
         return
@@ -139,20 +139,20 @@ def _plain(shard: Shard, command: commands.AnyHeartbeat) -> Iterator[commands.An
 
 
 class UpdateLaws:
-    """Checks of the updates and heartbeat answers of one shard."""
+    """Checks of the news in fetch and commit responses, and of later heartbeat responses, of one shard."""
 
     def __init__(self) -> None:
         #: (group id, member id) of members told by an answer to a watch -> the epoch that each knew then.
         self._told: dict[tuple[str, str], int] = {}
 
     def before_step(self, decision: Decision) -> None:
-        """Note that a member with a watch that waits for updates knows all earlier ones."""
+        """Note that a member whose watch waits knows all earlier news."""
         for record in decision.records:
             if isinstance(record, MemberWatched):
                 self._told.pop((record.group_id, record.command.member_id), None)
 
     def on_decided(self, shard: Shard, command: commands.GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
-        """Check an answer after the records that it needs are applied."""
+        """Check a response after its records are applied."""
         if isinstance(command, commands.WatchMember):
             check_told_alike(shard, command, body, now_ms=now_ms)
             if isinstance(body, commands.ConsumerGroupHeartbeatReply):
@@ -183,7 +183,7 @@ class UpdateLaws:
 
 
 def _says_what_it_has(command: commands.ConsumerGroupHeartbeat, member: ConsumerMember) -> bool:
-    """Whether a member lists exactly its assignment, and so shows that it knows every update."""
+    """Return whether a heartbeat lists exactly the member's assignment: it knows all news then."""
     if command.topic_partitions is None:
         return False
     said = {topic_id: set(partitions) for topic_id, partitions in command.topic_partitions.items() if partitions}
@@ -191,7 +191,7 @@ def _says_what_it_has(command: commands.ConsumerGroupHeartbeat, member: Consumer
 
 
 def check_told_alike(shard: Shard, command: commands.WatchMember, body: ReplyBody, *, now_ms: int) -> None:
-    """ToldAlike: compare an update beside heartbeats with the answer that a heartbeat would get now."""
+    """ToldAlike: compare news in a watch's reply with the response that a heartbeat would get now."""
     member = shard.groups.find_member(command.group_id, command.member_id)
     heartbeat = commands.ConsumerGroupHeartbeat(
         cause=command.cause,

@@ -1,9 +1,9 @@
 """Laws about committed offsets and processed records.
 
-Laws: a place is a partition of a topic of one making: a topic that is made again has other places. Commits by name,
-as the classic protocol has them, may meet a topic of another making, so what was processed is not judged there. A
-static classic member that the others went on without has a generation again before it knows what it has lost; what it
-commits meanwhile is a hole of that protocol, which knows no partitions, and no fault of the coordinator.
+Laws: partitions are distinguished by topic id, so a re-created topic has other partitions. Commits by name, as in the
+classic protocol, may be stored for a re-created topic, so processed records are not checked there. A static classic
+member that missed a rebalance gets a generation again before it learns which partitions it has lost. Its commits in
+that time are a gap of the classic protocol, which does not check commits per partition, not the coordinator's fault.
 Source: architecture (Determinism); Jepsen's checks of commits; KIP-848 (commits are fenced by the epoch of the grant).
 """
 
@@ -27,13 +27,13 @@ Commit = tuple[TopicId, int]
 
 
 class OffsetLaws:
-    """Every commit from its decision to its answer, and the positions that members derive from it.
+    """Every commit from its decision to its response, and the positions that members derive from it.
 
     Args:
-        home_of: number of the shard that coordinates a group.
-        label_of: the label of a topic id, as members call it.
+        home_of: returns the number of the shard that coordinates a group.
+        label_of: returns a topic id's label, the name that members use.
         members: every process of the world.
-        is_clean: nothing goes wrong in this world, so that each record is processed once.
+        is_clean: this world has no faults, so that each record is processed once.
     """
 
     def __init__(

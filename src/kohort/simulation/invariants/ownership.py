@@ -1,4 +1,4 @@
-"""Laws about the partitions that members believe they own, and about those they must keep.
+"""Laws about the partitions that members believe they own, and about the partitions that they must keep.
 
 Source: NoDoubleClientAssignment of the TLA+ model of KIP-848; architecture (Determinism).
 """
@@ -30,9 +30,9 @@ class OwnerLaws:
     """Comparison of members' ownership with the coordinator's.
 
     Args:
-        label_of: the label of a topic id, as members call it.
+        label_of: returns a topic id's label, the name that members use.
         members: every process of the world.
-        is_first_of_its_name: whether a topic's name never meant another topic. Only such topics can be compared between
+        is_first_of_its_name: returns whether a name never meant another topic. Only such topics can be compared between
             a member that knows topics by name and one that knows them by id.
     """
 
@@ -49,7 +49,7 @@ class OwnerLaws:
         self._kept: dict[tuple[str, str], set[tuple[TopicId, int]]] = {}
 
     def before_step(self, groups: GroupsState, command: commands.Command | None, decision: Decision) -> None:
-        """Note the partitions that the step may not take from a member."""
+        """Note the partitions that the step must not take from a member."""
         self._kept = {}
         for group_id in dict.fromkeys(record.group_id for record in decision.records):
             group = groups.consumer.get(group_id)
@@ -90,7 +90,7 @@ class OwnerLaws:
                 raise LawBroken("ReleaseIsHeard", why, group_id=command.group_id)
 
     def check_owners(self, groups: GroupsState, group_id: str) -> None:
-        """Check that no two valid members own a partition, and none more than the coordinator grants."""
+        """Check that no two valid members own one partition, and none owns a partition not assigned to it."""
         consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
         owners: dict[Owned, str] = {}
         for process in self._members.values():
@@ -124,13 +124,13 @@ class OwnerLaws:
 
 
 def held_by(member: ConsumerMember, *, is_pending_included: bool) -> set[tuple[TopicId, int]]:
-    """Return (topic id, partition) of all that a member has, or may use."""
+    """Return (topic id, partition) of a member's partitions, with or without pending revocations."""
     sources = (member.assigned, member.pending_revocation) if is_pending_included else (member.assigned,)
     return {(topic_id, number) for found in sources for topic_id, grants in found.items() for number in grants}
 
 
 def _is_in_generation(group: ClassicGroup, process: MemberProcess) -> bool:
-    """Whether a classic member is in the group's generation, so that its ownership counts."""
+    """Return whether a classic member is in the group's generation, so that its ownership counts."""
     member = group.members.get(process.member_id)
     if member is None:
         return False
@@ -140,7 +140,7 @@ def _is_in_generation(group: ClassicGroup, process: MemberProcess) -> bool:
 
 
 def _was_left_behind(member: ConsumerMember, process: MemberProcess) -> bool:
-    """Whether a static classic member missed a generation before the group was moved to KIP-848."""
+    """Return whether a static classic member missed a generation before its group became KIP-848."""
     return (
         member.classic is not None
         and member.instance_id is not None
@@ -149,7 +149,7 @@ def _was_left_behind(member: ConsumerMember, process: MemberProcess) -> bool:
 
 
 def _starts_anew(command: commands.Command | None, member: ConsumerMember) -> bool:
-    """Whether a command tells that its member owns nothing, or only a part."""
+    """Return whether a command is a (re)join of the member, which may own less than before."""
     if isinstance(command, commands.JoinGroup):
         return member.classic is not None or member.instance_id == command.instance_id
     return (
@@ -176,7 +176,7 @@ _Owned = set[tuple[TopicId, int]]
 
 
 class MoveLaws:
-    """Comparison of each target with the one before; of all shards."""
+    """Comparison of each target with the previous one, over all shards."""
 
     def __init__(self) -> None:
         #: group -> member -> what its target was before the step.
@@ -234,9 +234,9 @@ class MoveLaws:
 
 
 def moves_needed(had: list[int], partitions: int, members: int) -> int:
-    """Count the partitions that members have to give up for an even share.
+    """Count the partitions that members have to revoke for an even distribution.
 
-    `had`: partitions that each member owns now.
+    `had`: number of partitions that each member owns now.
 
     >>> moves_needed([4, 4], 8, 4), moves_needed([3, 3, 2], 8, 2), moves_needed([5, 0], 5, 2)
     (4, 0, 2)
@@ -327,7 +327,7 @@ _Known = dict[_Place, str | None]
 
 
 class ToldOwners:
-    """The owners that leaders know by the messages of one coordinator."""
+    """The owners that partition leaders know from one coordinator's fences and openings."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
@@ -335,13 +335,13 @@ class ToldOwners:
         self._unfenced: dict[str, dict[_Place, str]] = {}
 
     def load(self, groups: GroupsState) -> None:
-        """Begin with the state of a coordinator that has read its log."""
+        """Begin with the state of a coordinator that has just read its log."""
         self._known = {group_id: dict(_owners_in(groups, group_id)) for group_id in (*groups.consumer, *groups.classic)}
 
     def after_step(self, groups: GroupsState, decision: Decision, *, is_on: bool = True) -> None:
-        """Follow the messages of a committed decision, and compare the groups that it concerns.
+        """Apply a committed decision's fences and openings, and compare the owners in its groups.
 
-        `is_on`: ownership is enforced.
+        `is_on`: `group.ownership.enforce` is on.
         """
         self._unfenced = {}
         for effect in decision.effects:
@@ -424,7 +424,7 @@ def _owners_in(groups: GroupsState, group_id: str) -> Iterable[tuple[_Place, str
 
 
 def _check_moves(told: Iterable[FencePartitions | OpenPartitions]) -> None:
-    """Check that no partition is taken from a member and given back to it by one decision."""
+    """Check that no decision fences a partition and opens it for the same member again."""
     taken: set[tuple[str, str, _Place]] = set()
     for each in told:
         places = {(each.group_id, each.member_id, place) for place in each.places}

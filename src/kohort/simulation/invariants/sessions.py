@@ -1,6 +1,6 @@
-"""The law that a member is removed for its own silence or slowness, never for the broker's.
+"""The law that a member is removed because of its own silence or slowness, never because of the broker's.
 
-Time counts as the broker's attention goes: a loop that stood still gives the time back, and a restart begins anew.
+Time in which the broker was stalled does not count, and a restart begins every time limit anew.
 
 Source: architecture rule 17; KIP-848 and the classic protocol (session timeout, rebalance timeout).
 """
@@ -38,10 +38,10 @@ _SIGNS: Final = (
 
 
 class SessionLaws:
-    """The members of one shard: when each was heard of, and why it is removed.
+    """The members of one shard, with the times of their last signs of life and the reasons of removals.
 
     Args:
-        groups: as they were when the shard was loaded.
+        groups: the groups as the shard loaded them.
     """
 
     def __init__(self, groups: GroupsState, *, now_ms: int) -> None:
@@ -70,13 +70,13 @@ class SessionLaws:
         self._configured_ms[group_id] = now_ms
 
     def on_held(self, shard: Shard, command: commands.AnyHeartbeat, *, now_ms: int) -> None:
-        """Note an accepted heartbeat that is answered later."""
+        """Note an accepted heartbeat whose response is held."""
         self._note(shard, (command.group_id, command.member_id), now_ms=now_ms)
 
     def check_release(self, shard: Shard, record: HeartbeatReleased, decision: Decision, *, now_ms: int) -> None:
-        """Check the session of a member whose held heartbeat is answered, in either protocol.
+        """Check the session of a member whose held heartbeat gets its response, in either protocol.
 
-        A client that counts from the answer has its session from now. For any other the answer is no sign of life.
+        If the client counts its session from the response, it begins now. Otherwise the response must not renew it.
         """
         key = TimerKey("session", record.group_id, record.member_id)
         armed = [effect for effect in decision.effects if isinstance(effect, Arm) and effect.key == key]
@@ -95,7 +95,7 @@ class SessionLaws:
             raise LawBroken("SessionsOutlastAnswers", why, group_id=record.group_id)
 
     def on_released(self, command: commands.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
-        """Note whether the answer to a held heartbeat tells a classic member to rejoin."""
+        """Note whether the response to a held heartbeat tells a classic member to rejoin."""
         who = command.group_id, command.member_id
         if isinstance(body, commands.Done):
             self._to_rejoin.pop(who, None)
@@ -103,7 +103,7 @@ class SessionLaws:
             self._to_rejoin.setdefault(who, now_ms)
 
     def on_decided(self, shard: Shard, command: commands.GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
-        """Note that a member is alive, if its request was accepted."""
+        """Note a sign of life of the member, if its request was accepted."""
         groups = shard.groups
         if not isinstance(command, _SIGNS) or (
             isinstance(command, commands.CommitOffsets) and command.group_id in groups.consumer
@@ -142,7 +142,7 @@ class SessionLaws:
         self._note(shard, (command.group_id, command.member_id), now_ms=now_ms)
 
     def on_fetched(self, shard: Shard, command: commands.WatchMember, *, now_ms: int, clock_offset_ms: int) -> None:
-        """Check that a fetch that counts has renewed the session of its member, or one a moment ago has."""
+        """Check that a fetch has renewed its member's session, or that a very recent sign of life has."""
         settings, group = shard.settings_for(command.group_id), shard.groups.consumer.get(command.group_id)
         member = None if group is None else group.members.get(command.member_id)
         if group is None or member is None or member.classic is not None:
@@ -159,11 +159,11 @@ class SessionLaws:
             self._note(shard, (command.group_id, command.member_id), now_ms=now_ms)
 
     def on_disconnected(self, command: commands.MemberDisconnected, *, now_ms: int) -> None:
-        """Note that the connection of a member's last request is gone."""
+        """Note that the connection of a member's last request was closed."""
         self._gone.setdefault((command.group_id, command.member_id), now_ms)
 
     def on_shift(self, gap_ms: int) -> None:
-        """Shift the times by those that the broker stood still."""
+        """Shift all times by the time in which the broker was stalled."""
         self._loaded_ms += gap_ms
         for times in (self._heard, self._revoking, self._gone, self._to_rejoin, self._to_sync):
             times.update((who, since_ms + gap_ms) for who, since_ms in times.items())
@@ -171,7 +171,7 @@ class SessionLaws:
         self._phases = {group_id: (what, since + gap_ms) for group_id, (what, since) in self._phases.items()}
 
     def check_expiry(self, shard: Shard, decision: Decision, *, now_ms: int) -> None:
-        """Check that a member removed by a deadline has had its time."""
+        """Check that a member removed by a deadline was really silent or slow for its whole timeout."""
         # A group that becomes classic by it keeps its classic members.
         stored = [record for record in decision.records if isinstance(record, facts.ClassicGroupStored)]
         kept = {member.member_id for record in stored for member in record.members}
@@ -205,7 +205,7 @@ class SessionLaws:
                     raise LawBroken("SessionsCountFromArrival", why, group_id=group_id)
 
     def causes(self, shard: Shard, group_id: str, member_id: str, *, now_ms: int) -> frozenset[str]:
-        """Return the reasons for which a member's session may end now."""
+        """Return the reasons for which the coordinator may end a member's session now."""
         who = group_id, member_id
         consumer, classic = shard.groups.consumer.get(group_id), shard.groups.classic.get(group_id)
         session_ms = session_timeout_ms(shard, group_id)
@@ -219,7 +219,7 @@ class SessionLaws:
         return frozenset(cause for cause, is_true in found.items() if is_true)
 
     def after_step(self, groups: GroupsState, group_ids: tuple[str, ...], *, now_ms: int) -> None:
-        """Note the members that begin to give up partitions, and the rebalance phases that begin."""
+        """Note the members that have to revoke partitions from now on, and rebalance phases that begin."""
         for group_id in group_ids:
             consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
             for member in consumer.members.values() if consumer is not None else ():
@@ -268,13 +268,13 @@ class SessionLaws:
             raise LawBroken("NobodyIsFencedEarly", why, group_id=group_id)
 
     def _is_gone(self, shard: Shard, group_id: str, member_id: str, *, now_ms: int) -> bool:
-        """Whether a member's connection has been gone for as long as the group allows."""
+        """Return whether a member has been disconnected for as long as the group allows."""
         grace_ms = shard.settings_for(group_id).group_disconnect_grace_ms
         return 0 <= grace_ms <= now_ms - self._gone.get((group_id, member_id), now_ms)
 
 
 def _is_good(held: commands.AnyHeartbeat, decision: Decision) -> bool:
-    """Whether a held heartbeat was answered without a refusal."""
+    """Return whether a held heartbeat gets a response that is not a refusal."""
     bodies = (each.body for each in decision.effects if isinstance(each, Reply) and each.request == held.request)
     return not any(isinstance(body, commands.Refusal) for body in bodies)
 
@@ -300,14 +300,14 @@ _Who = tuple[str, str]
 
 
 class HandOvers:
-    """The hand-overs and rebalances under way in every group of one shard."""
+    """The pending revocations and rebalance phases in every group of one shard, with their time limits."""
 
     def __init__(self) -> None:
         #: Member or group with a pending duty -> (the duty, since when, its deadline).
         self._open: dict[_Who, tuple[object, int, int]] = {}
 
     def check(self, groups: GroupsState, *, now_ms: int) -> None:
-        """Check the hand-overs and rebalances under way; raise `LawBroken` for one that takes too long."""
+        """Check pending revocations and rebalance phases; raise `LawBroken` for one that takes too long."""
         found: dict[_Who, tuple[object, int, int]] = {}
         for who, what, limit_ms in _under_way(groups):
             known = self._open.get(who)
@@ -324,7 +324,7 @@ class HandOvers:
         self._open = found
 
     def on_shift(self, gap_ms: int) -> None:
-        """Shift the deadlines by the time that the broker stood still."""
+        """Shift the deadlines by the time in which the broker was stalled."""
         self._open = {who: (what, since + gap_ms, by + gap_ms) for who, (what, since, by) in self._open.items()}
 
 
@@ -351,7 +351,7 @@ def _phase(group: ClassicGroup) -> object:
 
 
 def _is_same_or_less(what: object, known: object) -> bool:
-    """Whether a pending duty is the known one or a part of it."""
+    """Return whether a pending revocation or phase is the known one, or a remaining part of it."""
     # Giving up some of the partitions does not prolong the rest.
     if isinstance(what, frozenset) and isinstance(known, frozenset):
         return what <= known
@@ -452,7 +452,7 @@ class CauseLaws:
 
 
 def _of_wishes(groups: GroupsState, group_id: str, member_id: str, decision: Decision) -> frozenset[str]:
-    """Return the reasons that fit a member that subscribes: it is new, or its subscription differs."""
+    """Return the triggers that fit a member's heartbeat or join: new, other subscription or assignor."""
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     before = None if consumer is None else consumer.members.get(member_id)
     if before is None and (classic is None or member_id not in classic.members):

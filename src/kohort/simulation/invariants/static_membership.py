@@ -1,10 +1,10 @@
 """Laws of static KIP-848 groups: members keep their partitions, and each timeout makes one rebalance.
 
-Time counts as the broker's attention goes: a loop that stood still gives the time back. A restart does not begin anew:
-what had run of a timeout has run.
+Time in which the broker was stalled does not count. A restart does not begin timeouts anew: the time that has passed of
+a timeout still counts.
 
-Laws: a named member goes by its own word, an administrator's, for a successor, or after the registration timeout.
-A new name raises no epoch before the expansion timeout of the first that waits, unless something else does.
+Laws: a static member is removed only by its own or an administrator's request, by a successor, or after the
+registration timeout. A new static member by itself raises no epoch before the first waiting one's expansion timeout.
 Source: KIP-345's draft; requirement S1.
 """
 
@@ -41,7 +41,7 @@ class StaticLaws:
         self._waiting: dict[str, int] = {}
 
     def on_decided(self, shard: Shard, command: commands.GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
-        """Note that a member is alive, if its request was accepted, or was until it sent epoch -2."""
+        """Note a sign of life of a member whose request was accepted; epoch -2 counts in static mode only."""
         if not isinstance(
             command, commands.ConsumerGroupHeartbeat | commands.JoinGroup | commands.SyncGroup | commands.Heartbeat
         ):
@@ -53,7 +53,7 @@ class StaticLaws:
             self._heard[command.group_id, command.member_id or getattr(body, "member_id", "")] = now_ms
 
     def on_held(self, command: commands.AnyHeartbeat, *, now_ms: int) -> None:
-        """Note an accepted heartbeat that is answered later."""
+        """Note an accepted heartbeat whose response is held."""
         self._heard[command.group_id, command.member_id] = now_ms
 
     def on_shift(self, gap_ms: int, *, now_ms: int) -> None:
@@ -194,11 +194,11 @@ class ClassicStaticLaws:
             self._decided[command.request] = (command.group_id, member_id), now_ms
 
     def on_held(self, command: commands.AnyHeartbeat, *, now_ms: int) -> None:
-        """Note an accepted heartbeat that is answered later."""
+        """Note an accepted heartbeat whose response is held."""
         self._heard[command.group_id, command.member_id] = now_ms
 
     def on_answer(self, command: commands.GroupCommand) -> None:
-        """Count a member as heard of once its answer has left."""
+        """Note a member's sign of life once the response to its request is sent."""
         # Records that led to an answer that has left are on disk.
         found = self._decided.pop(command.request, None)
         if found is not None:
@@ -272,7 +272,7 @@ class ClassicStaticLaws:
 
 
 def _wants_the_same(group: classic.ClassicGroup, former: classic.ClassicMember, member: classic.ClassicMember) -> bool:
-    """Whether a returning member's former assignment still fits it.
+    """Return whether a returning member's former assignment still fits it.
 
     It does if the member subscribes to the same topics and owns nothing that it has to give up.
     """

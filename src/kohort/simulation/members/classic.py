@@ -1,7 +1,7 @@
 """A classic member as Java's, librdkafka's and kafka-python's consumers behave, eager or cooperative.
 
-Eager: everything is given up before JoinGroup. Cooperative: JoinGroup says what is owned, the member goes on with it,
-gives up what the new assignment lacks, and joins once more so that others get it. The leader plans.
+Eager: it revokes everything before JoinGroup. Cooperative: JoinGroup lists the owned partitions, which it still reads.
+It revokes those that the new assignment lacks, and rejoins so that others get them. The leader assigns.
 
 Source: Java's `ConsumerCoordinator` and `AbstractCoordinator`; KIP-394, KIP-429.
 """
@@ -63,7 +63,7 @@ class ClassicMember(MemberProcess):
         self._planned_with: list[Partition] = []
 
     def start(self) -> None:
-        """Start the process, which also looks at the topics now and then."""
+        """Start the process, which also refreshes its topic metadata now and then."""
         super().start()
         self.later(1_000, self._refresh_metadata)
 
@@ -75,7 +75,7 @@ class ClassicMember(MemberProcess):
         super().start_again()
 
     def join(self) -> None:
-        """Revoke the partitions that have to be given up, then send JoinGroup."""
+        """Revoke the partitions that must be revoked before a join, then send JoinGroup."""
         self._round += 1
         number = self._round
         self.is_rejoining = True
@@ -95,7 +95,7 @@ class ClassicMember(MemberProcess):
         self.later(delay_ms, done)
 
     def leave(self) -> None:
-        """Commit, give everything up, send LeaveGroup once, end."""
+        """Commit, revoke everything, send LeaveGroup once, and end."""
         self.tell("closes")
         self.commit(self.owned)
         self.give_up(set(self.owned))
@@ -143,13 +143,13 @@ class ClassicMember(MemberProcess):
             self._on_error(code)
 
     def patience_ms(self) -> int:
-        """Return how long the member waits for an answer."""
+        """Return how long the member waits for a response, ms."""
         usual_ms = self.settings.request_timeout_ms
         # Answers come in the order of the requests: while JoinGroup is parked, so are those behind it.
         return usual_ms + self.settings.rebalance_timeout_ms if self.is_rejoining else usual_ms
 
     def may_send_again(self, command: commands.GroupCommand) -> bool:
-        """Whether a request may be sent again; of JoinGroup only the latest."""
+        """Return whether a request may be repeated; a JoinGroup only if it is the latest."""
         if isinstance(command, commands.JoinGroup):
             # A static member without an id would take its own place.
             return command is self._latest_join
@@ -186,7 +186,7 @@ class ClassicMember(MemberProcess):
         )
 
     def _again(self, number: int) -> None:
-        """Send the same round once more after the connection broke."""
+        """Join again after the connection broke, unless another round has begun since."""
         if self._round == number:
             self.join()
 
@@ -213,7 +213,7 @@ class ClassicMember(MemberProcess):
                 self._send_sync(number, {})
 
     def _plan_for_all(self, number: int, reply: commands.JoinGroupReply) -> None:
-        """Compute the plan for all members, which may take the application's assignor a while."""
+        """Compute the assignment of all members as leader, which may take the assignor a while."""
         delay_ms = self.draw_callback_ms()
 
         def send() -> None:
@@ -350,7 +350,7 @@ class ClassicMember(MemberProcess):
             self.on_fatal(code)
 
     def _refresh_metadata(self) -> None:
-        """Rejoin as leader when the topics are not those of the last plan."""
+        """Rejoin as leader if the topics have changed since the last assignment."""
         if self.is_leader and not self.is_rejoining and not self.is_leaving:
             topics = (*self._planned_topics, *self.topics)
             if self.world.topics.partitions_of(tuple(dict.fromkeys(topics))) != self._planned_with:
@@ -386,7 +386,7 @@ def plan_eager(
 def plan_cooperative(
     subscriptions: Mapping[str, embedded.Subscription], partitions: Sequence[Partition]
 ) -> dict[str, list[Partition]]:
-    """Balance the partitions with few moves; a partition that moves gets no owner in this round."""
+    """Balance partitions with few moves; a partition that moves gets no owner before the next round."""
     claims = _claims(subscriptions)
     plan: dict[str, list[Partition]] = {member_id: [] for member_id in sorted(subscriptions)}
     most = -(-len(partitions) // max(len(plan), 1))
@@ -411,7 +411,7 @@ def plan_cooperative(
 
 
 def _claims(subscriptions: Mapping[str, embedded.Subscription]) -> dict[Partition, str]:
-    """Return the owner that claims each partition; of two, the one of the younger generation."""
+    """Return partition -> member that lists it as owned; of two, the one with the newer generation."""
     claims: dict[Partition, str] = {}
     for member_id, subscription in sorted(subscriptions.items(), key=lambda item: (item[1].generation_id, item[0])):
         for topic, numbers in subscription.owned_partitions.items():

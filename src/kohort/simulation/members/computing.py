@@ -1,6 +1,6 @@
-"""Assignors that simulated members run: some right, some wrong, repeated, late, or without result.
+"""Client-side assignors of simulated members: some correct, some wrong, repeated, late, or without result.
 
-Laws: a member that was told to compute asks for the input, however it goes on. Once it is healed it does what it shall.
+Laws: a member that was asked to compute always fetches the input first. After the faults end, results are correct.
 Source: KIP-848 as drafted; `kohort.coordinator.consumer.client_assignors`.
 """
 
@@ -70,7 +70,7 @@ class Computation:
             self._reason = 1
 
     def begin(self) -> None:
-        """Compute as the coordinator has told, perhaps not for the first time."""
+        """Compute as the coordinator has asked, unless a computation runs already."""
         if not self._is_busy:
             self._is_busy = True
             self._prepare()

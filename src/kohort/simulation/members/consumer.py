@@ -1,8 +1,8 @@
 """A KIP-848 member as Java's and librdkafka's consumers behave.
 
-It heartbeats by interval, and at once when it has something to acknowledge; after any failure it says everything it
-knows ("full request"); it gives partitions up only after the application's callback, and takes new ones after that.
-Fenced, it gives up all and joins again with epoch 0.
+It heartbeats by interval, and at once to acknowledge a change. After any failure it sends a full request, with all
+fields. It revokes partitions only after the application's callback, and adds new ones after that. A fenced member drops
+all partitions and rejoins with epoch 0.
 
 Source: KIP-848 (client side); Java's `AbstractMembershipManager`, librdkafka's `rdkafka_cgrp.c`.
 """
@@ -31,9 +31,9 @@ from kohort.simulation.trace import LawBroken
 class HeartbeatOptions:
     """The optional settings of a member's heartbeats.
 
-    `pattern`: of topics, by RE2. `server_assignor`: its vote. `proposed_interval_ms`: how often it would like to
-    heartbeat, which kohort's own client can say; -1 says nothing, as stock clients do. `runs_assignors`: whether it has
-    assignors of its own. `watches_updates`: whether it says what it knows beside its heartbeats.
+    `pattern`: topic pattern, in RE2. `server_assignor`: the requested assignor. `proposed_interval_ms`: heartbeat
+    interval that kohort's own client may propose; -1: none, as stock clients. `runs_assignors`: whether the member has
+    client-side assignors. `watches_updates`: whether it also gets news in responses to fetches.
     """
 
     pattern: str | None = None
@@ -88,7 +88,7 @@ class ConsumerMember(MemberProcess):
         self._is_listing = False
 
     def start(self) -> None:
-        """Start the process, and perhaps its publishing."""
+        """Start the process, and, if it publishes, the publishing of metadata."""
         super().start()
         if self.publisher.publishes:
             self.later(self.publisher.draw_delay_ms(), self._publish)
@@ -102,7 +102,7 @@ class ConsumerMember(MemberProcess):
         self.member_id = f"{self.member_id}+"
 
     def end(self) -> None:
-        """End the process and its connection for updates."""
+        """End the process and its connection for news beside heartbeats."""
         super().end()
         if self.updates is not None:
             self.updates.forget()
@@ -130,7 +130,7 @@ class ConsumerMember(MemberProcess):
         self._heartbeat()
 
     def leave(self) -> None:
-        """Commit, give everything up, send the leaving heartbeat once, end."""
+        """Commit, revoke everything, send the leaving heartbeat once, and end."""
         self.tell("closes")
         self.commit(self.owned)
         self._forget_callbacks()
@@ -151,7 +151,7 @@ class ConsumerMember(MemberProcess):
         self._heartbeat_at_once()
 
     def ask_anew(self) -> None:
-        """Change the metadata for the assignor, or ask for another assignment."""
+        """Change the client-side assignor's metadata, or request another assignment."""
         if self.computation is not None:
             self.tell("asks for an assignment")
             self.computation.change()
@@ -198,7 +198,7 @@ class ConsumerMember(MemberProcess):
         )
 
     def may_send_again(self, command: commands.GroupCommand) -> bool:
-        """Whether a request may be sent again; a heartbeat only if it is complete."""
+        """Return whether a request may be repeated; a heartbeat only if it has all fields."""
         if isinstance(command, commands.ConsumerGroupHeartbeat):
             # KIP-848 has no other way to learn of an assignment that was lost.
             return command.member_epoch >= 0 and command.rebalance_timeout_ms >= 0
@@ -210,7 +210,7 @@ class ConsumerMember(MemberProcess):
     # Heartbeats.
 
     def _heartbeat_at_once(self) -> None:
-        """Send a heartbeat as soon as none is under way."""
+        """Send a heartbeat as soon as none is in flight."""
         self._has_to_acknowledge = True
         if not self._is_asking:
             self._heartbeat()
@@ -295,16 +295,16 @@ class ConsumerMember(MemberProcess):
 
     @property
     def has_list_to_say(self) -> bool:
-        """Whether a list of owned partitions is about to be sent or on its way."""
+        """Whether a list of owned partitions is about to be sent or in flight."""
         return self._is_listing or self._acknowledges or self._says_everything
 
     def say_everything(self) -> None:
-        """Send a complete heartbeat next: the process may be no member any more."""
+        """Send a heartbeat with all fields next, because the process may no longer be a member."""
         self._says_everything = True
         self._heartbeat_at_once()
 
     def take_news(self, body: commands.ConsumerGroupHeartbeatReply) -> None:
-        """Take an assignment of the coordinator, from a heartbeat or an update."""
+        """Handle an assignment from the coordinator, in the response to a heartbeat or a watch."""
         self.member_epoch = max(body.member_epoch, self.member_epoch)
         assert body.assignment is not None
         labels = ((self.world.topics.label_of(topic_id), found) for topic_id, found in body.assignment.items())
@@ -366,7 +366,7 @@ class ConsumerMember(MemberProcess):
     # Reconciliation.
 
     def _reconcile(self) -> None:
-        """Move towards the target: run the callback for revoked partitions, then take the new ones."""
+        """Reconcile with the target: run the callback for revoked partitions, then add the new ones."""
         if self._callback or self.target is None or self.target == self.owned:
             return
         revoked = self.owned - self.target
@@ -422,10 +422,10 @@ _LOST: Final = 0.25
 
 
 class MembershipUpdates:
-    """The updates of one member.
+    """The watches of one member, by which it gets news beside heartbeats.
 
     Args:
-        random: of its own, so that nothing else that members do is another for it.
+        random: a random source of its own, so that it does not affect other draws.
     """
 
     def __init__(self, member: ConsumerMember, random: Random) -> None:
@@ -441,7 +441,7 @@ class MembershipUpdates:
         self._is_saying = False
 
     def say(self) -> None:
-        """Send the member's state, and schedule the next time."""
+        """Send a watch with the member's state, and schedule the next one."""
         member = self._member
         delay_ms = self._random.randint(*_SAYS_EVERY_MS)
         if not self._is_saying and self._heard is None and member.is_sure:
@@ -449,7 +449,7 @@ class MembershipUpdates:
         member.later(delay_ms, self.say)
 
     def forget(self) -> None:
-        """Forget all updates: the process is no member any more, or has another coordinator."""
+        """Forget all news: the process is no longer a member, or has another coordinator."""
         self._era += 1
         self.number, self._heard = 0, None
         self.end()
@@ -459,13 +459,13 @@ class MembershipUpdates:
         self._wire.hang_up()
 
     def takes(self, number: int) -> bool:
-        """Whether an update's number is higher than all before; it is the latest from now on."""
+        """Return whether a reply's number is higher than all before, and remember it as the latest."""
         is_newer = number > self.number
         self.number = max(number, self.number)
         return is_newer
 
     def on_said(self) -> None:
-        """Note an answered heartbeat; a list of owned partitions may have arrived with it."""
+        """Handle a waiting reply after a heartbeat's response, which may have acknowledged partitions."""
         heard, self._heard = self._heard, None
         if heard is not None:
             self._weigh(heard)
@@ -537,10 +537,10 @@ PUBLISHES_EVERY_MS = (300, 6_000)
 
 
 class Publisher:
-    """The publishing of one member; half of the members publish, and half watch.
+    """The published metadata of one member; half of the members publish, and half watch.
 
     Args:
-        random: of its own, so that nothing else in a world is another for it.
+        random: a random source of its own, so that it does not affect other draws.
     """
 
     def __init__(self, random: Random, name: str) -> None:
@@ -573,7 +573,7 @@ class Publisher:
         return self.wanted if is_said else None, self._version if self.watches else -1
 
     def on_answer(self, body: commands.ConsumerGroupHeartbeatReply) -> None:
-        """Note that the sent metadata is taken, and take the others' metadata from the answer."""
+        """Note that the coordinator has accepted the metadata; apply the others' changes in the response."""
         self._taken = self._said
         news = body.metadata_news
         if news is None or not self.watches:

@@ -1,10 +1,10 @@
 """Common behaviour of simulated members of every protocol: connect, process, commit, pause, die.
 
-A member processes the partitions that it owns, from the committed offset on, and commits what it has done. Requests
-go over one connection, one at a time but for commits; a connection that does not answer in time is given up.
+A member processes the partitions that it owns, from the committed offset on, and commits its progress. Requests use one
+connection, one at a time except for commits. A connection without a response in time is closed.
 
-Laws: a member holds a partition in `owned` from when it was told of it until it has given it up. A dead process owns
-nothing; one that is paused still believes what it believed.
+Laws: a partition is in `owned` from its assignment until the member has revoked it. A dead process owns nothing;
+a paused one keeps its state.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class MemberWorld(Protocol):
     on_processed: Callable[[str, str, int, int], None]
 
     def has_younger_process(self, process: MemberProcess) -> bool:
-        """Whether a later process bears the same name."""
+        """Return whether a later process has the same instance id."""
 
     def has_older_process(self, process: MemberProcess) -> bool:
-        """Whether an earlier process of the same name is still alive."""
+        """Return whether an earlier process with the same instance id is still alive."""
 
     def draw_pattern(self) -> str | None:
-        """Draw the pattern of a subscription; `None` for one by names."""
+        """Draw the pattern of a subscription; `None` for a subscription by names."""
 
     def on_ownership_changed(self, process: MemberProcess) -> None:
         """Check the owners after a member's ownership has changed."""
@@ -134,7 +134,7 @@ class MemberProcess:
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Leave the group in good order, then end."""
+        """Leave the group cleanly, then end."""
         raise NotImplementedError
 
     def die(self) -> None:
@@ -143,7 +143,7 @@ class MemberProcess:
         self.end()
 
     def end(self) -> None:
-        """End the process: drop its plans and its partitions."""
+        """End the process: drop its scheduled actions and its partitions."""
         self.is_alive = False
         self.is_paused = False
         self._missed = []
@@ -157,7 +157,7 @@ class MemberProcess:
         self.is_paused = True
 
     def resume(self) -> None:
-        """Resume the process; passed timers and arrived answers are handled now."""
+        """Resume the process, which now handles expired timers and responses that have arrived."""
         if not self.is_paused:
             return
         self.tell("goes on")
@@ -169,7 +169,7 @@ class MemberProcess:
     # Plans.
 
     def later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Run an action later in this life; a paused process runs it when it goes on."""
+        """Run an action later, unless the process was restarted; a paused process runs it when resumed."""
         life = self._life
 
         def act() -> None:
@@ -192,9 +192,9 @@ class MemberProcess:
         return self.random.randint(0, self.settings.callback_ms)
 
     def on_instance_fenced(self) -> None:
-        """Handle a second process with this one's instance id.
+        """Handle FENCED_INSTANCE_ID: another process has this one's instance id.
 
-        This process is in the way, or was there first and is started again.
+        This process ends if the other one is younger; otherwise it is started again.
         """
         self.tell("is replaced")
         if self.world.has_younger_process(self):
@@ -216,7 +216,7 @@ class MemberProcess:
     # Talking to the coordinator.
 
     def build(self, kind: type[C], **fields: Any) -> C:
-        """Build a request about this member's group, which the broker numbers."""
+        """Build a request about this member's group; the broker assigns its number."""
         return kind(cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, **fields)
 
     def ask(
@@ -269,7 +269,7 @@ class MemberProcess:
             self.later(self.settings.retry_backoff_ms, on_failure)
 
     def on_timeout(self, command: commands.GroupCommand) -> None:
-        """Handle a request without an answer in time."""
+        """Handle a request that got no response in time."""
         self.tell("waits no longer for an answer")
         if self.world.is_at_peace and isinstance(command, commands.ConsumerGroupHeartbeat):
             why = f"{self.name} gives its connection up, since a heartbeat is not answered in the time that it has"
@@ -280,16 +280,16 @@ class MemberProcess:
         raise NotImplementedError
 
     def may_send_again(self, command: commands.GroupCommand) -> bool:
-        """Whether a client may repeat this request unchanged, so that the coordinator sees it twice.
+        """Return whether a client may repeat this request unchanged, so that the coordinator gets it twice.
 
-        Not a commit: by then there may be a newer one.
+        A commit may not be repeated: there may be a newer one by then.
         """
         return not isinstance(command, commands.CommitOffsets)
 
     # Owning partitions.
 
     def gain(self, partitions: set[Owned]) -> None:
-        """Take partitions of the coordinator, and fetch their committed offsets."""
+        """Add newly assigned partitions, and fetch their committed offsets."""
         if not partitions:
             return
         self.tell("now owns also", partitions)
@@ -297,7 +297,7 @@ class MemberProcess:
         self._look_up(sorted(partitions))
 
     def give_up(self, partitions: set[Owned]) -> None:
-        """Give up partitions that the application is done with."""
+        """Drop revoked partitions, with which the application has finished."""
         if partitions & self.owned:
             self.tell("no longer owns", partitions & self.owned)
             self.given_up += len(partitions & self.owned)
@@ -309,7 +309,7 @@ class MemberProcess:
         self.give_up(set(self.owned))
 
     def _forget_callbacks(self) -> None:
-        """Forget running callbacks, whose partitions are gone; subclasses do it."""
+        """Forget running callbacks, whose partitions are lost; subclasses implement this."""
 
     def _set_owned(self, owned: set[Owned]) -> None:
         self.owned = owned
@@ -337,7 +337,7 @@ class MemberProcess:
         self.ask(command, on_reply, again, timeout_ms=self.patience_ms())
 
     def patience_ms(self) -> int:
-        """Return the wait for the answer of an offset commit or fetch, which may come behind others."""
+        """Return the timeout of an OffsetCommit or OffsetFetch, ms; its response may queue behind others."""
         return self.settings.request_timeout_ms
 
     def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> commands.FetchOffsets:
@@ -358,7 +358,7 @@ class MemberProcess:
         self.later(self.settings.process_interval_ms, self._process)
 
     def _tell_checkers(self, law: Callable[[str, str, int, int], None], partition: Owned) -> None:
-        """Tell the checkers about a partition, if its topic is certainly the one that was committed for."""
+        """Report a partition to the checkers, unless its topic may have been re-created since the commit."""
         if self.world.topics.is_first_of_its_name(partition[0]):
             law(self.group_id, *partition, self.positions[partition])
 
@@ -368,7 +368,7 @@ class MemberProcess:
         self.later(self.settings.commit_interval_ms, self._commit_regularly)
 
     def commit(self, partitions: set[Owned]) -> None:
-        """Commit the positions of some partitions without waiting for the answer."""
+        """Commit the positions of some partitions without waiting for the response."""
         offsets = tuple(
             commands.OffsetToCommit(
                 topic=name_of(label),
@@ -398,9 +398,9 @@ class MemberProcess:
         return self.topics
 
     def on_fatal(self, code: ErrorCode) -> None:
-        """Handle an error that would end a stock client.
+        """Handle an error that is fatal for a stock client.
 
-        Only a member of a group whose own assignors keep failing may get one.
+        Only members of groups whose custom assignors keep failing may get one.
         """
         is_own = bool(self.world.scenario.settings.own_assignors)
         if code != ErrorCode.UNKNOWN_SERVER_ERROR or not is_own:
@@ -434,7 +434,7 @@ class Wire:
     """The connection that the members of one process share.
 
     Args:
-        software: what the client calls itself (KIP-511); empty if it does not.
+        software: the client's software name (KIP-511); empty if it sends none.
     """
 
     def __init__(self, network: SimulatedNetwork, name: str, *, software: str = "") -> None:
@@ -447,7 +447,7 @@ class Wire:
         self._exchanges: deque[Exchange] = deque()
 
     def send(self, exchange: Exchange) -> bool:
-        """Send a request, over a new connection if there is none; `False` if no broker answers."""
+        """Send a request, over a new connection if there is none; `False` if no broker is reachable."""
         if self._connection is None:
             self._connection = self._network.connect(self, software=self.software)
         if self._connection is None:
@@ -457,11 +457,11 @@ class Wire:
         return True
 
     def is_waiting(self, exchange: Exchange) -> bool:
-        """Whether the answer is still missing."""
+        """Return whether a request has no response yet."""
         return exchange in self._exchanges
 
     def on_reply(self, connection: Connection, body: ReplyBody, place: int) -> None:
-        """Take the answer of a request, the oldest one or any other."""
+        """Handle the response to a request, which need not be the oldest one."""
         if connection is not self._connection:
             return
         if place and self.software != MATCHING:
@@ -471,12 +471,12 @@ class Wire:
         exchange.deliver(body)
 
     def on_broken(self, connection: Connection) -> None:
-        """Handle a connection that the network reports as gone."""
+        """Handle the end of the connection, as the network reports it."""
         if connection is self._connection:
             self.hang_up()
 
     def hang_up(self) -> None:
-        """Close the connection; its open requests get no answer."""
+        """Close the connection; its open requests get no response."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -485,7 +485,7 @@ class Wire:
             exchange.fail()
 
     def end_of(self, user: MemberProcess) -> None:
-        """Note the end of a member; the last one closes the connection."""
+        """Note the end of a member; after the last one, close the connection."""
         if not any(other.is_alive for other in self.users if other is not user):
             self.hang_up()
 

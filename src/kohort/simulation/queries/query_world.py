@@ -1,15 +1,15 @@
-"""The queries of one group in a seed: they are stopped, killed and restored, and lose no record.
+"""Spark queries of one group in a seeded world: they are stopped, killed and restored, and lose no record.
 
-A run is: a broker and queries start and records arrive; for a while things go wrong; then everything is healed, every
-query that is to come back does, and everything has to be read within bounded time. Then the sinks are held against the
+A run: a broker and queries start, and records are produced. For a while faults occur. Then all faults end, queries that
+are not retired restart, and everything must be read within bounded time. Finally the sinks are compared with the
 logs.
 
 Laws:
 - `NothingMissing`: every record is in the sink of some query.
-- `NothingDoubled`: no record is there twice, but those of a batch that was in doubt for longer than a session lasts,
-  and those of a batch that ran while the group took its query for dead.
-- `OrderFollowed`: an offset that is set from outside while no query is there is where the next batch begins.
-- `EndsInTime`: it does not take for ever.
+- `NothingDoubled`: no record is in the sinks twice, except those of a batch that was uncertain for longer than
+  a session, and those of a batch that ran after the group had fenced its query.
+- `OrderFollowed`: after an offset was set from outside, while no query ran, the next batch begins there.
+- `EndsInTime`: the run ends within bounded time.
 A seed says everything; nothing reads a clock or draws from elsewhere, so that a failure happens again.
 """
 
@@ -42,7 +42,7 @@ _PATIENCE_S: Final = 120.0
 class _Order:
     """An offset that was set from outside.
 
-    `since`: query -> number of batches that it had planned by then. `end`: of the log.
+    `since`: query -> number of batches that it had planned by then. `end`: the log end offset then.
     """
 
     partition: TopicPartition
@@ -53,7 +53,7 @@ class _Order:
 
 @dataclass(slots=True)
 class _Doubt:
-    """A reader's process has ended with a batch open, or with something that the group has not heard."""
+    """An uncertain batch: its reader's process has ended while the batch was open or not yet reported."""
 
     query: StreamingQuery
     name: str
@@ -102,7 +102,7 @@ class QueryWorld(ProgramWorld):
         return here
 
     def on_reader_ends(self, query: StreamingQuery, reader: ReaderProcess) -> None:
-        """Note the batch of an ended reader, which is in doubt from now on."""
+        """Note the batch of an ended reader, which is uncertain from now on."""
         for doubt in self._doubts:
             if doubt.query is query and reader.core is not None and reader.core.has_ever_joined:
                 # It was there again, and its session has begun anew.
@@ -216,7 +216,7 @@ class QueryWorld(ProgramWorld):
         return any(order.partition == partition and offset < order.offset for order in self._orders)
 
     def _check_followed(self, order: _Order) -> None:
-        """Check an order against the batches planned after it, up to the next order."""
+        """Check that batches planned after an offset was set begin there, up to the next such offset."""
         later = [each for each in self._orders if each.partition == order.partition and each is not order]
         until = next((each.since for each in later if self._orders.index(each) > self._orders.index(order)), {})
         spans = [
@@ -288,7 +288,7 @@ class QueryWorld(ProgramWorld):
             query.start()
 
     async def retire(self) -> None:
-        """Retire a query for good, unless it still has to read again the losses of a restored copy."""
+        """Stop a query for good, unless its restored checkpoint still has to read lost records again."""
         query = self._one()
         # No other query can read the records that a copy has lost.
         if len(self.running) > 1 and query is not None and not query.is_put_back:
@@ -297,7 +297,7 @@ class QueryWorld(ProgramWorld):
             await (query.stop() if self.random.random() < 0.7 else query.kill("it"))
 
     async def order(self) -> None:
-        """Stop every query, and set an offset of the group once it has no member any more."""
+        """Stop every query, and set an offset of the group once the group has no members."""
         for _ in range(100):
             if not any(query.checkpoint.is_open for query in self.running):
                 break

@@ -49,7 +49,7 @@ WEIGHTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryPlan:
-    """A world before it begins."""
+    """The plan of a world."""
 
     protocol: Literal["consumer", "classic"] = "consumer"
     queries: int = 2
@@ -95,8 +95,8 @@ class Checkpoint:
 class StreamingQuery:
     """A streaming query over all of its runs.
 
-    `keeps_first`: its sink keeps the first writing of a batch, else the last. `looks`: its reader knows where the
-    checkpoint is. `listens`: the driver tells when a batch is finished.
+    `keeps_first`: the sink keeps the first write of a batch id, otherwise the last. `looks`: the reader knows the
+    checkpoint's location. `listens`: the driver notifies the reader of finished batches.
     """
 
     def __init__(self, world: ProgramWorld, name: str, watch: QueryWatch) -> None:
@@ -327,7 +327,7 @@ class ReaderProcess:
         return left
 
     async def batch_done(self, end: OffsetJson) -> None:
-        """Take the message of the driver's listener that a batch is finished."""
+        """Handle the driver's message that a batch is finished."""
         core = self.core
         if core is None or self._is_gone or end != self.planned or self._turn.locked() or not core.is_open:
             return

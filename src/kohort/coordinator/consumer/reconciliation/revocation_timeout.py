@@ -107,7 +107,7 @@ def shift_times(member: ConsumerMember, gap_ms: int) -> None:
 
 
 def move_times(group: ConsumerGroup, by_ms: int) -> None:
-    """Shift all times of a group by a step of the clock, so that none comes sooner or later."""
+    """Shift all times of a group by a step of the clock, so that remaining times are unchanged."""
     for member in group.members.values():
         shift_times(member, by_ms)
         if member.list_awaited_ms:
