@@ -1,1 +1,1 @@
-"""Fetches: the requested rows, the sessions, the wait for data, the answer."""
+"""Fetch requests: the requested partitions, fetch sessions, the purgatory, and ownership fences."""

@@ -1,10 +1,9 @@
 """Fetch sessions: the partitions that a client has asked for, so that later fetches name only changes.
 
-Laws: a connection has one session at most, which ends with it; a client that comes over another connection begins anew.
-There are so many sessions as slots: one that was not used for two minutes makes room, otherwise fetches go without. An
-answer within a session has the partitions that a full answer would show otherwise than the one before: with records, an
-error, or a log whose beginning or end has moved. Partitions that were answered with records move to the back, so that
-each has its turn.
+Laws: a connection has one session at most, which ends with the connection. Without a free slot a session that was
+unused for two minutes is evicted, and if there is none the fetch is served without a session. A response within a
+session only has the partitions that changed since the last one: with records, an error, or a log start offset or high
+watermark that has moved. Partitions answered with records move to the back of the reading order: each has its turn.
 Source: KIP-227 (incremental fetch sessions), its cache and `min.incremental.fetch.session.eviction.ms`; KIP-516 (topic
 ids or names, not both).
 """
@@ -77,7 +76,7 @@ class SessionTopic:
         return len(self._numbers)
 
     def columns(self) -> Columns:
-        """Return a copy of the requested partitions, in the order in which they are read."""
+        """Return a copy of the requested partitions' columns, in reading order."""
         order = self._order
         if order is None:
             numbers, offsets, limits, leader_epochs, last_epochs = (column[:] for column in self._columns)
@@ -87,7 +86,7 @@ class SessionTopic:
         return numbers, offsets, limits, leader_epochs, last_epochs
 
     def find(self, partition: int) -> int | None:
-        """Return the place of a partition; `None` if the session does not have it."""
+        """Return the index of a partition in the columns; `None` if the session does not have the partition."""
         numbers = self._numbers
         if not numbers:
             return None
@@ -103,7 +102,7 @@ class SessionTopic:
         return self._index[at] & _PLACE_MASK
 
     def update(self, rows: Mapping[int, Asked]) -> bool:
-        """Add these partitions, or replace their offsets and limits; return whether one is new."""
+        """Add these partitions, or replace their offsets and limits; return whether any partition is new."""
         new: dict[int, Asked] = {}
         _, *columns = self._columns
         for partition, asked in rows.items():
@@ -136,16 +135,16 @@ class SessionTopic:
         self._order = self._index = None
 
     def is_told(self, partition: int, ends: Ends) -> bool:
-        """Whether the client was told these ends of a partition."""
+        """Return whether the client was sent these offsets of a partition last."""
         place = self.find(partition)
         return place is not None and (self._starts[place], self._ends[place]) == ends
 
     def tell(self, place: int, ends: Ends) -> None:
-        """Note the ends that the client is told."""
+        """Record the log start offset and high watermark that the client is sent for the row at `place`."""
         self._starts[place], self._ends[place] = ends
 
     def to_back(self, places: Sequence[int]) -> None:
-        """Move these places to the back of the reading order."""
+        """Move the rows with these indexes to the back of the reading order."""
         if len(self) == 1:
             return
         moved = dict.fromkeys(places)
@@ -199,12 +198,12 @@ class FetchSession:
 
     @property
     def is_by_id(self) -> bool:
-        """Whether its topics go by id."""
+        """Whether the session names its topics by id."""
         return self._by_id
 
     @property
     def is_new(self) -> bool:
-        """Whether its first request is the latest."""
+        """Whether the session has had only its first request."""
         return self.epoch == 1
 
     def asked(self) -> list[AskedOf]:
@@ -212,7 +211,7 @@ class FetchSession:
         return [(key, topic.columns()) for key, topic in self._topics.items()]
 
     def update(self, message: FetchRequest) -> None:
-        """Take in the partitions that a request names, and drop those that it forgets."""
+        """Add or change the partitions that a request names, and remove its forgotten partitions."""
         for topic in message.topics:
             key = (topic.topic, topic.topic_id)
             if key not in self._topics:
@@ -232,7 +231,7 @@ class FetchSession:
             self.size = sum(map(len, self._topics.values()))
 
     def advance(self, message: FetchRequest, *, by_id: bool) -> None:
-        """Take in the next request; raise `Refused` if its epoch or kind of topic names does not match."""
+        """Apply the session's next request; raise `Refused` if its epoch or its use of ids does not match."""
         if message.session_epoch != self.epoch:
             raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if by_id != self._by_id:
@@ -242,30 +241,30 @@ class FetchSession:
         self.update(message)
 
     def step(self) -> None:
-        """Take in a request that names no partitions."""
+        """Advance the session's epoch for the next request."""
         self.is_overtaken = False
         # KIP-227: epochs wrap around to 1, since 0 begins a session.
         self.epoch = 1 if self.epoch == _LAST else self.epoch + 1
 
     def overtake(self) -> None:
-        """End the wait of its fetch, for one behind it that does not wait."""
+        """Answer the session's parked fetch at once, since a later fetch of the session does not wait."""
         self.is_overtaken = True
         if self.waiting is not None and self.waiting.is_parked:
             self.waiting.expire()
 
     def nothing_new(self, version: int) -> bytes:
-        """Return the body of an answer in which nothing is new."""
+        """Return the encoded body of a response without changed partitions."""
         if self._nothing_new[0] != version:
             self._nothing_new = version, bytes(encode(FetchResponse(session_id=self.id), version))
         return self._nothing_new[1]
 
     def knows(self, key: TopicKey, partition: int, ends: Ends) -> bool:
-        """Whether a partition without records is no news, because the client was told these ends."""
+        """Return whether a partition without records has not changed: the client was sent these offsets."""
         topic = self._topics.get(key)
         return topic is not None and topic.is_told(partition, ends)
 
     def reduce(self, response: FetchResponse) -> FetchResponse:
-        """Reduce a full answer to the rows that the client does not know yet."""
+        """Reduce a full response to the rows that have changed since the client's last response."""
         topics = []
         for topic in response.responses:
             key = (topic.topic, topic.topic_id)
@@ -277,7 +276,7 @@ class FetchSession:
         return FetchResponse(session_id=self.id, responses=topics)
 
     def _take_news(self, key: TopicKey, topic: SessionTopic, rows: Sequence[PartitionData]) -> list[PartitionData]:
-        """Return the rows with news, note them as told, and move rows with records to the back."""
+        """Return the changed rows, record them as sent, and move rows with records to the back."""
         news: list[PartitionData] = []
         read: list[int] = []
         for row in rows:
@@ -317,7 +316,7 @@ class FetchSessions:
         return self._sessions.get(connection)
 
     def forget(self, connection: Peer) -> bool:
-        """Drop the session of a closed connection; return whether free memory is worth giving back."""
+        """Drop the session of a closed connection; return whether to call `trim_heap` now."""
         self._drop(connection)
         is_worth = self._gone >= _TRIMMED_AFTER
         if is_worth:
@@ -325,10 +324,10 @@ class FetchSessions:
         return is_worth
 
     def find(self, connection: Peer, message: FetchRequest, version: int, *, now_ms: int) -> FetchSession | None:
-        """Find the session of a request, which it may begin, continue or end; `None` if it has none.
+        """Start, continue or end the session of a request and return it; `None`: served without a session.
 
         Raises:
-            Refused: the request continues a session that does not exist, or at another epoch.
+            Refused: the session does not exist, is at another epoch, or has too many partitions.
         """
         if message.session_epoch == _NO_SESSION:
             if message.session_id:
@@ -354,7 +353,7 @@ class FetchSessions:
         return known
 
     def _has_room(self, size: int, now_ms: int) -> bool:
-        """Whether one more session may begin; drops the longest idle one if there is no free slot."""
+        """Return whether one more session may start; evict the longest idle one if there is no free slot."""
         if not 0 < size <= MOST_PARTITIONS:
             return False
         if len(self._sessions) >= self._slots:
@@ -394,20 +393,20 @@ _NAME_SIZE: Final = Struct(">h")
 
 
 class RepeatableFetch(Protocol):
-    """A fetch that its client may send again."""
+    """A fetch that its client may send again with the next epoch."""
 
     def wait_again(self, request: Request, epoch: int) -> bool:
-        """Wait once more, for a request with that epoch; `False`: nothing was done, and it has to be read."""
+        """Park the fetch again for a request with that epoch; `False`: nothing was done, decode the request."""
 
 
 class CachedFetch:
-    """One fetch without its correlation id and its epoch."""
+    """The bytes of one fetch request, which match the same request with a new correlation id and epoch."""
 
     __slots__ = ("_client_id", "_epoch_at", "_fetch", "_head", "_middle", "_route", "_tail", "size")
 
     @classmethod
     def of(cls, frame: memoryview, request: Request, fetch: RepeatableFetch) -> CachedFetch | None:
-        """Keep `frame`, which is the request without its length, in a version with topic ids; `None` with tags."""
+        """Cache `frame`, a request with topic ids without its length prefix; `None` if its header has tags."""
         whole = len(frame).to_bytes(4) + frame
         (name_size,) = _NAME_SIZE.unpack_from(whole, _NAME_SIZE_AT)
         tags_at = _NAME_AT + max(name_size, 0)
@@ -440,7 +439,7 @@ class CachedFetch:
 
 
 def trim_heap() -> None:
-    """Give free memory back to the system, where the allocator can."""
+    """Return free heap memory to the operating system, where the allocator can (`malloc_trim`)."""
     import ctypes
 
     # Callers use a thread: this takes milliseconds.
@@ -479,7 +478,7 @@ _NO_ROWS: Final[Columns] = ((), (), (), (), ())
 
 
 def asked_of(topic: FetchTopic) -> dict[int, Asked]:
-    """Return the requested partitions of a topic."""
+    """Return the requested partitions of a topic as partition -> `Asked`."""
     return {
         row.partition: (row.fetch_offset, row.partition_max_bytes, row.current_leader_epoch, row.last_fetched_epoch)
         for row in topic.partitions
@@ -492,7 +491,7 @@ def columns_of(rows: Mapping[int, Asked]) -> Columns:
 
 
 def empty_columns() -> list[array[int]]:
-    """Return empty columns that can grow, with numbers in as few bytes as they need."""
+    """Return empty growable columns; each has the smallest integer type that fits its values."""
     return [array("i"), array("q"), array("i"), array("i"), array("i")]
 
 
@@ -505,7 +504,7 @@ def all_asked(message: FetchRequest) -> list[AskedOf]:
 
 
 class TopicRows:
-    """The rows of one topic: those from `first` up to `stop`."""
+    """The rows of one topic in a fetch: from `first` up to, without, `stop`."""
 
     __slots__ = ("first", "key", "missing", "stop", "topic")
 
@@ -525,7 +524,7 @@ _NO_TOPICS: Final[frozenset[TopicKey]] = frozenset()
 
 
 class FetchPlan:
-    """The rows of one fetch, each a partition."""
+    """The requested partitions of one fetch: a row for each, with its log and the numbers of `Asked`."""
 
     __slots__ = (
         "_allowed_by",
@@ -554,7 +553,7 @@ class FetchPlan:
         *,
         is_replica: bool = False,
     ) -> None:
-        """Look the rows up for `connection`; `session`: the one whose partitions `asked` are."""
+        """Look up the topics and logs of `asked` for `connection`; `session`: the one that `asked` comes from."""
         self._cluster = cluster
         self._connection = connection
         self._session = session
@@ -588,7 +587,7 @@ class FetchPlan:
         return len(self.numbers)
 
     def _take_many(self, asked: Sequence[AskedOf]) -> None:
-        """Take the rows of several topics, or many rows, into compact columns."""
+        """Copy the rows of several topics, or many rows of one topic, into compact columns."""
         kept = numbers, offsets, limits, leader_epochs, last_epochs = empty_columns()
         # Topics that were named without partitions are answered so, before the rows of the other topics.
         self.topics += [TopicRows(key, 0, 0) for key, columns in asked if not columns[0]]
@@ -627,7 +626,7 @@ class FetchPlan:
         return is_same
 
     def _ask_rights(self, rights: Rights) -> None:
-        """Find the topics that may not be read; nothing is asked while the rights are those of before."""
+        """Find the topics that the client may not read, unless its rights are unchanged since the last check."""
         edition = rights.edition
         if self._allowed_by is rights and self._edition == edition:
             return
@@ -652,7 +651,7 @@ class FetchPlan:
             session.allowed_by = rights, edition
 
     def _leave_out(self, rows: TopicRows, topic: Topic) -> None:
-        """Take away the logs of partitions that may not be read."""
+        """Remove the logs of partitions of a topic that the client may not read."""
         allows = self._connection.rights.allows_partition
         for at in range(rows.first, rows.stop):
             if not allows(topic.name, topic.topic_id, self.numbers[at]):
@@ -677,7 +676,7 @@ class FetchPlan:
         return latest
 
     def missing_code(self, at: int) -> ErrorCode:
-        """Return the error code of a row without a log."""
+        """Return the error code for a row without a log."""
         rows = self.topic_of(at)
         topic, rights = rows.topic, self._connection.rights
         if (

@@ -1,14 +1,13 @@
-"""The fetch purgatory: parked fetches, woken when a log grows, answered in time.
+"""The fetch purgatory: delayed fetches, which are completed when a log grows or `max.wait` has passed.
 
-A fetch may name its member: news for that member end its wait, whatever data there is.
+A fetch may name the group member that sends it. Membership updates for that member complete the fetch at once.
+Fetches that expire at about the same time are completed together: a wait of `LONG_WAIT_MS` or more ends up to
+`LONG_TICK_MS` late.
 
-Fetches whose time is over at about the same time are answered together: a wait of a tenth of a second or more ends up
-to `LONG_TICK_MS` later than it says.
-
-Laws: a parked fetch leaves the purgatory exactly once: it answers, or is abandoned with its connection. A log that
-grows many times in one turn of the loop has each fetch look at it once, and at no other of its logs; however many
-fetches are woken, or have waited for long enough, a turn of the loop ends after `LOGS_AT_ONCE`. What all wait for is
-bounded; the longest waiting fetch gives way.
+Laws: a parked fetch leaves the purgatory exactly once: it is answered, or dropped with its connection. When a log grows
+many times in one turn of the event loop, each waiting fetch checks that log once, and none of its other logs. A turn of
+the loop handles about `LOGS_AT_ONCE` rows, however many fetches are woken or have expired. The rows of all parked
+fetches are bounded: above the bound the fetch that has waited longest is answered early.
 Source: Kafka's fetch purgatory (min.bytes, max.wait); architecture: the purgatory only keeps tokens.
 """
 
@@ -37,21 +36,21 @@ BYTES_PER_LOG: Final = 2_048
 
 
 class Waiting(Protocol):
-    """A fetch, as the purgatory sees it."""
+    """The part of a fetch that the purgatory uses."""
 
     @property
     def logs(self) -> Sequence[PartitionLog | None]:
-        """The logs by row; `None` where there is no log to wait for."""
+        """The partition log of each row; `None` where the row has no log to wait for."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that were read for the answer so far."""
+        """The bytes that were read for the response so far."""
 
     def look(self, rows: Iterable[int]) -> bool:
-        """Whether there is enough data, now that these rows have more."""
+        """Return whether the fetch has enough data, after the logs of these rows have grown."""
 
     def answer(self) -> None:
-        """Answer with the available data; the fetch waits no longer."""
+        """Send a response with the available data and end the wait."""
 
 
 class DelayedFetch:
@@ -71,15 +70,15 @@ class DelayedFetch:
 
     @property
     def is_parked(self) -> bool:
-        """Whether it still waits."""
+        """Whether the fetch still waits in the purgatory."""
         return self.due_ms is not None
 
     def cancel(self) -> None:
-        """Remove the fetch without an answer."""
+        """Remove the fetch from the purgatory without a response."""
         self._purgatory.remove(self)
 
     def expire(self) -> None:
-        """Remove the fetch and answer it; its time is over."""
+        """Remove the fetch from the purgatory, and answer it with the available data."""
         self._purgatory.remove(self)
         self.waiting.answer()
 
@@ -112,9 +111,9 @@ class Purgatory:
         return len(self._parked)
 
     def park(self, waiting: Waiting, *, max_wait_ms: int, member: MemberKey | None = None) -> DelayedFetch:
-        """Park a fetch until it has enough data, `max_wait_ms` pass, or `member` has news.
+        """Park a fetch until it has enough data, `max_wait_ms` pass, or `member` has membership updates.
 
-        Beyond `MOST_ROWS` the oldest fetches are answered early.
+        Above `MOST_ROWS` rows the oldest fetches are answered early.
         """
         fetch = DelayedFetch(self, waiting, member)
         if member is not None:
@@ -134,7 +133,7 @@ class Purgatory:
         return fetch
 
     def notify(self, log: PartitionLog) -> None:
-        """Wake the fetches of `log`: consumers may see more of it, or it was deleted."""
+        """Wake the fetches that wait for `log`, after its visible end has moved or the log was deleted."""
         fetches = self._by_log.get(log)
         if not fetches:
             return
@@ -143,7 +142,7 @@ class Purgatory:
             self._woken.setdefault(fetch, {})[row] = None
 
     def tell_member(self, member: MemberKey) -> None:
-        """Answer the fetches by which a member is told its news."""
+        """Answer the fetches of a member that has membership updates, in the next turn of the loop."""
         if member in self._by_member:
             # The answer comes after the decision that made the news.
             self._loop.call_soon(self._answer_member, member)
@@ -153,7 +152,7 @@ class Purgatory:
             fetch.expire()
 
     def remove(self, fetch: DelayedFetch) -> None:
-        """Remove a fetch; one that is not parked is ignored."""
+        """Remove a fetch from the purgatory; do nothing if the fetch is not parked."""
         if fetch.due_ms is None:
             return
         del self._due_at[fetch.due_ms][fetch]
@@ -176,7 +175,7 @@ class Purgatory:
                     del self._by_log[log]
 
     def release_all(self) -> None:
-        """Answer every parked fetch with the available data; the broker stops."""
+        """Answer every parked fetch with the available data, since the broker stops."""
         while self._due:
             self._due.popleft().answer()
         for fetch in list(self._parked):
@@ -198,7 +197,7 @@ class Purgatory:
             self._timer = self._loop.call_at(due_ms / 1000, self._expire, due_ms)
 
     def _expire(self, now_ms: int) -> None:
-        """Remove the fetches whose time is over, and answer them in a later turn of the loop."""
+        """Remove the fetches whose wait has expired, and answer them in a later turn of the loop."""
         times = self._times
         while times and times[0] <= now_ms:
             for fetch in list(self._due_at[times[0]]):
@@ -228,6 +227,6 @@ class Purgatory:
 
 
 def _answer(waiting: Waiting) -> int:
-    """Answer a fetch; return its cost, counted in places."""
+    """Answer a fetch; return the cost of the response: its rows, plus one for each `BYTES_PER_LOG` bytes."""
     waiting.answer()
     return len(waiting.logs) + waiting.size_bytes // BYTES_PER_LOG

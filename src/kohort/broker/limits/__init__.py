@@ -1,1 +1,1 @@
-"""The limits on clients: connections, memory, descriptors, time, lengths of requests."""
+"""Limits on clients: connections, memory, file descriptors, quotas, and the sizes of requests."""

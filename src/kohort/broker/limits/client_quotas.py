@@ -1,11 +1,11 @@
-"""Quotas of clients: which limit holds for a user and client id, and how long a client waits that is beyond it.
+"""Client quotas: the limit for a user and client id, and the throttle time of a client above it.
 
-A capability token may limit its holders as well: such a rate is counted beside the quotas, for all tokens together that
-have its link.
+A capability token may limit its holders as well. Such a rate is counted in addition to the quotas. All tokens that were
+derived from the link with the rate share one count.
 
-Laws: nothing here reads a clock. The most specific limit counts, and where it is one of a user, all client ids of that
-user share it. Without a quota nothing is measured and nothing remembered (`is_on`). What is remembered of clients is
-bounded: one that was not heard of for an hour is forgotten, and beyond `MOST_CLIENTS` the one that was silent longest.
+Laws: nothing here reads a clock. The most specific limit applies. All client ids of a user share a limit that names
+only the user. Without a quota nothing is measured and nothing is remembered (`is_on`). The memory for clients is
+bounded: a client without a request for an hour is forgotten, and above `MOST_CLIENTS` the least recently used one.
 Source: Apache Kafka's ClientQuotaManager, ClientRequestQuotaManager and ControllerMutationQuotaManager; KIP-13, KIP-55
 (users), KIP-124 (request time), KIP-219 (answer first, then wait), KIP-599 (topics).
 """
@@ -44,7 +44,7 @@ LONGEST_NAME: Final = 1_024
 
 
 class Quota(Enum):
-    """The quotas of users and client ids, by Kafka's names."""
+    """The quotas of users and client ids, under the names that Kafka gives them."""
 
     PRODUCER_BYTE_RATE = "producer_byte_rate"
     CONSUMER_BYTE_RATE = "consumer_byte_rate"
@@ -53,7 +53,7 @@ class Quota(Enum):
 
 
 class TokenRate(Enum):
-    """The rates of capability tokens, by the names of their caveats."""
+    """The rates of capability tokens, under the names of the tokens' caveats."""
 
     BYTE_RATE = "byte_rate"
     REQUEST_RATE = "request_rate"
@@ -87,7 +87,7 @@ _PRECEDENCE: Final[tuple[tuple[bool | None, bool | None, bool, bool], ...]] = (
 
 
 class Applied(NamedTuple):
-    """The limit that holds for a client, and the names under which its use is counted."""
+    """The limit that applies to a client, and the user and client id under which its use is counted."""
 
     limit: float
     #: Empty where all users share the limit, or all client ids.
@@ -96,7 +96,7 @@ class Applied(NamedTuple):
 
 
 class QuotaLimits:
-    """The limits of one cluster, by entity."""
+    """The client quotas of one cluster, by quota entity (user, client id, address)."""
 
     def __init__(self, quotas: Quotas) -> None:
         #: Quota -> (user, client id) of the entity -> limit.
@@ -112,7 +112,7 @@ class QuotaLimits:
         self.apply(quotas)
 
     def apply(self, quotas: Quotas) -> None:
-        """Put these limits in force in place of all others."""
+        """Replace all limits by these, and notify the brokers that follow them."""
         self._of = {quota: {} for quota in Quota}
         self._found.clear()
         self.by_address = {}
@@ -131,11 +131,11 @@ class QuotaLimits:
             follower.on_change()
 
     def has(self, quota: Quota) -> bool:
-        """Whether any client has such a limit."""
+        """Return whether any quota entity has a limit of this kind."""
         return bool(self._of[quota])
 
     def find(self, quota: Quota, user: str, client_id: str) -> Applied | None:
-        """Return the limit of a client, the most specific one; `None` if it has none."""
+        """Return the most specific limit that applies to a client; `None` if no limit applies."""
         if not self._of[quota]:
             return None
         key = (quota, user, client_id)
@@ -164,14 +164,14 @@ _KEYS: Final[Mapping[str, Quota]] = {quota.value: quota for quota in Quota}
 
 
 def check_quota_count(quotas: Quotas) -> None:
-    """Raise `Refused` if there would be too many entities with quotas."""
+    """Raise `Refused` if more than `MOST_ENTITIES` entities have quotas."""
     if len(quotas) > MOST_ENTITIES:
         text = f"there would be quotas of {len(quotas)} users, clients and addresses; {MOST_ENTITIES} are allowed"
         raise Refused(ErrorCode.POLICY_VIOLATION, text)
 
 
 class _Client:
-    """The use that one client, or those that share a limit, have made of a quota."""
+    """The measured use of one quota by one client, or by all clients that share the limit."""
 
     __slots__ = ("bucket", "name", "rate", "throttled_ms", "throttled_times", "used_ms")
 
@@ -186,10 +186,10 @@ class _Client:
 
 
 class ClientQuotas:
-    """The use that the clients of one broker make of their quotas."""
+    """The measured use of all quotas by the clients of one broker."""
 
     def __init__(self, limits: QuotaLimits, values: Mapping[str, Any]) -> None:
-        """Follow `limits`; `values` are the broker's options of windows."""
+        """Follow `limits`; `values` has the broker's options for the number and the length of quota windows."""
         self.limits: Final = limits
         self._windows: Final = _windows_of(values, "quota")
         self._controller_windows: Final = _windows_of(values, "controller.quota")
@@ -204,7 +204,7 @@ class ClientQuotas:
         self.on_change()
 
     def on_change(self) -> None:
-        """Follow a change of the limits."""
+        """Update `is_on` and `is_timed` after the limits have changed."""
         self.is_timed = self.limits.has(Quota.REQUEST_PERCENTAGE)
         self.is_on = self.is_timed or any(map(self.limits.has, Quota))
 
@@ -212,9 +212,9 @@ class ClientQuotas:
         return len(self._clients)
 
     def take(self, quota: Quota, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        """Count `amount` against a rate; return how long the client has to wait, ms.
+        """Count `amount` against a quota; return the client's throttle time, ms.
 
-        The time for requests is one window at most, as in Kafka: it is the broker that is busy, and not for long.
+        The throttle time of `request_percentage` is one window at most, as in Kafka.
         """
         applied = self.limits.find(quota, user, client_id)
         if applied is None:
@@ -223,18 +223,18 @@ class ClientQuotas:
         return min(wait_ms, self._windows["window_ms"]) if quota is Quota.REQUEST_PERCENTAGE else wait_ms
 
     def owed_ms(self, quota: Quota, user: str, client_id: str, now_ms: int) -> int:
-        """Return how long a client has to wait for what was counted against a rate before, all windows at most."""
+        """Return the throttle time that earlier requests of a client have caused, ms: all windows at most."""
         applied = self.limits.find(quota, user, client_id)
         return 0 if applied is None else self._owed_ms(quota, applied, now_ms)
 
     def take_back_fetched(
         self, user: str, client_id: str, rates: Sequence[Rate], *, amount: float, now_ms: int
     ) -> bool:
-        """Take back bytes of a fetch that were counted at this time, unless they are all that one limit has.
+        """Take back the bytes of a fetch that were counted at `now_ms`, unless nothing else is counted.
 
         Returns:
-            Whether they were taken back. What is alone above its limit would be so for ever: it counts, and the client
-            waits after it.
+            Whether the bytes were taken back. A fetch that exceeds its limit alone would exceed it at each new try.
+            Such a fetch stays counted, and its client is throttled after the response.
         """
         quota = self.limits.find(Quota.CONSUMER_BYTE_RATE, user, client_id)
         counted = None if quota is None else self._client(Quota.CONSUMER_BYTE_RATE, quota, now_ms).rate
@@ -250,7 +250,7 @@ class ClientQuotas:
         return True
 
     def most_fetched(self, user: str, client_id: str, rates: Sequence[Rate]) -> int | None:
-        """Return the bytes above which one fetch is throttled whatever came before; `None`: there are none."""
+        """Return the bytes above which a single fetch is throttled in any case; `None`: no limit applies."""
         quota = self.limits.find(Quota.CONSUMER_BYTE_RATE, user, client_id)
         most = [each.per_second * TOKEN_BURST_MS / 1000 for each in rates]
         if quota is not None:
@@ -258,11 +258,11 @@ class ClientQuotas:
         return int(min(*most, (1 << 31) - 1)) if most else None
 
     def take_of_token(self, quota: TokenRate, rates: Sequence[Rate], amount: float, now_ms: int) -> int:
-        """Count `amount` against each rate of a token; return how long its holder has to wait, ms."""
+        """Count `amount` against each rate of a token; return the throttle time of the token's holder, ms."""
         return max((self._take(quota, _applied(each), amount, now_ms) for each in rates), default=0)
 
     def owed_of_token_ms(self, capability: Capability, now_ms: int) -> int:
-        """Return how long a token's holder has to wait for what was counted before, all windows at most."""
+        """Return the throttle time that earlier use of a token has caused, ms: all windows at most."""
         both = ((TokenRate.BYTE_RATE, capability.byte_rates), (TokenRate.REQUEST_RATE, capability.request_rates))
         waits = (self._owed_ms(quota, _applied(each), now_ms) for quota, rates in both for each in rates)
         return max(waits, default=0)
@@ -284,9 +284,9 @@ class ClientQuotas:
         return min(wait_ms, self._windows["windows"] * self._windows["window_ms"])
 
     def take_tokens(self, user: str, client_id: str, count: int, now_ms: int, *, is_strict: bool) -> int:
-        """Count partitions that are created or deleted; return how long the client has to wait, ms.
+        """Count partitions that are created or deleted; return the client's throttle time, ms.
 
-        `is_strict`: nothing is counted for a client that has to wait, and its change is not made (KIP-599).
+        `is_strict`: a client that is throttled already has its change rejected, and nothing is counted (KIP-599).
         """
         applied = self.limits.find(Quota.CONTROLLER_MUTATION_RATE, user, client_id)
         if applied is None:
@@ -301,7 +301,7 @@ class ClientQuotas:
         return wait_ms
 
     def note_throttled(self, quota: AnyQuota, user: str, client_id: str, wait_ms: int, now_ms: int) -> None:
-        """Note that a client waits, and for which of its quotas; for a rate of a token it is named by the user."""
+        """Count that `quota` throttles a client for `wait_ms`; for a rate of a token `user` is its id."""
         self.throttled[quota] += 1
         self.throttled_ms += wait_ms
         if isinstance(quota, TokenRate):
@@ -314,7 +314,7 @@ class ClientQuotas:
             client.throttled_ms += wait_ms
 
     def most_throttled(self, most: int) -> list[str]:
-        """Describe the clients that had to wait longest, of those that are remembered."""
+        """Describe the `most` remembered clients with the longest total throttle time."""
         waited = [client for client in self._clients.values() if client.throttled_times]
         waited.sort(key=attrgetter("throttled_ms"), reverse=True)
         return [f"{each.name}:{each.throttled_times}x:{each.throttled_ms}ms" for each in waited[:most]]
@@ -358,7 +358,7 @@ def _key(quota: AnyQuota, applied: Applied) -> tuple[AnyQuota, str, str]:
 
 
 def _tag(name: str) -> str:
-    """Return a name, or a digest of a long one: ten thousand clients may have names of 32 KB."""
+    """Return a short name as it is, and a digest of a long one, since a client id may have 32 KB."""
     if len(name) <= LONGEST_TAG:
         return name
     return f"{name[:16]}...{blake2b(name.encode(), digest_size=16).hexdigest()}"
@@ -372,7 +372,7 @@ def _name(quota: AnyQuota, user: str, client_id: str) -> str:
 
 
 def user_of(principal: str) -> str:
-    """Return the name by which quotas know a principal.
+    """Return the user name that quotas use for a principal: the part after the type.
 
     >>> user_of("User:alice")
     'alice'
@@ -381,7 +381,7 @@ def user_of(principal: str) -> str:
 
 
 def canonical(host: str) -> str:
-    """Return the one spelling of an address; a text that is none stays as it is.
+    """Return the canonical spelling of an IP address; a text that is no address is returned unchanged.
 
     >>> canonical("::ffff:10.0.0.7"), canonical("0:0::1"), canonical("somewhere"), canonical("localhost")
     ('10.0.0.7', '::1', 'somewhere', '127.0.0.1')

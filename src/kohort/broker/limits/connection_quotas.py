@@ -1,9 +1,9 @@
-"""The admission of connections: by their number, that of a listener and an address, within the descriptors.
+"""Connection quotas: how many connections the broker, a listener and an IP address may have.
 
-Laws: each connection is counted from its admission until it leaves, once; one that has never had a request carried out
-gives way to a newcomer when there is no room, the oldest first, so that silence keeps no client out; the last tenth is
-for addresses that are at work already. A newcomer of the protected listener always finds room, if any other listener
-has a connection: that which was idle for longest gives way.
+Laws: each connection is counted once, from its admission until it is closed. At the limit the oldest connection that
+has never had a request carried out is closed for a new one, so that silent clients keep no other client out. The last
+tenth of the limit is reserved for addresses that have had a request carried out. A new connection of the protected
+listener is always admitted if another listener has a connection: the one that was idle for longest is closed.
 Source: Kafka's max.connections, also of one listener, and max.connections.per.ip, with its overrides; its
 `ConnectionQuotas.maxConnectionsExceeded`, and `Selector.lowestPriorityChannel`.
 """
@@ -28,7 +28,7 @@ LOG_EVERY_SECONDS: Final = 1.0
 
 
 class Listener(Protocol):
-    """A listener, as far as admission knows it."""
+    """The part of a listener that the connection quotas use."""
 
     @property
     def name(self) -> str:
@@ -36,7 +36,7 @@ class Listener(Protocol):
 
 
 class CountedConnection(Protocol):
-    """A connection, as far as admission counts it."""
+    """The part of a connection that the connection quotas use."""
 
     #: The client's address, and the port it connects from.
     peer_host: str
@@ -44,7 +44,7 @@ class CountedConnection(Protocol):
 
     @property
     def listener(self) -> Listener:
-        """The listener that the client came by."""
+        """The listener that accepted the connection."""
 
     def abort(self) -> None:
         """Close without waiting for the client."""
@@ -52,7 +52,7 @@ class CountedConnection(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Numbers of connections: of all addresses together, of one, and of single addresses."""
+    """The most connections: of all addresses together, of each address, and of addresses with overrides."""
 
     most: int
     per_host: int
@@ -60,7 +60,7 @@ class Limits:
 
 
 class _Room:
-    """The connections that share a limit, the silent ones apart."""
+    """The connections that share one limit; those without a carried-out request are kept apart."""
 
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit
@@ -74,19 +74,19 @@ class _Room:
         return len(self.newcomers) + len(self.at_work)
 
     def has_place_for(self, host: str, *, is_protected: bool = False) -> bool:
-        """Whether one more connection of `host` is within the limit."""
+        """Return whether one more connection of `host` is within this limit."""
         # The last tenth of the connections is for addresses that are at work already.
         is_kept = self.at_work and not self._at_work_by_host[host] and not is_protected
         return len(self) < (self.limit - self.limit // KEPT_PART if is_kept else self.limit)
 
     def prove(self, connection: CountedConnection) -> None:
-        """Count a newcomer among those at work."""
+        """Move a connection to those that have had a request carried out."""
         del self.newcomers[connection]
         self.at_work[connection] = None
         self._at_work_by_host[connection.peer_host] += 1
 
     def leave(self, connection: CountedConnection) -> bool:
-        """Forget a connection; `False` if it is not counted."""
+        """Stop counting a closed connection; return `False` if it was not counted."""
         if connection in self.newcomers:
             del self.newcomers[connection]
         elif connection in self.at_work:
@@ -98,19 +98,19 @@ class _Room:
 
 
 class _Hosts:
-    """The numbers of connections by address, for the listeners that share these limits."""
+    """The number of connections of each address, for the listeners that share these limits."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits: Final = limits
         self.by_host: Final[Counter[str]] = Counter()
 
     def has_place_for(self, host: str) -> bool:
-        """Whether one more connection of `host` is within its limit."""
+        """Return whether one more connection of `host` is within the limit of that address."""
         return self.by_host[host] < self._limits.by_host.get(host, self._limits.per_host)
 
 
 class ConnectionQuotas:
-    """Counts the connections of one broker."""
+    """The counters of one broker's connections."""
 
     def __init__(
         self,
@@ -125,11 +125,11 @@ class ConnectionQuotas:
 
         Args:
             now_s: a clock that never goes back.
-            limits: those of the broker: its number is of all listeners together, those of addresses are of listeners
-                without limits of their own.
-            by_listener: listener -> its own limits.
-            protected: the listener for whose newcomers others give way.
-            idle_since: the time, in any unit, of a connection's last action.
+            limits: the broker's limits. `most` counts all listeners together; the limits of addresses apply to
+                listeners without limits of their own.
+            by_listener: listener -> the listener's own limits.
+            protected: the listener for whose new connections those of other listeners are closed.
+            idle_since: returns the time, in any unit, of a connection's last action.
         """
         self._now_s: Final = now_s
         self.limit: Final = limits.most
@@ -151,7 +151,7 @@ class ConnectionQuotas:
         return len(self._room)
 
     def enter(self, connection: CountedConnection) -> bool:
-        """Admit a connection, if need be in the place of another; `False` if it has to be closed."""
+        """Admit a connection, and close another one if necessary; return `False` if it is refused."""
         host, name = connection.peer_host, connection.listener.name
         hosts = self._own_hosts.get(name, self._hosts)
         if not hosts.has_place_for(host):
@@ -170,13 +170,13 @@ class ConnectionQuotas:
         return True
 
     def prove(self, connection: CountedConnection) -> None:
-        """Note that a request of this connection was carried out."""
+        """Record that a request of this connection was carried out."""
         if connection in self._room.newcomers:
             for room in self._rooms_of(connection.listener.name):
                 room.prove(connection)
 
     def leave(self, connection: CountedConnection) -> None:
-        """Forget a closed connection; one that is not counted is ignored."""
+        """Stop counting a closed connection; do nothing if the connection is not counted."""
         name = connection.listener.name
         if not self._room.leave(connection):
             return
@@ -189,14 +189,14 @@ class ConnectionQuotas:
         return [self._room] if own is None else [self._room, own]
 
     def _make_room(self, room: _Room, of_listener: str = "") -> bool:
-        """Close the oldest connection that has asked nothing yet, so that silence keeps no client out."""
+        """Close the oldest connection without a carried-out request; return `False` if there is none."""
         if not room.newcomers:
             return False
         self._give_up(next(iter(room.newcomers)), f"max.connections{of_listener}, and it has asked nothing yet")
         return True
 
     def _give_up_idlest(self) -> bool:
-        """Close the connection of another listener than the protected one that was idle for longest."""
+        """Close the longest idle connection outside the protected listener; `False`: there is none."""
         others = [each for each in self._room.at_work if each.listener.name != self._protected]
         if not others:
             return False
@@ -222,7 +222,7 @@ class ConnectionQuotas:
 
 
 def _count_down(counts: Counter[str], host: str) -> None:
-    """Count a connection of `host` down, and forget a host without connections."""
+    """Subtract one connection of `host`, and remove a host without connections."""
     counts[host] -= 1
     if not counts[host]:
         del counts[host]
@@ -254,7 +254,7 @@ class Shares:
 
 
 def raise_limit() -> None:
-    """Raise the soft limit of descriptors to the hard one, in a process that is a broker's own."""
+    """Raise the soft limit of file descriptors to the hard limit, for a process that only runs a broker."""
     if resource is None:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -264,7 +264,7 @@ def raise_limit() -> None:
 
 
 def shares(most_connections: int, *, has_files: bool) -> Shares:
-    """Divide this process's descriptors: half for connections, unless these need less or no files exist."""
+    """Divide this process's descriptors: connections get half at most, or all if the broker has no files."""
     return divide(_soft_limit(), most_connections, has_files=has_files)
 
 

@@ -1,9 +1,9 @@
-"""The rate at which connections come: of the broker, of a listener, and of an address.
+"""The limits on the rate of new connections: of the broker, of a listener, and of an IP address.
 
-Laws: nothing here reads a clock. Above the rate of its address a connection is refused, after a wait, so that a client
-that tries again at once is no faster for it; it does not count then. Above the rate of its listener or of the broker
-it is let in later, and so are those behind it. Without a limit nothing is measured. Addresses that are remembered are
-bounded.
+Laws: nothing here reads a clock. A connection above the rate of its address is closed after a delay, so that a client
+does not connect faster by trying again at once. Such a connection is not counted. A connection above the rate of its
+listener or of the broker is accepted later, and so are the connections behind it. Without a limit nothing is measured.
+The number of remembered addresses is bounded.
 Source: Apache Kafka's ConnectionQuotas; KIP-402, KIP-612.
 """
 
@@ -24,7 +24,7 @@ MOST_ADDRESSES: Final = 10_000
 
 
 class Admission(NamedTuple):
-    """The fate of a new connection: it waits, and is let in or closed then."""
+    """The decision about a new connection: a delay, and whether the connection is closed after it."""
 
     wait_ms: int = 0
     is_refused: bool = False
@@ -35,12 +35,12 @@ ADMITTED: Final = Admission()
 
 
 class ConnectionRates:
-    """The rates of one broker."""
+    """The rates of new connections to one broker."""
 
     def __init__(
         self, limits: QuotaLimits, values: Mapping[str, Any], of_listener: Mapping[str, Mapping[str, Any]]
     ) -> None:
-        """Create the counters; `of_listener` has the options of each listener by its name."""
+        """Create the counters; `of_listener` maps the name of each listener to the listener's options."""
         self._limits: Final = limits
         self._window_ms: Final[int] = values["quota.window.size.seconds"] * 1000
         self._windows: Final[int] = values["quota.window.num"]
@@ -58,14 +58,14 @@ class ConnectionRates:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is any limit."""
+        """Whether any limit on the rate of connections is set."""
         return self._has_options or bool(self._limits.by_address)
 
     def __len__(self) -> int:
         return len(self._addresses)
 
     def admit(self, listener: str, host: str, now_ms: int) -> Admission:
-        """Count a new connection, and decide when it is let in."""
+        """Count a new connection, and decide whether and when it is accepted."""
         wait_ms = self._wait_of_address(host, now_ms)
         if wait_ms:
             # Nothing is counted for what is not let in: neither here nor for the listener.

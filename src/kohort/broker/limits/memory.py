@@ -1,9 +1,9 @@
-"""The memory limits over all connections: incomplete requests, waiting requests, and answers.
+"""The memory limits over all connections: incomplete requests, waiting requests, and responses.
 
-Laws: nothing is allocated before it is asked for here; what was granted is given back exactly once. Long requests
-leave a part for short ones, whatever they hold; what is only kept for the next request goes first; one request that
-has begun goes on without room, so that those which fill the budget together do not wait for each other; a short one
-gets all it needs or nothing, for the same reason.
+Laws: memory is granted here before it is allocated, and each grant is given back exactly once. Long requests leave a
+part of the budget for short ones. Buffers that are only kept for the next request are shrunk first. One request that
+has begun may always grow beyond the limit, so that requests that fill the budget together do not wait for each other.
+For the same reason a short request gets all the memory it needs or none.
 Source: Kafka's queued.max.request.bytes; requirement B4 (bounded memory under hostile input).
 """
 
@@ -26,7 +26,7 @@ KEPT_PART: Final = 8
 
 
 class Holder(Protocol):
-    """A receive buffer, as the budget sees it."""
+    """The part of a receive buffer that the budget uses."""
 
     #: Bytes that it has from the budget.
     granted: int
@@ -36,9 +36,9 @@ class Holder(Protocol):
 
 
 class ByteBudget:
-    """The budget of receive buffers, beyond the small one that every connection has.
+    """The budget for receive buffers beyond the small one that every connection has.
 
-    A refused holder waits, and is called back when bytes come free.
+    A buffer that is refused more bytes waits, and is called back when bytes become free.
     """
 
     __slots__ = ("_beyond", "_favoured", "_kept", "_waiting", "limit_bytes", "on_short", "used", "waited")
@@ -60,11 +60,11 @@ class ByteBudget:
 
     @property
     def is_short(self) -> bool:
-        """Whether a holder waits for bytes."""
+        """Whether a receive buffer waits for bytes."""
         return bool(self._waiting)
 
     def grow(self, holder: Holder, size: int, *, is_short: bool) -> bool:
-        """Take `size` bytes more for the short or long request of `holder`; `False` if none are taken."""
+        """Grant `size` more bytes for the request that `holder` receives; return `False` if none are granted."""
         has_room = self._has_room(size, is_short=is_short)
         while not has_room and self._kept:
             self._kept.popitem()[0].shrink()
@@ -85,11 +85,11 @@ class ByteBudget:
         return self.used + size <= limit
 
     def keep(self, holder: Holder) -> None:
-        """Note an empty buffer, which may be told to shrink."""
+        """Record that a buffer is empty and may be shrunk for the sake of others."""
         self._kept[holder] = None
 
     def give_back(self, holder: Holder, size: int) -> None:
-        """Take back all `size` bytes of `holder`, and let waiting holders try again."""
+        """Take back all `size` bytes of `holder`, and let the waiting buffers try again."""
         if self._favoured is holder:
             size -= self._beyond
             self._favoured, self._beyond = None, 0
@@ -123,12 +123,12 @@ PART_OF_CONNECTION: Final = 16
 
 
 class ParkedBytes:
-    """The counter of parked bytes of one broker."""
+    """The bytes of one broker's JoinGroup and SyncGroup requests that wait for their groups."""
 
     __slots__ = ("limit", "limit_of_connection", "refused", "used")
 
     def __init__(self, limit: int) -> None:
-        """Create the counter; `limit` is in bytes of all connections, and one request may begin below it."""
+        """Create the counter; `limit` is in bytes, and one more request is accepted while fewer are used."""
         self.limit: Final = limit
         self.limit_of_connection: Final = max(1, limit // PART_OF_CONNECTION)
         self.used = 0
@@ -136,7 +136,7 @@ class ParkedBytes:
         self.refused = 0
 
     def refuses(self) -> bool:
-        """Whether one more request has to come again later.
+        """Return whether the client of one more request has to retry later, and count such a refusal.
 
         >>> parked = ParkedBytes(100)
         >>> parked.used = 99
@@ -169,7 +169,7 @@ SETTLE_SECONDS: Final = 1.0
 
 
 class AnswerMemory:
-    """Shares out the memory for answers with records."""
+    """The memory for responses with records, shared by all connections."""
 
     __slots__ = ("_held", "_loop", "_timer", "is_short", "most_long")
 
@@ -183,7 +183,7 @@ class AnswerMemory:
         self.most_long = MOST_LONG
 
     def share(self) -> int:
-        """Return the bytes that one more answer may hold; 0 means one batch."""
+        """Return the bytes that one more response may hold; 0 allows one batch."""
         left = HELD_BYTES - self._held.used
         self.is_short = left <= HELD_BYTES // 2
         self.most_long = 1 if self.is_short else MOST_LONG
@@ -211,7 +211,7 @@ _PART: Final = 4
 
 
 def memory_limit_bytes(asked: int | None) -> int:
-    """Return the configured limit, or else a quarter of this machine's, or its container's, memory."""
+    """Return the configured limit, or a quarter of the memory of this machine or container, bytes."""
     return asked if asked is not None else machine_bytes() // _PART
 
 

@@ -1,7 +1,7 @@
-"""The measurement of one client against its quota: a rate over sampled windows, or a bucket of tokens.
+"""The measurement of one client against its quota: a rate over sampled windows, or a token bucket.
 
-Laws: nothing here reads a clock, and times never decrease. The numbers are those of Apache Kafka: a client that sends
-the same at the same times is throttled for the same milliseconds.
+Laws: nothing here reads a clock, and times never decrease. The throttle times are those of Apache Kafka: a client that
+sends the same requests at the same times is throttled for the same milliseconds.
 Source: Apache Kafka's Rate, SampledStat, TokenBucket and QuotaUtils; KIP-13 (rates), KIP-599 (tokens).
 """
 
@@ -23,7 +23,7 @@ class _Sample:
         self.reset(now_ms)
 
     def reset(self, now_ms: int) -> None:
-        """Begin anew."""
+        """Start a new window at `now_ms` with the sum 0."""
         self.start_ms = self.last_ms = now_ms
         self.value = 0.0
 
@@ -41,7 +41,7 @@ class RateWindow:
         self._current = 0
 
     def record(self, value: float, now_ms: int) -> None:
-        """Add `value`; a negative one takes back what was added at this time."""
+        """Add `value` at `now_ms`; a negative `value` takes back an amount that was added at the same time."""
         samples = self._samples
         if not samples:
             samples.append(_Sample(now_ms))
@@ -56,7 +56,7 @@ class RateWindow:
         return self._measure(now_ms)[0]
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """Return how long nothing may be added for the rate to fall to `limit` a second; 0 if it is there.
+        """Return the pause after which the rate has fallen to `limit` a second, ms; 0: it is within `limit`.
 
         >>> window = RateWindow(windows=11, window_ms=1000)
         >>> window.record(15_000, now_ms=0)
@@ -85,7 +85,7 @@ class RateWindow:
         return self._samples[self._current]
 
     def _measure(self, now_ms: int) -> tuple[float, int]:
-        """Forget samples that are too old; return the sum of the others, and when the first of them began, ms."""
+        """Reset outdated samples; return the sum of the others, and the start of the first of them, ms."""
         total, first_ms = 0.0, now_ms
         oldest_ms = now_ms - self._most * self._window_ms
         for sample in self._samples:
@@ -99,7 +99,7 @@ class RateWindow:
 
 
 class TokenBucket:
-    """Tokens that come back at a steady rate; those of all windows may be taken at once, and more by one taker."""
+    """A token bucket that holds the tokens of all windows; a single request may take more and leave a debt."""
 
     __slots__ = ("_at_ms", "_burst_s", "_tokens")
 
@@ -111,16 +111,16 @@ class TokenBucket:
         self._at_ms = 0
 
     def take(self, count: float, limit: float, now_ms: int) -> None:
-        """Take tokens, more than there are if need be; `limit` of them come back in a second."""
+        """Take tokens, and go into debt if too few are left; `limit` tokens are added each second."""
         tokens = self._refill(limit, now_ms)
         self._tokens = min(self._burst_s * limit, tokens - count)
 
     def has_all_but(self, count: float, limit: float, now_ms: int) -> bool:
-        """Whether nothing is missing but these tokens."""
+        """Return whether the bucket would be full with `count` tokens more."""
         return self._refill(limit, now_ms) + count >= self._burst_s * limit
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """Return the time until no token is owed.
+        """Return the time until the bucket's debt is paid, ms; 0 without a debt.
 
         >>> bucket = TokenBucket(windows=100, window_ms=1000)
         >>> bucket.take(560, 5.0, now_ms=0)
@@ -143,5 +143,5 @@ class TokenBucket:
 
 
 def _whole_ms(wait_ms: float) -> int:
-    """Round as Java does; the smallest limits ask for more time than there is."""
+    """Round as Java's `Math.round` does, and cap at `LONGEST_MS`: tiny limits give longer times."""
     return math.floor(min(wait_ms + 0.5, LONGEST_MS))

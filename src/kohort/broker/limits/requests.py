@@ -1,7 +1,7 @@
-"""The limits of one request, in bytes and in rows.
+"""The limits of one request, in bytes and in rows (array elements).
 
-Laws: a request of more rows than any client needs closes its connection, as one of too many bytes does: all others
-would have to wait for it.
+Laws: a request with too many bytes, or with more rows than any client needs, closes its connection. All other requests
+would have to wait for it otherwise.
 Source: requirement B4 (bounded memory under hostile input).
 """
 
@@ -86,7 +86,7 @@ def check_length(api_key: int, size: int) -> None:
 
 
 def bounded_decode(api_key: AnyApiKey, version: int) -> Decoder:
-    """Return the decoder of an API's requests, with its limits of rows and bytes."""
+    """Return the decoder of an API's requests, which enforces the API's limits of rows and bytes."""
     decode = bounded_decoder(request_class(api_key), version, MOST_ROWS_OF.get(api_key, MOST_ROWS))
     most = MOST_BYTES_OF.get(api_key)
     if most is None:
@@ -101,6 +101,6 @@ def bounded_decode(api_key: AnyApiKey, version: int) -> Decoder:
 
 
 def check_rows(count: int, most: int, what: str) -> None:
-    """Raise `RemoteProtocolError` if a request names more than `most` of `what`."""
+    """Raise `RemoteProtocolError` if `count` is above `most`; the message names the rows as `what`."""
     if count > most:
         raise RemoteProtocolError(f"a request with {count} {what}; {most} are allowed")
