@@ -1,4 +1,4 @@
-"""Each kind of mistake that a query in a group may make, planted: some world of the first 60 finds it."""
+"""Each kind of mistake that a query in a group may make, planted: some world of the first 200 finds it."""
 
 from __future__ import annotations
 

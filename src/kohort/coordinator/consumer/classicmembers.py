@@ -140,7 +140,7 @@ def decide_heartbeat(group: ConsumerGroup, command: commands.Heartbeat, image: T
 
 
 def check_generation(member: ConsumerMember, generation_id: int) -> None:
-    """Refuse a generation that is neither the member's epoch nor its previous one: ILLEGAL_GENERATION."""
+    """Refuse a generation below the member's previous epoch, above its epoch, or 0: ILLEGAL_GENERATION."""
     if not max(1, member.previous_member_epoch) <= generation_id <= member.member_epoch:
         raise Refused(
             ErrorCode.ILLEGAL_GENERATION,
