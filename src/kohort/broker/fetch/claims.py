@@ -4,8 +4,8 @@ The sender is recognised, best first, by a grant (a token that the coordinator m
 tag `member`, by its login with a token, and, if `group.ownership.enforce` is `all`, by its client id and host.
 
 Laws: a connection has one claim, until a fetch names another member or starts anew without naming one. A token is
-verified once, and only its hash is kept; the number of kept hashes is bounded. A claim only restricts: a false one makes
-a fetch get less, except for topics that only members may read.
+verified once, and only its hash is kept; the number of kept hashes is bounded. A claim only restricts: a false one
+makes a fetch get less, except for topics that only members may read.
 Source: requirements H5 and H6; `ownership` has the rules.
 """
 
