@@ -1,12 +1,12 @@
-"""One client's connection: frames in, answers out in the order of the requests.
+"""One client's connection: it decodes and handles requests, and sends the responses in request order.
 
 Bytes arrive in one receive buffer that grows up to a whole frame; every whole request of a read is handled before
 one write. Requests are read ahead while earlier ones are unanswered, up to `queued.max.requests`.
 
-Laws: answers leave in the order of their requests; nothing is handled while the client does not read its answers;
-memory beyond the first small buffer is asked for in `ByteBudget`; a request that cannot be understood closes this
-connection and no other; an unexpected exception in an API is logged with its traceback and closes this connection,
-while one in the coordinator or the log stops the broker (runtime).
+Laws: responses leave in request order. Nothing is handled while the client does not read its responses. Memory beyond
+the first small buffer is granted by `ByteBudget`. An invalid request closes this connection and no other. An unexpected
+exception in an API handler is logged with its traceback and closes this connection. One in the coordinator or the log
+stops the broker (runtime).
 Source: Kafka's network protocol; architecture, journey of an OffsetCommit.
 """
 
@@ -175,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pump()
 
     def pause_writing(self) -> None:
-        """Stop writing and handling while the client does not take its answers (asyncio)."""
+        """Stop writing and handling while the client does not read its responses (asyncio)."""
         self._is_write_paused = True
 
     def resume_writing(self) -> None:
@@ -191,17 +191,17 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_served(self) -> bool:
-        """Whether the client waits for an answer of this broker."""
+        """Whether the client waits for a response of this broker."""
         return len(self._replies) > 0 and not self._is_write_paused
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the client does not read its answers."""
+        """Whether the client does not read its responses."""
         return self._is_write_paused
 
     @property
     def is_muted(self) -> bool:
-        """Whether the client waits because it is beyond a quota."""
+        """Whether the client is throttled because it has exceeded a quota."""
         return self._muted is not None
 
     @property
@@ -211,29 +211,29 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_read(self) -> bool:
-        """Whether the broker reads from the client; an incomplete request counts only while it does."""
+        """Whether the broker reads from the client; only then may an incomplete request time out."""
         return self._is_reading
 
     @property
     def taken_bytes(self) -> int:
-        """Bytes of answers that the client, or the network on the way to it, has taken."""
+        """The response bytes that have left the transport's buffer for the network or the client."""
         transport = self._transport
         return self._output.written_bytes - (0 if transport is None else transport.get_write_buffer_size())
 
     @property
     def untaken_bytes(self) -> int:
-        """Bytes of answers that are kept because the client does not read them."""
+        """The response bytes that are buffered because the client does not read them."""
         size = 0 if self._transport is None else self._transport.get_write_buffer_size()
         return size and size + self._output.size_bytes + self._replies.unsent_bytes
 
     def on_reply(self) -> None:
-        """Schedule a turn for a reply slot that has become ready."""
+        """Schedule the sending of a response that has become ready."""
         if not self._is_handling:
             self._schedule_turn()
             self._holds.release_overtaken()
 
     def mute(self, wait_ms: int) -> None:
-        """Read and handle nothing of the client for that time (KIP-219); answers leave."""
+        """Read and handle no requests of the client for `wait_ms` (KIP-219); responses are still sent."""
         loop, muted = self._context.loop, self._muted
         until = loop.time() + wait_ms / 1000
         if self._transport is None or (muted is not None and muted.when() >= until):
@@ -253,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         self._set_reading(False)
 
     def close(self) -> None:
-        """Write the ready answers, then close; leave unanswered requests unanswered."""
+        """Write the ready responses, then close the connection; drop requests without a response."""
         self.finish()
         self._write_ready()
         self._replies.abandon()
@@ -266,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def examine_rights(self) -> None:
-        """End what waits and may not be had any more."""
+        """Refuse the waiting requests that the client's changed rights no longer allow."""
         context, self._cached = self._context, None
         key = context.membership_updates.member_of(self)
         if key is not None and not self.rights.allows(AclOperation.READ, ResourceType.GROUP, key[0]):
@@ -279,12 +279,12 @@ class Connection(asyncio.BufferedProtocol):
                 slot.on_rights(slot)
 
     def give_up(self, reason: str) -> None:
-        """Close a connection for a client that does not act in time, and log the reason."""
+        """Close the connection of a client that does not act in time, and log the reason."""
         log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
         self.abort()
 
     def guard(self, gate: Callable[[memoryview], bool] | None, *, least: int | None, most: int | None) -> None:
-        """Have frames of `least` to `most` bytes pass `gate` first; `None`: as for every connection."""
+        """Pass each frame of `least` to `most` bytes to `gate` first; `None` restores the default."""
         longest = self._context.settings.values["socket.request.max.bytes"]
         self.gate = gate
         self._least = MIN_FRAME_BYTES if least is None else least
@@ -293,20 +293,20 @@ class Connection(asyncio.BufferedProtocol):
         self._cached = None
 
     def allow_holds(self, is_allowed: bool) -> None:
-        """Let heartbeats be held, or answer those that are."""
+        """Allow holding heartbeats, or answer the held ones now and later ones at once."""
         self._holds.allow(is_allowed)
 
     def hold(self) -> None:
-        """Read nothing further as long as a request is unanswered, until `release`."""
+        """Handle no further request while one is unanswered, until `release` is called."""
         self._replies.limit = 1
 
     def release(self) -> None:
-        """Read further requests again."""
+        """Allow `queued.max.requests` unanswered requests again."""
         self._replies.limit = self._context.settings.values["queued.max.requests"]
         self._schedule_turn()
 
     def open_token(self) -> Callable[[bytes], None]:
-        """Open the place of an answer without a header; return the function that fills it."""
+        """Queue a slot for a response without a header; return the function that fills it in."""
         slot = ReplySlot()
         self._replies.add(slot)
 
@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
             self._context.fair_queue.ask(self)
 
     def take_turn(self) -> None:
-        """Write ready answers or handle buffered requests; called once per scheduled turn."""
+        """Write ready responses or handle buffered requests; called once per scheduled turn."""
         self._has_turn = False
         if self.input.have or not self._is_reading:
             self._pump()
@@ -330,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
             self._write_ready()
 
     def _pump(self) -> None:
-        """Handle buffered requests as far as the limits allow, then write the ready answers."""
+        """Handle buffered requests as far as the limits allow, then write the ready responses."""
         if self._is_handling:
             return
         if self._muted is not None:
@@ -422,7 +422,7 @@ class Connection(asyncio.BufferedProtocol):
         return not self._make_room(needed)
 
     def _take_cached(self, cached: CachedRequest) -> bool:
-        """Carry out the received bytes if they are exactly `cached`; `False` if they have to be parsed."""
+        """Carry out the received bytes if they equal `cached`; return `False` if they have to be parsed."""
         received = self.input
         if received.have != cached.size or self._is_write_paused or self._is_finishing:
             return False
@@ -445,9 +445,9 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _is_held_back(self, start: memoryview) -> bool:
-        """Whether the first request, or the first to produce, has to wait, of which these bytes have come.
+        """Return whether a new connection's first request, or first Produce, is throttled for earlier use.
 
-        KIP-219 holds up the connection alone: a client that connects again for each request would have no quota.
+        KIP-219 mutes only one connection. A client that reconnects for each request would have no quota otherwise.
         """
         if self._has_produced or len(start) < MIN_FRAME_BYTES or (self.login and not self.login.has_succeeded):
             return False
@@ -472,10 +472,10 @@ class Connection(asyncio.BufferedProtocol):
         return wait_ms > 0
 
     def _handle(self, frame: memoryview) -> int:
-        """Handle one request: header, body, API; queue its answer or its place.
+        """Decode and handle one request, and queue its response or its open slot.
 
         Returns:
-            The size that the request counts as in this turn, beside its own bytes.
+            The bytes that the request counts as in this turn, in addition to its length.
         """
         if self.gate is not None and self.gate(frame):
             return LONG_COUNTS
@@ -529,7 +529,7 @@ class Connection(asyncio.BufferedProtocol):
         return LONG_COUNTS if route.is_long else SHORT_COUNTS
 
     def _write_ready(self) -> None:
-        """Write everything that may leave now; a slow reader keeps the rest in the queue."""
+        """Write all ready responses; stop when the client reads too slowly."""
         output = self._output
         if self._context.answer_memory.is_short is not self._is_narrow:
             self._set_width()
@@ -542,7 +542,7 @@ class Connection(asyncio.BufferedProtocol):
             self._context.idle_timeouts.expect_taking(self)
 
     def _set_width(self) -> None:
-        """Set how many bytes the transport may buffer, by the memory that answers may use."""
+        """Set how many bytes the transport may buffer, by the memory that responses may use."""
         self._is_narrow = is_narrow = self._context.answer_memory.is_short
         high, low = (SHORT_HIGH_BYTES, SHORT_LOW_BYTES) if is_narrow else (WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
         if self._transport is not None:
@@ -563,7 +563,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _refuse(self, reason: str) -> None:
-        """Close this connection for invalid bytes of its client; ready answers still leave."""
+        """Close this connection for an invalid or failed request; ready responses are still sent."""
         log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
         self.input.have = 0
         self.close()

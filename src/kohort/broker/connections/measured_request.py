@@ -1,8 +1,8 @@
-"""A request whose client has quotas, or a token with rates: it is measured, and its answer says how long it waits.
+"""A request that is measured for quotas or a token's rates; its response has the throttle time.
 
-Laws: an answer leaves at once, whatever it says; what waits is the connection, of which nothing is read for that time
-(`Peer.mute`). A request is counted once, when its answer is known. One whose connection is gone is not counted.
-The time of a request is that on the loop, from its reading to its answer, without what it waits for.
+Laws: a response is sent at once. The connection is muted for the throttle time: nothing is read from it (`Peer.mute`).
+A request is counted once, when its response is known; one whose connection is closed is not counted.
+The time of a request is its time on the event loop, from decoding to the response, without its waits.
 Source: KIP-219; Apache Kafka's RequestHandlerHelper and KafkaApis. There, too, every request of a client counts,
 heartbeats included: only those of brokers are exempt, and acks=0 from request_percentage. Rates of tokens: requirement
 H6 (QoS); the longest of all waits counts.
@@ -38,7 +38,7 @@ _INT32: Final = Struct(">i")
 
 
 class MeasuredRequest(Request):
-    """One request that is measured."""
+    """One request whose bytes, time and partitions count against the client's quotas."""
 
     __slots__ = (
         "_began",
@@ -68,7 +68,7 @@ class MeasuredRequest(Request):
         now_ms: Callable[[], int],
         size: int,
     ) -> None:
-        """Begin to measure a request of `size` bytes; `now_ms` is a clock that never goes back."""
+        """Start to measure a request of `size` bytes; `now_ms` is a clock that never goes back."""
         super().__init__(connection, route, correlation_id, client_id)
         self._quotas: Final = quotas
         self._now_ms: Final = now_ms
@@ -87,20 +87,20 @@ class MeasuredRequest(Request):
         self._mutations_ms = self._mutations_at_ms = 0
 
     def handled(self, answer: Message | bytes | None) -> Message | bytes | None:
-        """Return the answer of its API, `None` if that comes later, with the time that its client waits."""
+        """Return the handler's response with its throttle time; `None`: the response comes later."""
         if answer is not None:
             return self.limited(answer)
         self._pause()
         return None
 
     def _pause(self) -> None:
-        """Stop the measurement of its time: it waits for something."""
+        """Stop the measurement of the request's time, since the request waits or is done."""
         if self._began is not None:
             self._seconds += time.perf_counter() - self._began
             self._began = None
 
     def take_mutations(self, count: int) -> None:
-        """Count partitions that it creates or deletes; raise `Refused` with THROTTLING_QUOTA_EXCEEDED beyond them."""
+        """Count partitions that are created or deleted; raise `Refused` with THROTTLING_QUOTA_EXCEEDED."""
         now_ms = self._now_ms()
         api_key = self.route.api_key
         is_strict = api_key in STRICT_SINCE and self.version >= STRICT_SINCE[api_key]
@@ -111,11 +111,11 @@ class MeasuredRequest(Request):
                 raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
 
     def most_fetched(self) -> int | None:
-        """Return the most bytes that its answer may have without a wait for certain; `None`: any number."""
+        """Return the response size above which the fetch is throttled in any case, bytes; `None`: no limit."""
         return self._quotas.most_fetched(self._user, self.client_id, self._byte_rates)
 
     def withholds(self, size: int) -> bool:
-        """Count the bytes of a fetch's answer; whether an empty one is to leave in its place, and none counts."""
+        """Count a fetch response of `size` bytes; return whether an empty one must be sent and none counted."""
         now_ms = self._now_ms()
         waits: dict[AnyQuota, int] = {
             Quota.CONSUMER_BYTE_RATE: self._take(Quota.CONSUMER_BYTE_RATE, size, now_ms),
@@ -129,7 +129,7 @@ class MeasuredRequest(Request):
         return self._quotas.take_back_fetched(user, self.client_id, rates, amount=size, now_ms=now_ms)
 
     def limited(self, body: Message | bytes) -> Message | bytes:
-        """Count the request, and return its answer with the time that its client waits."""
+        """Count the request if it was not counted yet, and return its response with the throttle time."""
         if not self._is_counted and self.is_open:
             self._count()
         wait_ms = self._wait_ms
@@ -156,7 +156,7 @@ class MeasuredRequest(Request):
         return self._quotas.take_of_token(TokenRate.BYTE_RATE, self._byte_rates, size, now_ms)
 
     def _settle(self, waits: dict[AnyQuota, int], now_ms: int, *, is_timed: bool = True) -> None:
-        """Count it and its time, add their waits to the others, and make its connection wait for the longest."""
+        """Count the request and its time, and mute the connection for the longest of all throttle times."""
         self._is_counted = True
         self._pause()
         waits[TokenRate.REQUEST_RATE] = self._quotas.take_of_token(
@@ -172,7 +172,7 @@ class MeasuredRequest(Request):
                 return
 
     def _name_for(self, quota: AnyQuota) -> str:
-        """Return the user, or the link of the token with the least rate, by which a wait is told."""
+        """Return the name for logs of a throttled client: the user, or the id of the token's lowest rate."""
         if not isinstance(quota, TokenRate):
             return self._user
         rates = self._byte_rates if quota is TokenRate.BYTE_RATE else self._request_rates
@@ -190,7 +190,7 @@ class MeasuredRequest(Request):
         super().answer_unsynced(self.limited(body))
 
     def skip(self) -> None:
-        """Complete a request without an answer (Produce with acks=0), whose bytes count and whose time does not."""
+        """Complete a request without a response (Produce with acks=0); count its bytes but not its time."""
         if not self._is_counted and self.is_open:
             now_ms = self._now_ms()
             self._settle(self._take_produced(now_ms), now_ms, is_timed=False)
@@ -198,7 +198,7 @@ class MeasuredRequest(Request):
 
 
 def with_throttle_time(body: Message | bytes, wait_ms: int, api_key: AnyApiKey, version: int) -> Message | bytes:
-    """Return an answer that says how long its client waits, where the API has words for it."""
+    """Return a response with its throttle time set, if the API version has the field."""
     since, is_first = _place_of_field(api_key)
     if since is None or version < since:
         # KIP-219: the client is not told, and waits all the same.
@@ -217,7 +217,7 @@ def with_throttle_time(body: Message | bytes, wait_ms: int, api_key: AnyApiKey, 
 
 @cache
 def _place_of_field(api_key: AnyApiKey) -> tuple[int | None, bool]:
-    """Return the version since which answers have the time, `None` if none has, and whether it stands first."""
+    """Return the first version with `throttle_time_ms`, or `None`, and whether it is the first field."""
     fields = fields_of(response_class(api_key))
     found = [each for each in fields if each.name == _FIELD]
     return (found[0].since if found else None), bool(found) and fields[0].name == _FIELD

@@ -49,7 +49,7 @@ TOKEN_PREFIX: Final = "Token:"
 
 
 class MemberConnections:
-    """The open connections of each member, the youngest that brought a heartbeat, and members by their tokens."""
+    """The open connections of each member, its youngest with a heartbeat, and each token's members."""
 
     __slots__ = ("_by_token", "_keys", "_on_disconnected", "_open", "_principals", "_youngest")
 
@@ -79,18 +79,18 @@ class MemberConnections:
             )
 
     def heartbeat(self, connection: Numbered, group_id: str, member_id: str) -> None:
-        """Note the connection of an accepted heartbeat."""
+        """Record the connection of an accepted heartbeat."""
         key, number = (group_id, member_id), connection.number
         youngest = self._youngest.get(key, 0)
         if youngest != number and self._note(connection, key):
             self._youngest[key] = max(youngest, number)
 
     def joined(self, connection: Numbered, group_id: str, member_id: str) -> None:
-        """Note the connection of an accepted join."""
+        """Record the connection of an accepted join."""
         self._note(connection, (group_id, member_id))
 
     def fetched(self, connection: Numbered, group_id: str, member_id: str) -> None:
-        """Note the connection of a fetch that counts as a heartbeat; it makes no request late."""
+        """Record the connection of a fetch that counts as a heartbeat; a fetch makes no request late."""
         self._note(connection, (group_id, member_id))
 
     def holders(self, connection: Numbered) -> tuple[str, ...]:
@@ -126,11 +126,11 @@ class MemberConnections:
         return "" if self._by_token.get(principal, {}).keys() - {key} else principal
 
     def is_connected(self, group_id: str, member_id: str) -> bool:
-        """Whether an open connection has brought the member."""
+        """Return whether the member has sent an accepted request over an open connection."""
         return (group_id, member_id) in self._open
 
     def is_known(self, connection: Numbered, group_id: str, member_id: str) -> bool:
-        """Whether the member was heard of by this connection."""
+        """Return whether the member has sent an accepted request over this connection."""
         return connection.number in self._open.get((group_id, member_id), ())
 
     def left(self, group_id: str, member_id: str) -> None:
@@ -157,7 +157,7 @@ class MemberConnections:
         return len(self._open)
 
     def _note(self, connection: Numbered, key: MemberKey) -> bool:
-        """Note that a connection brought a member; `False` if it has too many members."""
+        """Record a member's connection; return `False` if the connection has too many members."""
         number, numbers = connection.number, self._open.get(key, ())
         if number in numbers:
             return True
@@ -171,7 +171,7 @@ class MemberConnections:
         return True
 
     def _note_token(self, lineage: tuple[str, ...], key: MemberKey) -> str:
-        """Note the token of a member's connection; return the principal that the member is known by, empty without."""
+        """Record the token of a member's connection; return the member's token principal, or an empty text."""
         if not lineage:
             return ""
         former = self._principals.pop(key, "")
@@ -194,7 +194,7 @@ class MemberConnections:
 
 
 def _lineage(connection: Numbered) -> tuple[str, ...]:
-    """Return the principal of a connection's token, and those of the tokens that it was made of, the nearest first."""
+    """Return the principals of a connection's token and of the token's ancestors, the nearest first."""
     capability = connection.rights.capability
     if capability is None:
         return ()

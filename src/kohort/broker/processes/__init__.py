@@ -1,1 +1,1 @@
-"""The broker's own processes: assignors of the user's own, and compaction."""
+"""The broker's child processes: user-defined assignors and log compaction."""

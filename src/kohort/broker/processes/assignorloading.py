@@ -1,7 +1,7 @@
 """The loading of assignors from other packages: entry points of the group `kohort.assignors`.
 
-Laws: to find one loads nothing of its package; that happens in the process that asks it. A name that kohort's own
-assignors have is theirs.
+Laws: finding an assignor does not import its package; the process that runs the assignor imports it. An entry point with
+the name of a built-in assignor is ignored.
 Source: requirement G5; docs/reference/assignors.md.
 """
 
@@ -19,7 +19,7 @@ ENTRY_POINTS: Final = "kohort.assignors"
 
 
 def installed_names() -> tuple[str, ...]:
-    """Return the names of all assignors that installed packages bring."""
+    """Return the names of all assignors in installed packages, without those of built-in ones."""
     names = sorted({found.name for found in entry_points(group=ENTRY_POINTS)})
     return tuple(name for name in names if name not in BUILT_IN)
 

@@ -1,4 +1,4 @@
-"""The process of one assignor of the user's own, and the thread that communicates with it.
+"""The child process of one user-defined assignor, and the thread that communicates with it.
 
 The process is started ahead of the first order, lives on between orders, and is started anew after one that it did not
 answer as it should: then its package is imported anew, too, so that what was mended is found.
@@ -47,7 +47,7 @@ Deliver = Callable[["array[int] | None", str], None]
 
 
 class AssignorProcess:
-    """The process that carries out the orders of one assignor."""
+    """The child process that computes the assignments of one user-defined assignor."""
 
     def __init__(self, name: str) -> None:
         self._name: Final = name
@@ -63,7 +63,7 @@ class AssignorProcess:
         self._thread.start()
 
     def put(self, order: ComputeTarget, deliver: Deliver) -> bool:
-        """Queue an order; return whether there was room for it."""
+        """Queue an order; return `False` if the queue is full."""
         try:
             self._orders.put_nowait((order, deliver))
         except Full:
@@ -161,7 +161,7 @@ class AssignorProcess:
 
 
 class _Failure(Exception):
-    """An order without an answer; the text says why."""
+    """An order that the process has not answered; the text has the reason."""
 
 
 class _Deadline:
@@ -248,7 +248,7 @@ OnComputed = Callable[["array[int] | None", str], None]
 
 
 class OwnAssignors:
-    """The user's own assignors, by name; belongs to the loop."""
+    """The user-defined assignors of one broker by name; used on the event loop only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, names: Iterable[str]) -> None:
         self._loop: Final = loop
