@@ -1,7 +1,7 @@
 """The loading of assignors from other packages: entry points of the group `kohort.assignors`.
 
-Laws: finding an assignor does not import its package; the process that runs the assignor imports it. An entry point with
-the name of a built-in assignor is ignored.
+Laws: finding an assignor does not import its package; the process that runs the assignor imports it. An entry point
+with the name of a built-in assignor is ignored.
 Source: requirement G5; docs/reference/assignors.md.
 """
 
