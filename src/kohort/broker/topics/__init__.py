@@ -1,1 +1,1 @@
-"""The topics as clients see them, their configs, their leaders, and their changes."""
+"""Topics: metadata, configs, partition leaders, ACLs, and the creation, change and deletion of topics."""

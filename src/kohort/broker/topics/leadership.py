@@ -1,10 +1,10 @@
-"""The leaders of partitions and coordinators of groups, as one broker knows them.
+"""Partition leaders and group coordinators, as one broker knows them.
 
-A broker of this package is alone: it leads everything, in an epoch that began after the last stop that was not clean.
-What clients are told about leaders and coordinators is asked for here all the same, so that the brokers of
-`kohort.testing.Cluster` differ from it in nothing else.
+A broker of this package is alone: it leads every partition, in a leader epoch that began after the last unclean stop.
+All responses about leaders and coordinators are made from here nevertheless, so that the brokers of
+`kohort.testing.Cluster` only replace this part.
 
-Source: Apache Kafka's `Partition.checkCurrentLeaderEpoch` (KIP-320): the epoch is looked at before the leader is.
+Source: Apache Kafka's `Partition.checkCurrentLeaderEpoch` (KIP-320): the epoch is checked before the leader.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_NODE: Final = -1
 
 
 class Node(NamedTuple):
-    """A broker as clients see it."""
+    """A broker as the metadata responses list it: node id, host and port."""
 
     node_id: int
     host: str
@@ -46,11 +46,11 @@ class Leadership:
         return (self.node_id,)
 
     def offline_replicas(self, log: PartitionLog) -> list[int]:
-        """Return the brokers that hold a partition and cannot read it."""
+        """Return the brokers with an offline replica of a partition."""
         return list(self.replicas) if log.offline else []
 
     def nodes(self, peer: Peer) -> list[Node]:
-        """Return the brokers with the addresses for clients of the listener that this one has connected to."""
+        """Return the brokers with their advertised addresses for the listener of `peer`."""
         listener = self._listeners[peer.listener.name]
         host, port = self.addresses[listener.name]
         host = listener.advertised_host or host
@@ -74,7 +74,7 @@ class Leadership:
             epoch: -1 if the client does not say.
 
         Returns:
-            NONE if it serves it.
+            NONE if the broker serves the partition to that client.
         """
         if log.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR

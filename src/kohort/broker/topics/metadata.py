@@ -1,8 +1,8 @@
-"""The topics as clients see them, with the announcements of their changes.
+"""Topic metadata: the topics by name and id, and the announcement of each change to the coordinators.
 
-Laws: every change of topics goes through here and is followed by a `TopicsChanged` with a new image, one for all that
-are in force at once; a topic is shown when it exists, and not before; a name that Kafka would refuse is refused; what
-the store refuses changes nothing.
+Laws: every change of topics goes through here; a `TopicsChanged` with a new image follows it. Changes that take effect
+together share one image. A topic is visible once it exists, and not before. A name that Kafka would refuse is refused.
+A change that the store refuses has no effect.
 Source: Apache Kafka's Metadata, CreateTopics, CreatePartitions and DeleteTopics.
 """
 
@@ -39,7 +39,7 @@ FORMER_TOPICS: Final = 1_000
 
 
 class Cluster:
-    """The topics of the store, by name and by id."""
+    """The topics of the broker's store, found by name or by topic id."""
 
     def __init__(self, store: Store, settings: BrokerSettings) -> None:
         self._store: Final = store
@@ -75,7 +75,7 @@ class Cluster:
         return self._store.topics.get(name)
 
     def find(self, name: str, topic_id: bytes) -> tuple[Topic | None, ErrorCode]:
-        """Return the topic with this id, or with this name if no id is given, and the error if none exists."""
+        """Return the topic with this id, or by name if no id is given, and the error code if none exists."""
         if topic_id != ZERO_TOPIC_ID or not name:
             return self._by_id.get(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         return self._store.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -85,7 +85,7 @@ class Cluster:
         return self._by_id.get(topic_id)
 
     def former_name(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic that was deleted lately."""
+        """Return the name of a recently deleted topic; `None` if the id is not remembered."""
         return self._former_names.get(topic_id)
 
     def partition(self, topic: Topic | None, number: int) -> PartitionLog | None:
@@ -95,7 +95,7 @@ class Cluster:
         return topic.partitions[number]
 
     def measure(self, places: Iterable[tuple[TopicId, int]]) -> dict[tuple[TopicId, int], LogExtent]:
-        """Return the extents of the partitions' logs that exist."""
+        """Return the start offset, end offset and size of each partition log that exists and is online."""
         found = ((place, self.partition(self._by_id.get(place[0]), place[1])) for place in places)
         return {
             place: LogExtent(log.log_start_offset, log.log_end_offset, log.size_bytes)
@@ -108,7 +108,7 @@ class Cluster:
     def creation(
         self, name: str, check: Callable[[], tuple[int, Mapping[str, str]]], done: Callable[[Outcome], None]
     ) -> Wanted:
-        """Build the creation of a topic; `check` returns its number of partitions (-1: default) and configs."""
+        """Build a topic creation; `check` returns the number of partitions (-1: default) and the configs."""
 
         def plan() -> TopicPlan:
             self._store.changes.check_new_name(name)
@@ -118,7 +118,7 @@ class Cluster:
         return Wanted(concern=collision_key(name), plan=plan, done=done)
 
     def growth(self, name: str, total: int, check: Callable[[Topic], None], done: Callable[[Outcome], None]) -> Wanted:
-        """Build the growth of a topic; `check` may refuse it for other reasons."""
+        """Build the addition of partitions up to `total`; `check` may raise `Refused` for other reasons."""
 
         def plan() -> TopicPlan:
             topic = self.check_growth(name, total)
@@ -128,7 +128,7 @@ class Cluster:
         return Wanted(concern=collision_key(name), plan=plan, done=done)
 
     def deletion(self, topic: Topic, check: Callable[[], None], done: Callable[[Outcome], None]) -> Wanted:
-        """Build the deletion of exactly this topic, not of a later one with its name; `check` may refuse it."""
+        """Build the deletion of this topic, not of a later one with its name; `check` may raise `Refused`."""
 
         def plan() -> TopicPlan:
             # The name may belong to a later topic by now.
@@ -142,7 +142,7 @@ class Cluster:
     def config_change(
         self, name: str, changed: Callable[[Topic], Mapping[str, str]], done: Callable[[Outcome], None]
     ) -> Wanted:
-        """Build a change of a topic's configs; `changed` makes and checks the new ones from the present ones."""
+        """Build a change of a topic's configs; `changed` returns the new, checked configs of the topic."""
 
         def plan() -> TopicPlan:
             return self._store.changes.plan_configs(name, changed(self.known(name)))
@@ -154,7 +154,7 @@ class Cluster:
         return Wanted(concern="", plan=lambda: self._store.changes.plan_producer_ids(then), done=done)
 
     def quota_change(self, changes: Sequence[QuotaChange], done: Callable[[Outcome], None]) -> Wanted:
-        """Build a change of clients' quotas."""
+        """Build a change of client quotas (AlterClientQuotas)."""
 
         def plan() -> TopicPlan:
             check_quota_count(changed_quotas(self.client_quotas, changes))
@@ -164,7 +164,7 @@ class Cluster:
 
     @property
     def client_quotas(self) -> Quotas:
-        """The limits of clients, by entity."""
+        """The client quotas, by quota entity."""
         return self._store.changes.catalog.client_quotas
 
     def check_new_topic(self, name: str, partition_count: int) -> int:
@@ -180,12 +180,12 @@ class Cluster:
         return partition_count
 
     def create_topic(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> Topic:
-        """Create a topic at once and announce it, waiting for the disk; `Refused` if it cannot be created."""
+        """Create and announce a topic, and block until it is on disk; `Refused` if it cannot be created."""
         partition_count = self.check_new_topic(name, partition_count)
         return self._create(name, partition_count, check_topic_configs(configs))
 
     def create_offsets_topic(self) -> Topic:
-        """Create the coordinator's log, at the first start."""
+        """Create `__consumer_offsets`, the coordinator's log, at the broker's first start."""
         values = self._settings.values
         configs = {
             "cleanup.policy": "compact",
@@ -234,11 +234,11 @@ class Cluster:
         self._planned = (self._planned[0] + topics, self._planned[1] + partitions)
 
     def grow_topic(self, name: str, total: int) -> None:
-        """Add partitions at once and announce it, waiting for the disk."""
+        """Add partitions to a topic, announce the change, and block until the change is on disk."""
         self._carry_out(self._plan_growth(self.check_growth(name, total), total))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic at once and announce it, waiting for the disk."""
+        """Delete a topic, announce the change, and block until the change is on disk."""
         topic = self._deletable(name)
         self._carry_out(self._and_then(self._store.changes.plan_deletion(name), lambda: self._forget(topic)))
 
@@ -296,7 +296,7 @@ class Cluster:
 
     @staticmethod
     def _and_then(plan: TopicPlan, then: Callable[[], None]) -> TopicPlan:
-        """Extend a plan by `then`, which runs when the plan is in force."""
+        """Extend a plan by `then`, which runs when the plan takes effect."""
         settle = plan.settle
 
         def both(settled: TopicPlan) -> None:
