@@ -1,7 +1,7 @@
-"""The consumer's asyncio door: the calls of `kohort.Consumer`, awaited.
+"""The asyncio consumer: the calls of `kohort.Consumer` as coroutines.
 
-Laws: no thread. A call that is cancelled has lost nothing: the next call returns its records. Callbacks run inside
-`poll`, `unsubscribe` and `close`, and may be coroutine functions.
+Laws: no thread. A cancelled call loses no records: the next call returns them. Callbacks run inside `poll`,
+`unsubscribe` and `close`, and may be coroutine functions.
 Source: the consumer threading refactor (CTR); aiokafka's names, where it has them.
 """
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
-#: What is left open when a consumer has ended gets so long to be closed.
+#: Seconds that a closed consumer's remaining tasks and connections may take to end.
 _JOIN_S: Final = 5.0
 
 
 @answering(CONSUMERS)
 class Consumer(ConsumerDoor):
-    """Reads topics on the running loop, alone or as a member of a group; options: see `kohort.Consumer`.
+    """A Kafka consumer for asyncio, with the options of `kohort.Consumer`.
 
-    While one task awaits `poll`, a second one that polls gets a `StateError`; pausing, seeking, committing, asking,
-    `wakeup` and `close` may come from any task of the loop. Heartbeats need the loop, too: work that holds it up for
-    longer than the session timeout belongs into a thread.
+    A `poll` while another task awaits one raises `StateError`. Any task of the loop may pause, seek, commit, ask for
+    offsets, or call `wakeup` and `close`. Heartbeats are sent by the loop, too: run work in a thread if it would block
+    the loop for longer than the session timeout.
 
     >>> import asyncio, kohort, kohort.aio
     >>> async def read(address):
@@ -76,20 +76,20 @@ class Consumer(ConsumerDoor):
     topics = awaited(Offsets.topics)
 
     def __init__(self, *first: Mapping[str, object] | str | None, **options: Unpack[ConsumerOptions]) -> None:
-        """Create a consumer as `kohort.Consumer` does; nothing is connected here, and no loop is needed yet."""
+        """Create a consumer, with the arguments of `kohort.Consumer`; it needs no running loop yet."""
         self._signal = asyncio.Event()
         self._rounds = Rounds()
         self._set_up(first, options, InLoop, self._signal, is_on_loop=True)
 
     async def start(self) -> None:
-        """Subscribe to the topics that were given to the class, if any (as aiokafka has it)."""
+        """Subscribe to the topics that were passed to the constructor, if any; aiokafka's name for the call."""
         self._context.check_open()
         topics, self._first_topics = self._first_topics, ()
         if topics:
             self.subscribe(topics)
 
     async def stop(self) -> None:
-        """Close the consumer, as `close` does (as aiokafka has it)."""
+        """Close the consumer, as `close` does; aiokafka's name for the call."""
         await self.close()
 
     async def __aenter__(self) -> Self:
@@ -119,10 +119,10 @@ class Consumer(ConsumerDoor):
         return await self._run(self._reader.one("poll_one", timeout)) if record is None else record
 
     async def getone(self) -> ConsumerRecord:
-        """Return the next record, however long that takes (as aiokafka has it).
+        """Return the next record, and wait for it without a time limit; aiokafka's name for the call.
 
         Raises:
-            StateError: the consumer was closed meanwhile.
+            StateError: the consumer was closed during the wait.
         """
         while True:
             record = await self.poll_one(ITERATION_S)
@@ -133,7 +133,7 @@ class Consumer(ConsumerDoor):
     async def getmany(
         self, *, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return the records of a `poll` by partition (as aiokafka has it)."""
+        """Return the records of a `poll` by partition; aiokafka's name for the call."""
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
         for record in await self.poll(timeout_ms / 1000, max_records=max_records):
             found.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
@@ -169,16 +169,16 @@ class Consumer(ConsumerDoor):
         """Return the group's committed offsets; `None` for a partition without one.
 
         Args:
-            partitions: of several the answer is a dictionary, of one its value.
+            partitions: several, for a dictionary by partition; or one, for its offset alone.
             timeout: seconds; `None` means default.api.timeout.ms.
-            metadata: answer with `OffsetAndMetadata` in place of numbers.
+            metadata: return `OffsetAndMetadata` instead of numbers.
         """
         return await self._run(self._calls[Offsets.__name__].committed(partitions, timeout, metadata=metadata))
 
     async def close(self, timeout: float = 30.0, *, group_membership: GroupMembershipOperation = "default") -> None:
-        """Commit (with auto-commit), leave the group and end, within `timeout` seconds. Safe to call twice.
+        """Commit (with auto-commit), leave the group and disconnect, within `timeout` seconds. Safe to call twice.
 
-        While an exception is passing, the records that were handed out last are read again: see
+        While an exception is being handled, the records that were returned last are not committed: see
         `kohort.Consumer.close`.
 
         Args:

@@ -1,4 +1,4 @@
-"""The consumer's blocking door: a machine on a thread of its own, and calls that wait for it.
+"""The blocking consumer: its protocol runs in a background thread, and its calls wait in the caller's.
 
 Source: users@kafka, "New Consumer Design" (July 2014); the consumer threading refactor (CTR).
 """
@@ -29,14 +29,14 @@ R = TypeVar("R")
 
 @answering(CONSUMERS)
 class Consumer(ConsumerDoor):
-    """Reads topics, alone or as a member of a group.
+    """A Kafka consumer that reads topics as a member of a group, or partitions assigned by hand.
 
-    Options are Kafka's, in snake_case as keywords or by their dotted names in a mapping: `Consumer({"group.id": "a"})`.
-    Topics to subscribe to may come first: `Consumer("orders", group_id="billing")`.
+    Options are Kafka's: keywords in snake_case, or a mapping of dotted names, as in `Consumer({"group.id": "a"})`.
+    Positional texts are topics to subscribe to: `Consumer("orders", group_id="billing")`.
 
-    A consumer belongs to one thread at a time; a call from a second one while the first is in `poll` is a `StateError`.
-    `wakeup` and `close` may come from any, and so may `commit` with offsets, `committed`, `end_offsets` and the other
-    questions. `for record in consumer` reads record by record until the consumer is closed.
+    A consumer is used by one thread at a time: a call during another thread's `poll` raises `StateError`. Any thread
+    may call `wakeup`, `close`, `commit` with offsets, `committed`, `end_offsets` and the other calls that only ask
+    the brokers. `for record in consumer` reads record by record until the consumer is closed.
 
     >>> import kohort
     >>> with kohort.Broker() as broker:
@@ -73,10 +73,10 @@ class Consumer(ConsumerDoor):
     topics = blocking(Offsets.topics)
 
     def __init__(self, *first: Mapping[str, object] | str | None, **options: Unpack[ConsumerOptions]) -> None:
-        """Create a consumer; nothing is connected before the first call that needs a broker.
+        """Create a consumer; it connects at the first call that needs a broker.
 
         Args:
-            first: options by Kafka's dotted names in a mapping, which may be mixed with keywords; or topics.
+            first: a mapping of Kafka's dotted option names, which may be combined with keywords; or topics.
             options: options as keywords.
 
         Raises:
@@ -109,7 +109,7 @@ class Consumer(ConsumerDoor):
     def poll_one(self, timeout: float = 1.0) -> ConsumerRecord | None:
         """Return the next record, or `None` after `timeout` seconds without one; otherwise like `poll`.
 
-        A record counts as processed when the next is asked for.
+        The next call marks the record as processed, so that auto-commit commits it.
         """
         record = self._take_one("poll_one")
         return self._run(self._reader.one("poll_one", timeout)) if record is None else record
@@ -144,24 +144,24 @@ class Consumer(ConsumerDoor):
         """Return the group's committed offsets; `None` for a partition without one.
 
         Args:
-            partitions: of several the answer is a dictionary, of one its value.
+            partitions: several, for a dictionary by partition; or one, for its offset alone.
             timeout: seconds; `None` means default.api.timeout.ms.
-            metadata: answer with `OffsetAndMetadata` in place of numbers.
+            metadata: return `OffsetAndMetadata` instead of numbers.
         """
         return self._run(self._calls[Offsets.__name__].committed(partitions, timeout, metadata=metadata))
 
     def close(self, timeout: float = 30.0, *, group_membership: GroupMembershipOperation = "default") -> None:
         """Commit (with auto-commit), leave the group and end the background thread, within `timeout` seconds.
 
-        The records that `poll` returned last count as processed, unless another thread polled them, or an exception has
-        come since and is passing: in a `finally` or an `except` block they may be half processed, so they are read
-        again, as after a `with` block. An exception that was handled before does not count. May be called from any
-        thread and from a signal handler, and twice: a `poll` that waits meanwhile returns at once.
+        The records of the last `poll` count as processed, except in two cases: another thread polled them, or an
+        exception raised since that `poll` is still being handled (a `finally` or `except` block, the end of a `with`
+        block). They may be half processed then, so they are not committed. May be called from any thread, from a signal
+        handler, and twice: a `poll` that is waiting returns at once.
 
         Args:
             timeout: seconds.
-            group_membership: "leave_group" frees the partitions at once, also those of a static member, whose would
-                wait for its return otherwise; "remain_in_group" lets those of any member wait until its session ends.
+            group_membership: "leave_group" frees the partitions at once, even those of a static member;
+                "remain_in_group" keeps them until the session times out. By default only a static member remains.
 
         Source: KIP-1092.
         """

@@ -1,4 +1,4 @@
-"""What both doors of a consumer have: the parts that they hold, and the calls that never wait.
+"""The base of the blocking and the asyncio consumer: their parts, and the calls that never wait.
 
 Source: users@kafka, "New Consumer Design" (July 2014); the consumer threading refactor (CTR).
 """
@@ -28,35 +28,35 @@ if TYPE_CHECKING:
 #: Called with the consumer and the metadata of the group's members, by name. With `kohort.aio` it may be a coroutine
 #: function.
 PublishedCallback: TypeAlias = Callable[[Any, dict[str, bytes]], Awaitable[None] | None]
-#: Bytes of metadata that a coordinator takes of one member.
+#: Most bytes of metadata that a coordinator accepts from one member.
 LONGEST_METADATA: Final = 64 * 1024
 
 
 class Publications:
-    """The metadata that a consumer publishes to its group, and those of the other members.
+    """The calls by which members of a group publish metadata to each other.
 
-    Source: requirement G10; KIP-848's motivation: members tell each other of themselves without a rebalance.
+    Source: requirement G10; KIP-848's motivation: members inform each other about themselves without a rebalance.
     """
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
 
     def publish(self, metadata: bytes) -> None:
-        """Publish metadata of this member to its group and to administrators, e.g. its load or address.
+        """Publish metadata of this member, e.g. its load or address, to its group and to administrators.
 
-        It moves no partition and interrupts no member. Members that watch get it within 0.2 s; of several publications
-        within 50 ms they get the last. It ends with this member; a static member that comes back goes on with it.
-        Metadata published before the group is joined go out with the join. May be called from any thread.
+        Publishing moves no partition and interrupts no member. Members that watch get the metadata within 0.2 s; of
+        several publications within 50 ms they get the last. The metadata is removed with this member; a static member
+        that returns still has it. Metadata published before joining goes with the join. May be called from any thread.
 
-        The next `poll` raises what the group refuses: BrokerError with POLICY_VIOLATION if all members together would
-        publish more than 16 MiB, UnsupportedFeatureError if the broker is not kohort's.
+        A refusal is raised by the next `poll`: BrokerError with POLICY_VIOLATION if all members together would publish
+        more than 16 MiB, UnsupportedFeatureError if the broker is not kohort's.
 
         Args:
-            metadata: at most 64 KiB; empty for nothing any more.
+            metadata: at most 64 KiB; empty bytes withdraw it.
 
         Raises:
-            ConfigError: there is no group_id, or group_protocol is classic; or it is too long.
-            TypeError: it is not bytes.
+            ConfigError: the consumer has no group_id, group_protocol is classic, or the metadata is too long.
+            TypeError: the metadata is not bytes.
         """
         self._check_publishes("publish")
         if not isinstance(metadata, bytes | bytearray | memoryview):
@@ -67,23 +67,23 @@ class Publications:
         self._context.host.post(MetadataPublished(metadata=said))
 
     def watch_published(self, callback: PublishedCallback | None = None) -> None:
-        """Watch the metadata of the group's members, this one's included; `published` returns them.
+        """Start receiving the metadata that the group's members publish, this one's included; see `published`.
 
         Args:
-            callback: called inside `poll` with this consumer and the result of `published`, when that has changed; in
-                place of the one before.
+            callback: called inside `poll` with this consumer and the result of `published`, each time that has changed;
+                it replaces an earlier callback.
 
         Raises:
-            ConfigError: there is no group_id, or group_protocol is classic.
+            ConfigError: the consumer has no group_id, or group_protocol is classic.
         """
         self._check_publishes("watch_published")
         self._context.rebalancing.on_published = to_callback(callback, "callback")
         self._context.host.post(MetadataWatched())
 
     def published(self) -> dict[str, bytes]:
-        """Return the metadata that the group's members publish, as far as known; call `watch_published` first.
+        """Return the metadata that the group's members publish, as received so far; call `watch_published` first.
 
-        By group_instance_id, or by member id of a member without one. May be called from any thread.
+        The keys are group_instance_ids; of dynamic members, member ids. May be called from any thread.
         """
         return dict(self._context.deliveries.published)
 
@@ -101,7 +101,7 @@ _FORGOTTEN_S: Final = 5.0
 
 
 class ConsumerDoor:
-    """A consumer, but for the calls that may wait."""
+    """The calls of a consumer that never wait; the blocking and the asyncio consumer add the others."""
 
     subscribe = held(Subscriptions.subscribe)
     assign = held(Subscriptions.assign)
@@ -131,11 +131,11 @@ class ConsumerDoor:
     def _set_up(
         self, first: tuple[object, ...], options: Mapping[str, object], host: Any, signal: Signal, *, is_on_loop: bool
     ) -> None:
-        """Hold the parts; nothing is connected here.
+        """Build the objects that carry the calls out; nothing is connected here.
 
         Args:
-            first: positional arguments: a mapping of options by Kafka's dotted names, or topics.
-            host, signal, is_on_loop: of `ConsumerContext`.
+            first: positional arguments: a mapping of Kafka's dotted option names, or topics.
+            host, signal, is_on_loop: as for `ConsumerContext`.
         """
         config, self._first_topics = _divide(first)
         self._context = ConsumerContext(self, config, options, host=host, signal=signal, is_on_loop=is_on_loop)
@@ -155,7 +155,7 @@ class ConsumerDoor:
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Self:
-        """Create a consumer from Kafka's dotted option names.
+        """Create a consumer from a mapping of Kafka's dotted option names.
 
         >>> import kohort
         >>> kohort.Consumer.from_config({"bootstrap.servers": "127.0.0.1:9092", "group.id": "billing"}).close()
@@ -170,7 +170,7 @@ class ConsumerDoor:
             context.host.warn_unclosed()
 
     def wakeup(self) -> None:
-        """End a `poll` that waits, or the next one, at once; it returns the records that are there, if any.
+        """Make the waiting `poll`, or the next one, return at once, with the records that are ready, if any.
 
         May be called from any thread and from a signal handler.
         """
@@ -178,17 +178,17 @@ class ConsumerDoor:
         self._context.deliveries.wake()
 
     def configure(self, config: Mapping[str, object] | None = None, /, **options: Unpack[ConsumerOptions]) -> None:
-        """Change limits of fetching; they hold from the next fetch and the next `poll` on.
+        """Change limits of fetching; they apply from the next fetch and the next `poll` on.
 
-        Data beyond a smaller fetch.buffer.bytes is kept until it was handed out. May be called from any thread.
+        Data fetched beyond a now smaller fetch.buffer.bytes is not dropped. May be called from any thread.
 
         Args:
-            config: options by Kafka's dotted names; may be mixed with keywords.
+            config: a mapping of Kafka's dotted option names; may be combined with keywords.
             options: fetch_buffer_bytes, fetch_max_bytes, fetch_max_wait_ms, fetch_min_bytes, max_partition_fetch_bytes
                 and max_poll_records; options that are left out stay as they are.
 
         Raises:
-            ConfigError: an option is unknown, is none of these, or has an impossible value.
+            ConfigError: an option is unknown, cannot be changed, or has an impossible value.
         """
         self._context.configure(changed_limits(config, options))
 
@@ -218,27 +218,27 @@ class ConsumerDoor:
 
     @property
     def last_rebalance(self) -> Rebalance | None:
-        """The latest change of the assignment and its reason; inside a callback the one it is called for."""
+        """The latest change of the assignment and its reason; in a callback, the change that it is called for."""
         return self._context.rebalancing.last
 
     @property
     def member_id(self) -> str:
-        """The id of this member; empty before a classic group has given one."""
+        """The id of this member; in a classic group empty until the coordinator has assigned one."""
         return self._context.deliveries.identity.member_id
 
     @property
     def group_epoch(self) -> int:
-        """The epoch (classic: generation) of this member; -1 without a membership."""
+        """The member epoch, in a classic group the generation; -1 while this is no member."""
         return self._context.deliveries.identity.epoch
 
     @property
     def has_assignment(self) -> bool:
-        """Whether the group has assigned partitions to this member, even if none."""
+        """Whether the consumer has an assignment, by its group (even an empty one) or by hand."""
         return self._context.deliveries.identity.has_assignment or self._subscriptions.is_assigned_by_hand
 
 
 def _divide(first: tuple[Any, ...]) -> tuple[Mapping[str, object] | None, tuple[str, ...]]:
-    """Divide the positional arguments into options and topics; an address is refused as no mapping."""
+    """Split the positional arguments into options and topics; a text with a colon is no topic (an address)."""
     if first and all(isinstance(each, str) and ":" not in each for each in first):
         return None, to_topics(first)
     if len(first) > 1:

@@ -1,9 +1,8 @@
-"""The calls about positions and lag, and those that commit and ask for offsets.
+"""The calls of a consumer about positions, lag, commits and offsets.
 
-Laws: a call that looks at the application's positions belongs to the thread that polls. One that only asks the
-background may come from any thread. A seek takes effect with the
-next record that is handed out. The offset of a seek by time, to the beginning or to the end is looked up when it is
-needed.
+Laws: a call that reads the application's positions belongs to the thread that polls. A call that only asks the
+background may come from any thread. The next record that is handed out comes from the offset of the latest seek. A seek
+by time, to the beginning or to the end returns before the brokers are asked for the offset.
 Source: Kafka's consumer API.
 """
 
@@ -28,18 +27,18 @@ from kohort.ids import TopicPartition
 
 
 class Positions:
-    """Where a consumer reads."""
+    """The calls about the position in each assigned partition: seek, position, lag."""
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
 
     def seek(self, partition: TopicPartition, offset: Committable | None = None) -> None:
-        """Go on reading at another offset.
+        """Set the position of an assigned partition: `poll` goes on there.
 
         Args:
-            partition: one that is assigned; what confluent-kafka calls TopicPartition brings its offset along.
-            offset: of the next record to read; or the answer of `committed(..., metadata=True)`, by whose leader epoch
-                a truncated log is noticed.
+            partition: an assigned partition; a TopicPartition of confluent-kafka carries the offset itself.
+            offset: of the next record to read; or an `OffsetAndMetadata` of `committed(..., metadata=True)`, whose
+                leader epoch lets the consumer detect a truncated log.
 
         Raises:
             StateError: the partition is not assigned.
@@ -54,22 +53,22 @@ class Positions:
         self._seek([chosen], "seek", offset=found, leader_epoch=epoch)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on with the first record that these partitions still have; without any: all assigned ones."""
+        """Go back to the first record that the log still has; without arguments in all assigned partitions."""
         self._seek(_several(partitions), "seek_to_beginning", timestamp=EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on with the records that are written from now on; without partitions: in all assigned ones.
+        """Skip to the end of the log; without arguments in all assigned partitions.
 
-        The end offsets are looked up at once, but not before this returns; `position` waits for them.
+        The call does not wait for the end offsets: the background asks the brokers at once. `position` waits for them.
         """
         self._seek(_several(partitions), "seek_to_end", timestamp=LATEST)
 
     def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
-        """Go on with the first record that is not older, or at the end if there is none.
+        """Go to the first record with this timestamp or a later one; to the end of the log if there is none.
 
         Args:
             timestamp_ms: milliseconds since 1970-01-01 UTC.
-            partitions: none means all assigned ones.
+            partitions: assigned partitions; without any, all of them.
         """
         self._seek(_several(partitions), "seek_to_timestamp", timestamp=arguments.to_time(timestamp_ms, minimum=0))
 
@@ -99,7 +98,7 @@ class Positions:
             self._context.end(is_taken)
 
     async def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
-        """Return the offset of the next record that `poll` will return."""
+        """Return the offset of the next record that `poll` will return; `timeout` in seconds."""
         partition = to_partition(partition)
         known = self._known_position(partition)
         if known is not None:
@@ -121,9 +120,9 @@ class Positions:
     # -- how far behind -----------------------------------------------------------------------------------------------
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the end of an assigned partition, as the last fetch has said; `None` before the first.
+        """Return the end offset of an assigned partition by its last fetch; `None` before the first fetch response.
 
-        For readers of committed records the end is where the first open transaction begins.
+        With isolation.level=read_committed this is the last stable offset, otherwise the high watermark.
         """
         chosen = to_partition(partition)
         is_taken = self._context.begin("highwater")
@@ -137,13 +136,13 @@ class Positions:
     async def lag(
         self, partitions: Iterable[TopicPartition] | None = None, timeout: float | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return each partition's lag: the offsets from its position to its end, as the last fetch has said.
+        """Return each partition's lag: its end offset by the last fetch (see `highwater`) minus its position.
 
-        No broker is asked; `None` stands for a partition of which no fetch was answered yet.
+        No broker is asked for end offsets. A partition without a fetch response so far has the lag `None`.
 
         Args:
-            partitions: `None` means all that are assigned.
-            timeout: seconds to wait for positions that are being found.
+            partitions: `None` means all assigned partitions.
+            timeout: seconds to wait for positions that the background is still looking up.
 
         Raises:
             StateError: a partition is not assigned.
@@ -169,7 +168,7 @@ class Positions:
         return (await self.lag([partition]))[to_partition(partition)]
 
     async def _find(self, partitions: list[TopicPartition], timeout: float | None) -> dict[TopicPartition, int | None]:
-        """Ask the background for the positions of partitions of which no record was handed out."""
+        """Ask the background for the positions of partitions without a record handed out so far."""
         seconds = self._context.default_timeout_s if timeout is None else to_seconds(timeout)
         deadline_ms = self._context.host.deadline_ms(seconds)
         tickets: dict[TopicPartition, Future[object]] = {each: Future() for each in partitions}
@@ -185,7 +184,7 @@ class Positions:
         return found
 
     def seen_watermarks(self, partition: TopicPartition) -> tuple[int, int] | None:
-        """Return the bounds of a partition as the last fetch has said; `None` before the first."""
+        """Return the log start offset and `highwater` by the last fetch; `None` before the first fetch response."""
         end = self.highwater(partition)
         seen = self._context.handler.watermarks(partition)
         return None if end is None or seen is None or seen.log_start_offset < 0 else (seen.log_start_offset, end)
@@ -201,17 +200,17 @@ def _behind(position: int | None, end: int | None) -> int | None:
     return None if position is None or end is None else max(0, end - position)
 
 
-#: Arguments of a commit: offsets by partition; a record or several, which stand for the offsets behind them; or `None`
+#: Arguments of a commit: offsets by partition; a record or several, each of which stands for its offset + 1; or `None`
 #: for all processed offsets.
 Committing: TypeAlias = Mapping[TopicPartition, Committable] | ConsumerRecord | Sequence[ConsumerRecord] | None
-#: Called with the error, `None` for a good end, and the offsets. With `kohort.aio` it may be a coroutine function.
+#: Called with the error (`None` after a success) and the offsets. With `kohort.aio` it may be a coroutine function.
 CommitCallback: TypeAlias = Callable[
     [KohortError | None, dict[TopicPartition, OffsetAndMetadata]], Awaitable[None] | None
 ]
 
 
 class Offsets:
-    """What the group has committed, and where the records of partitions lie."""
+    """The calls about committed offsets, about the offsets of a log, and about topics."""
 
     def __init__(self, context: ConsumerContext, positions: Positions) -> None:
         self._context = context
@@ -220,12 +219,12 @@ class Offsets:
         self._stored_s = 0.0
 
     def commit_async(self, offsets: Committing = None, callback: CommitCallback | None = None) -> None:
-        """Commit without waiting, in order with every other commit; waiting ones go out as one request.
+        """Commit without waiting. Commits keep their order; several that are queued go out as one request.
 
         Args:
             offsets: as for `commit`.
-            callback: called with the error, `None` for a good end, and the offsets, in the thread that polls: in
-                `poll`, `commit`, `unsubscribe` or `close`. Without one a failure is a line in the log.
+            callback: called with the error (`None` after a success) and the offsets, in the thread that polls: inside
+                `poll`, `commit`, `unsubscribe` or `close`. Without a callback a failure is only logged.
 
         Raises:
             StateError: there is no group to commit for.
@@ -249,23 +248,23 @@ class Offsets:
         asynchronous: bool = False,
         timeout: float = 30.0,
     ) -> None:
-        """Commit offsets for the group and wait until that is durable.
+        """Commit offsets for the group and wait until they are stored durably.
 
         Args:
-            offsets: the next offset to read, per partition, a number or an `OffsetAndMetadata`; a record, or a list of
-                records, stands for the offset behind it; `None` means everything that `poll` has returned. A list of
-                what confluent-kafka calls TopicPartition, with offsets, is taken, too.
-            message: a record, as confluent-kafka names it.
+            offsets: partition to the next offset to read, a number or an `OffsetAndMetadata`. A record, or each of a
+                list of records, stands for its offset + 1. `None` means everything that `poll` has returned. A list of
+                confluent-kafka's TopicPartition with offsets is accepted, too.
+            message: a record; confluent-kafka's name for it.
             asynchronous: do not wait, as `commit_async` without a callback.
             timeout: seconds.
 
         Raises:
-            StateError: there is no group to commit for.
-            FencedError: the group has removed this member, or given the partitions to others.
-            BrokerError: metadata is longer than the broker takes, or the group may not be written.
-            UnknownTopicError: there is no such topic; `was_deleted`: the one that was read is gone.
-            PartlyDoneError: not all partitions have ended alike: `done` maps those that are stored to their
-                `OffsetAndMetadata`, `failed` the others to one of these errors each.
+            StateError: the consumer has no group_id.
+            FencedError: the group has removed this member, or assigned the partitions to other members.
+            BrokerError: metadata is longer than the broker accepts, or this client may not write to the group.
+            UnknownTopicError: the topic does not exist; with `was_deleted`, the topic that was read has been deleted.
+            PartlyDoneError: some partitions have failed, or for different reasons: `done` maps each committed partition
+                to its `OffsetAndMetadata`, `failed` each other one to one of the errors above.
         """
         if message is not None:
             offsets = _one_of(offsets, message)
@@ -295,17 +294,17 @@ class Offsets:
             )
 
     def store_offsets(self, offsets: Committing = None, *, message: ConsumerRecord | None = None) -> None:
-        """Store processed offsets: with enable.auto.offset.store off, commits contain only these.
+        """Mark offsets as processed: with enable.auto.offset.store=false the next commits contain only these.
 
-        May be called from any thread, as often as a record is done: nothing is sent by it.
+        May be called from any thread and for each record: the call itself sends no request.
 
         Args:
-            offsets: as for `commit`; a record, or a list of records, stands for the offset behind it.
-            message: a record, as confluent-kafka names it.
+            offsets: as for `commit`; a record, or each of a list of records, stands for its offset + 1.
+            message: a record; confluent-kafka's name for it.
 
         Raises:
-            StateError: a partition is not assigned to this consumer (any more), there is no group to commit for, or
-                everything that `poll` returns counts as done.
+            StateError: a partition is not assigned to this consumer (any more), the consumer has no group_id, or
+                enable.auto.offset.store is on.
         """
         chosen = to_offsets(_one_of(offsets, message))
         self._check_group()
@@ -335,7 +334,7 @@ class Offsets:
         *,
         metadata: bool = False,
     ) -> Any:
-        """Return the group's committed offsets, as the doors document it, which have the overloads."""
+        """Return the group's committed offsets; the blocking and the asyncio client document the arguments."""
         is_one = is_partition(partitions)
         chosen = to_partitions([partitions] if is_one else partitions)
         if not chosen:
@@ -348,7 +347,7 @@ class Offsets:
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the first offset that each partition still has."""
+        """Return the log start offset of each partition: the first that it still has."""
         return await self._bounds(partitions, EARLIEST, timeout)
 
     async def end_offsets(
@@ -366,12 +365,12 @@ class Offsets:
     async def watermarks(
         self, partition: TopicPartition, timeout: float | None = None, *, cached: bool = False
     ) -> tuple[int, int] | None:
-        """Return the first offset that a partition still has, and the one that its next record will get.
+        """Return the log start offset of a partition, and the offset that its next record will get.
 
         Args:
-            partition: any; with `cached` one that is assigned.
+            partition: any partition; with `cached` an assigned one.
             timeout: seconds.
-            cached: answer as the last fetch has said, without asking; `None` before the first.
+            cached: ask no broker but return the values of the last fetch; `None` before the first fetch response.
         """
         chosen = to_partition(partition)
         if cached:
@@ -383,13 +382,13 @@ class Offsets:
     async def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
     ) -> tuple[int, int] | None:
-        """Return the `watermarks`, by the name that confluent-kafka gives the call."""
+        """Return the same as `watermarks`, under confluent-kafka's name."""
         return await self.watermarks(partition, timeout, cached=cached)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """Return offset and timestamp of the first record not older than a timestamp (ms); `None`: none is."""
+        """Return (offset, timestamp) of each partition's first record at or after a time, ms; `None`: none is."""
         wanted = arguments.to_timestamps(timestamps)
         if not wanted:
             return {}
@@ -397,21 +396,21 @@ class Offsets:
         return dict(cast("Mapping[TopicPartition, tuple[int, int] | None]", found))
 
     async def list_topics(self, timeout: float | None = None) -> dict[str, list[int]]:
-        """Return every topic with its partitions, both ascending; without the brokers' internal topics."""
+        """Return the name of every topic but internal ones with its partition numbers, both ascending."""
         found = await self.describe_topics(None, timeout)
         return {name: list(topic.partitions) for name, topic in found.items()}
 
     async def describe_topics(
         self, topics: Sequence[str] | str | None = None, timeout: float | None = None
     ) -> dict[str, ListedTopic]:
-        """Return topics with their ids, as a broker knows them at this moment; asking creates none.
+        """Return topics with their ids and partitions, asked of a broker now; the call creates no topic.
 
         Args:
-            topics: names; `None` for every topic but the brokers' internal ones.
+            topics: names; `None` means every topic but internal ones.
             timeout: seconds; default.api.timeout.ms if left out.
 
         Returns:
-            By name; a topic that does not exist is left out.
+            Each topic by its name; a topic that does not exist is left out.
         """
         names = None if topics is None else tuple(sorted(set(arguments.to_topics(topics))))
         if names == ():
@@ -420,11 +419,11 @@ class Offsets:
         return cast("dict[str, ListedTopic]", found)
 
     async def topics(self, timeout: float | None = None) -> set[str]:
-        """Return the names of every topic."""
+        """Return the names of every topic but internal ones."""
         return set(await self.list_topics(timeout))
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
-        """Return the partitions of a topic, ascending; none if there is no such topic."""
+        """Return the partition numbers of a topic, ascending; an empty list if the topic does not exist."""
         topic = arguments.to_topic(topic, "partitions_for('orders')")
         found = await self._context.ask(partial(events.PartitionsAsked, topic=topic), timeout)
         return cast("list[int]", found)

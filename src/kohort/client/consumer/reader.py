@@ -1,9 +1,9 @@
-"""The ways to hand out fetched records: lists, single records, columns.
+"""Reading of fetched records: as lists, one by one, or as Arrow columns.
 
 Laws: a record counts as returned when it is handed out, and as processed when the application calls for more. Records
-that cannot be handed out now, since an error is raised first or the call is broken off, are handed out by the next
-call. Records of an assigned partition are handed out as long as the coordinator gives it to no other member. The clock
-alone decides that: this thread may go on before the background does, after the process or the machine stood still.
+that cannot be handed out now, because an error is raised first or the call is cancelled, are returned by the next
+call. Records of an assigned partition are handed out only until the time up to which the coordinator leaves it to this
+member. The clock is read for that: after the machine slept, this thread may run before the background thread does.
 Arrow is imported at the first call that needs it.
 Source: Kafka's consumer API.
 """
@@ -37,11 +37,11 @@ DEFAULT_MAX_BYTES: Final = 8 * 1024 * 1024
 
 
 def choose_columns(columns: Sequence[str] | None, *, include_headers: bool) -> tuple[str, ...]:
-    """Check the columns to build, and return them; `None` means all but headers.
+    """Check the names of the columns to build, and return them; `None` means every column but headers.
 
     Raises:
         MissingDependencyError: pyarrow is not installed.
-        UnknownOptionError: there is no such column.
+        UnknownOptionError: a name is not that of a column.
     """
     try:
         import pyarrow  # noqa: F401
@@ -62,14 +62,14 @@ def take_batches(
     max_records: int,
     max_bytes: int,
 ) -> list[pyarrow.RecordBatch]:
-    """Build record batches of the data that has arrived.
+    """Build Arrow record batches from the fetched data.
 
     Args:
-        handler: holds the data.
+        handler: holds the fetched data.
         include: the columns, as `choose_columns` returns them.
-        on_decoded: called after each batch was decoded: the bytes that it was made of are free then.
-        max_records: rows of all batches; further ones stay for the next call.
-        max_bytes: bytes of their records; one record is always taken, however large.
+        on_decoded: called after each batch is decoded; the fetched bytes behind the batch are free by then.
+        max_records: most rows of all batches together; further rows stay for the next call.
+        max_bytes: most bytes of the records in all batches; the first record is included however large it is.
     """
     from kohort.columnar import to_record_batch
     from kohort.records.columns import gather_columns
@@ -108,7 +108,7 @@ _CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Reader:
-    """Every way to get records."""
+    """The calls of a consumer that return records."""
 
     def __init__(self, context: ConsumerContext, subscriptions: Subscriptions) -> None:
         self._context = context
@@ -121,10 +121,10 @@ class Reader:
         self._quick_until_s = 0.0
 
     async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Return the records that have arrived; wait up to `timeout` seconds for the first.
+        """Return the records that have been fetched; wait up to `timeout` seconds for the first.
 
-        Calling it again says that the records of the call before are processed: auto-commit commits them. Rebalance
-        callbacks run in here.
+        The next call marks the records of this one as processed, so that auto-commit commits them. Rebalance callbacks
+        run inside this call. `max_records` replaces max.poll.records for one call.
 
         Raises:
             BrokersUnreachableError: no bootstrap address accepts a connection, and none ever has.
@@ -148,17 +148,17 @@ class Reader:
         max_records: int | None = None,
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> list[pyarrow.RecordBatch]:
-        """Return fetched records as Arrow record batches of one schema, of about 1 MiB each; cf. `poll`.
+        """Return fetched records as Arrow record batches of one schema, about 1 MiB each; otherwise like `poll`.
 
-        Records of several partitions stand in one batch where they are few; those of one partition are in order.
+        A batch may contain records of several partitions; the records of one partition are in order of their offsets.
 
         Args:
-            timeout: seconds to wait for the first.
-            columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; `None` means all but
-                headers. Columns that are left out are not decoded.
+            timeout: seconds to wait for the first record.
+            columns: any of key, value, topic, partition, offset, timestamp, timestampType, headers; `None` means all
+                but headers. Columns that are left out are not decoded.
             include_headers: add the column headers.
-            max_records: rows of all batches together; `None` is no limit. Further rows stay for the next call.
-            max_bytes: bytes of the records of all batches together; one record is always handed out, however large.
+            max_records: most rows of all batches together; `None` is no limit. Further rows stay for the next call.
+            max_bytes: most bytes of the records in all batches; the first record is returned however large it is.
 
         Raises:
             MissingDependencyError: pyarrow is not installed.
@@ -170,9 +170,9 @@ class Reader:
         return await self._read("poll_arrow", timeout, partial(take, max_records=most_records, max_bytes=most_bytes))
 
     async def consume(self, num_messages: int = 1, timeout: float = 1.0) -> list[ConsumerRecord]:
-        """Return so many records, or fewer after `timeout` seconds; otherwise like `poll`.
+        """Return `num_messages` records, or fewer after `timeout` seconds; otherwise like `poll`.
 
-        An error that comes when some have been taken is raised by the next call.
+        If an error occurs when some records are ready, this call returns them and the next call raises the error.
         """
         count = to_count(num_messages, "num_messages")
         until_s = time.monotonic() + to_seconds(timeout)
@@ -193,7 +193,7 @@ class Reader:
                 return found
 
     async def _read(self, what: str, timeout: float, take: Callable[[], list[T]], *, goes_on: bool = False) -> list[T]:
-        """Read once; `goes_on`: the same call has taken records before."""
+        """Wait for records once; `goes_on`: the same call of the application has already got some."""
         until_s = time.monotonic() + to_seconds(timeout)
         self._context.begin_long(what)
         found: list[T] = []
@@ -232,7 +232,7 @@ class Reader:
             self._context.note_poll(now_s)
 
     def take_one(self, what: str) -> ConsumerRecord | None:
-        """Return a ready record if no other work is due: the fast path of `poll_one` and iteration."""
+        """Return a record that is ready if no other work is due; the fast path of `poll_one` and iteration."""
         ready = self._handler.ready
         if (
             ready
@@ -259,7 +259,7 @@ class Reader:
         return None
 
     def _owned_for_s(self) -> float:
-        """Return for how many seconds records of assigned partitions may be handed out; 0 or less: not now."""
+        """Return for how many seconds records may still be handed out: 0 or less means not now."""
         until_ms = self._deliveries.owned_until_ms
         return inf if until_ms is None else (until_ms - self._context.host.now_ms()) / 1000
 
@@ -269,7 +269,7 @@ class Reader:
         return found[0] if found else None
 
     async def next(self) -> ConsumerRecord | None:
-        """Return the next record; `None`: the consumer is closed, or consumer.timeout.ms has passed."""
+        """Return the next record, or `None` if the consumer is closed or consumer.timeout.ms has passed."""
         patience_ms = self._context.settings.options["consumer_timeout_ms"]
         record: ConsumerRecord | None = None
         while record is None and not self._context.is_closed:

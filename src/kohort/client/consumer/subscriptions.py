@@ -32,7 +32,7 @@ _LOG: Final = logging.getLogger("kohort.client")
 
 
 class Subscriptions:
-    """What a consumer reads, and what its group has given it."""
+    """The calls that choose the topics and partitions to read, and report the assignment."""
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
@@ -55,19 +55,19 @@ class Subscriptions:
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Read topics as a member of the group, in place of the topics before.
+        """Read topics as a member of the group; they replace the topics subscribed before.
 
         Args:
-            topics: names; none at all means `unsubscribe`. One that does not exist is read once it does. Texts that
-                begin with ^ are patterns of how names begin, as librdkafka has them.
-            pattern: in place of names, a regular expression that whole names have to match; topics that are made
-                later count, too. KIP-848: the coordinator matches, by RE2; classic: this client does.
-            on_assigned: called with partitions that were gained, before they are read.
-            on_revoked: called with partitions that have to go; the group waits for it, for max.poll.interval.ms.
-            on_lost: called with partitions that belong to others already; left out, `on_revoked` is called.
+            topics: names; an empty list means `unsubscribe`. A topic that does not exist is read once it is created. A
+                name that begins with ^ is a regular expression for the beginning of names, as in librdkafka.
+            pattern: instead of names, a regular expression that a whole name has to match; topics created later are
+                included. With group.protocol=consumer the coordinator matches, by RE2; with classic this client does.
+            on_assigned: called with newly assigned partitions, before they are read.
+            on_revoked: called with partitions to give up; the group waits for its return, at most max.poll.interval.ms.
+            on_lost: called with partitions that other members may own already; without it `on_revoked` is called.
 
         Raises:
-            ConfigError: there is no group_id, or the pattern is none.
+            ConfigError: the consumer has no group_id, or the pattern is not a regular expression.
             StateError: partitions were assigned by hand.
         """
         names = to_topics(topics)
@@ -97,7 +97,7 @@ class Subscriptions:
             self._context.end()
 
     async def unsubscribe(self, *, timeout: float = 30.0) -> None:
-        """Commit (with auto-commit), give every partition up and leave the group."""
+        """Commit (with auto-commit), revoke all partitions and leave the group; `timeout` in seconds."""
         timeout = to_seconds(timeout)
         self._context.begin_long("unsubscribe")
         try:
@@ -116,13 +116,13 @@ class Subscriptions:
             await self._context.give_turn_back(with_progress=True)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, without membership; partitions that are read already just go on.
+        """Read exactly these partitions, without joining a group; partitions read before keep their positions.
 
-        A partition whose topic does not exist makes the next `poll` raise `UnknownTopicError`. An offset that a
-        partition of another client brings along is sought.
+        If the topic of a partition does not exist, the next `poll` raises `UnknownTopicError`. A TopicPartition of
+        confluent-kafka may carry an offset: reading begins there.
 
         Raises:
-            StateError: topics are subscribed to.
+            StateError: the consumer is subscribed to topics, or a callback calls this.
         """
         beginnings = to_beginnings(partitions)
         chosen = set(beginnings)
@@ -159,11 +159,11 @@ class Subscriptions:
         return set(self._topics)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stay the owner of partitions but hand out no records of them."""
+        """Return no records of these partitions until `resume`; they stay assigned."""
         self._pause(partitions, is_paused=True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out records of paused partitions again."""
+        """Return records of paused partitions again."""
         self._pause(partitions, is_paused=False)
 
     def paused(self) -> set[TopicPartition]:
@@ -171,14 +171,14 @@ class Subscriptions:
         return self._context.handler.paused()
 
     def enforce_rebalance(self, reason: str | None = None) -> None:
-        """Have the group rebalance, e.g. because the application's own assignor would decide otherwise now.
+        """Make the group rebalance, e.g. because the application's own assignor would decide differently now.
 
-        Classic: this member joins again, at its next `poll`, and the reason goes to the broker, which tells it in its
-        history. Consumer protocol: with assignors of its own (group.local.assignors) the member asks for their metadata
-        and has the group's assignment computed anew; without them a line of warning, and no effect, as with Kafka's.
+        Classic protocol: the member rejoins at its next `poll`, and sends `reason`, which the broker keeps in the
+        group's history. Consumer protocol: with group.local.assignors the group computes its assignment anew from
+        their present metadata; without them the call only logs a warning, as in Kafka.
 
         Raises:
-            StateError: no topics are subscribed to.
+            StateError: the consumer is not subscribed to topics.
         """
         self._context.check_open()
         if reason is not None and not isinstance(reason, str):
@@ -191,10 +191,10 @@ class Subscriptions:
         )
 
     def group_metadata(self) -> GroupMetadata:
-        """Return group, member id and generation of this member; the generation is -1 without a membership.
+        """Return group id, member id and generation; the generation is -1 while this is no member.
 
         Raises:
-            StateError: there is no group.
+            StateError: the consumer has no group_id.
         """
         if self._context.settings.options["group_id"] is None:
             raise StateError("there is no group: create the consumer with group_id")
@@ -208,7 +208,7 @@ class Subscriptions:
 
     @property
     def is_reading(self) -> bool:
-        """Whether topics are subscribed to, or partitions assigned by hand."""
+        """Whether the consumer is subscribed to topics or has partitions assigned by hand."""
         return self._is_subscribed or self.is_assigned_by_hand
 
     @property
@@ -227,16 +227,16 @@ class Subscriptions:
 
 
 def choose_pattern(names: Sequence[str], pattern: str | re.Pattern[str] | None) -> str | None:
-    """Return the expression that whole topic names have to match; `None`: all of `names` are plain.
+    """Return the regular expression that a whole topic name has to match; `None`: all of `names` are plain.
 
-    Source: KIP-848 (whole names match a pattern); librdkafka (a name that begins with ^ is a pattern of beginnings).
+    Source: KIP-848 (a pattern matches whole names); librdkafka (a name that begins with ^ matches the beginning).
 
     >>> choose_pattern(["orders"], None)
     >>> choose_pattern(["^or", "refunds"], None)
     '(?:^or).*|refunds'
 
     Raises:
-        ConfigError: names and a pattern are given, or the pattern is no regular expression.
+        ConfigError: both names and a pattern are given, or the pattern is not a regular expression.
     """
     if pattern is not None:
         if names:
@@ -256,7 +256,7 @@ def choose_pattern(names: Sequence[str], pattern: str | re.Pattern[str] | None) 
 
 
 class Assigning:
-    """The application's assignors, which run in the application's thread when the machine asks.
+    """The application's own assignors, which run in the thread that polls when the coordinator asks for it.
 
     Source: KIP-848 as drafted; Kafka's assignors run in the polling thread, too.
     """
@@ -266,11 +266,11 @@ class Assigning:
         self._post = post
 
     def metadata(self) -> tuple[bytes, ...]:
-        """Return each assignor's present metadata; raise the errors of the application's code."""
+        """Return the metadata of each assignor as of now; an error of the application's code is raised here."""
         return tuple(each.metadata() for each in self._assignors)
 
     def answer(self, wanted: deque[events.ComputationWanted | events.AssignmentSaid]) -> None:
-        """Run the assignors for each request in `wanted`, and hand them their assignments."""
+        """Compute the assignments requested in `wanted`, and notify the assignors of finished ones."""
         while wanted:
             asked = wanted.popleft()
             if isinstance(asked, events.ComputationWanted):
