@@ -1,10 +1,10 @@
-"""A batch query with bounds that are fixed when it is planned, or by the options when a task runs.
+"""A batch query, whose first and last offsets are fixed by the plan, or looked up when a task runs.
 
-No group takes part, even where its offsets say where to start.
+The query joins no group, even if it starts at a group's committed offsets.
 
-Laws: a batch that ends at the latest offset ends there when its task runs, so that records which come and go between
-plan and task neither are missed nor end the query.
-Apart: a process of Spark's that plans or reads a batch loads nothing of streams and groups.
+Laws: earliest and latest are looked up again when a task runs, so that records which arrive or are deleted between
+plan and task are not missed and do not fail the query.
+Apart: a process of Spark's that plans or reads a batch imports no code of streams and groups.
 Source: Spark's Kafka source (`KafkaBatch`, `KafkaOffsetReader.getOffsetRangesFromUnresolvedOffsets`).
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class KohortBatchReader(DataSourceReader):
-    """Plans one task per partition, more for long ones."""
+    """The reader of a batch, with one task per partition, and several for a partition of many records."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -42,14 +42,14 @@ class KohortBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read the records of a task; runs in an executor."""
         if not isinstance(partition, SpanToRead):
-            # Where there is no task PySpark makes one of its own.
+            # PySpark makes a partition object of its own if the plan has no tasks.
             return iter(())
         return read_span(self._options, partition)
 
 
 def _settings(options: SourceOptions) -> dict[str, object]:
     settings: dict[str, object] = {**options.client, "enable.auto.commit": False}
-    # The group whose offsets are asked for; the query does not join it.
+    # The group whose committed offsets are looked up; the query does not join it.
     return {**settings, "group.id": options.group_id} if options.starting == COMMITTED else settings
 
 
@@ -63,7 +63,7 @@ def _plan(consumer: Consumer, options: SourceOptions) -> list[SpanToRead]:
     open_starts, open_ends = _at(starting, EARLIEST, partitions), _at(ending, LATEST, partitions)
     begins = consumer.beginning_offsets(partitions)
     for partition in open_starts:
-        # A batch whose end is gone has lost its records; it is not turned round.
+        # If all records up to the end were deleted, the batch is empty, and `settle_positions` reports the loss.
         starts[partition] = min(begins[partition], ends[partition])
     _check_order(starts, ends, starting, ending)
     starts = settle_positions(starts, begins=begins, ends=ends, fails=options.own["failOnDataLoss"])
@@ -73,7 +73,7 @@ def _plan(consumer: Consumer, options: SourceOptions) -> list[SpanToRead]:
 
 
 def _at(bound: Offsets, which: int, partitions: Sequence[TopicPartition]) -> frozenset[TopicPartition]:
-    """Return the partitions with a word as bound, which is looked up again when a task runs."""
+    """Return the partitions with this bound (earliest or latest), which a task looks up again."""
     if isinstance(bound, dict):
         return frozenset(partition for partition, offset in bound.items() if offset == which)
     return frozenset(partitions if bound == which else ())
@@ -83,7 +83,7 @@ def _check_order(
     starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], starting: Offsets, ending: Offsets
 ) -> None:
     if starting == COMMITTED and ending == LATEST:
-        # A group that stands behind the end of a log has lost it.
+        # A committed offset beyond the end of a log means that records were lost; `settle_positions` reports it.
         return
     for partition, start in starts.items():
         if start > ends[partition]:

@@ -1,9 +1,9 @@
-"""The state of a batch in Spark's own checkpoint folder, and the search for that folder.
+"""The state of a batch as Spark's checkpoint folder shows it, and the search for that folder.
 
-Laws: the folder is only read, never written, and counts only if it names the query. A file that cannot be read, or is
-not this query's, gives no state. Where nothing can be seen (no /proc, a checkpoint on another file system, another
-user), the search ends.
-Source: Spark's StreamExecution: `offsets/N` is written before batch N runs, `commits/N` behind it, each by a rename of
+Laws: the folder is read, never written, and trusted only if its offsets name the query. A file that cannot be read, or
+belongs to another query, gives no state. The search gives up where it can see nothing (no /proc, a checkpoint on
+another file system, a JVM of another user).
+Source: Spark's StreamExecution: `offsets/N` is written before batch N runs, `commits/N` after it, each by a rename of
 `.N.UUID.tmp` (CheckpointFileManager); an offset file has a version, a line of metadata and one line for each source.
 """
 
@@ -22,13 +22,13 @@ from urllib.parse import unquote, urlparse
 from kohort.errors import KohortError
 from kohort.spark.offsets import OffsetJson
 
-#: Sentences for the log: the places that a reader cannot look into, and the remedy for a missing checkpoint.
+#: Parts of log lines: why the reader cannot see a checkpoint, and what the user can do about it.
 REMOTE: Final = "on no file system of the driver's machine, so that the reader cannot see there which batch is finished"
 TELL_THE_END: Final = (
     "add kohort.spark.QueryListener() to spark.streams, or stop the query by kohort.spark.drain_and_stop: without "
     "either its partitions wait for the session timeout when it ends"
 )
-#: A checkpoint that Spark makes where none was named, and deletes with the query.
+#: The name of a folder that Spark makes for a query without checkpointLocation, and deletes when the query ends.
 _TEMPORARY: Final = re.compile(r"temporary-[0-9a-f-]{36}")
 
 #: More than the offsets of any query; a longer file is not Spark's.
@@ -38,18 +38,18 @@ _MOST_BYTES = 64 << 20
 class BatchState(Enum):
     """Spark's progress with a batch."""
 
-    #: It is in the commit log.
+    #: The batch is in the commit log.
     FINISHED = "finished"
-    #: It is in the offset log only: it may be running, and is repeated by the next run.
+    #: The batch is in the offset log only: it may be running, and the next run of the query repeats it.
     OPEN = "open"
-    #: It is not even in the offset log: no run will repeat it.
+    #: The batch is not even in the offset log: no run will repeat it.
     UNWRITTEN = "unwritten"
-    #: The folder says nothing of this query.
+    #: The folder is unknown, unreadable, or of another query.
     UNKNOWN = "unknown"
 
 
 class BatchNotLoggedError(KohortError):
-    """Spark has called a batch finished that its commit log does not have."""
+    """Spark treats a batch as finished that its commit log does not have."""
 
     def __str__(self) -> str:
         return (
@@ -74,7 +74,7 @@ def to_local_path(location: str) -> Path | None:
 def read_batch_state(location: str | None, end: OffsetJson | None) -> BatchState:
     """Read Spark's state of the batch that ends at `end`, the last one that was planned.
 
-    `location`: of the query's checkpoint, as given to Spark; `None` where that is not known.
+    `location`: the query's checkpointLocation, as given to Spark; `None` if it is not known.
     """
     folder = None if location is None else to_local_path(location)
     if folder is None or end is None:
@@ -95,7 +95,7 @@ def read_batch_state(location: str | None, end: OffsetJson | None) -> BatchState
 
 
 def is_temporary(location: str) -> bool:
-    """Whether Spark has made that checkpoint because its query was given none.
+    """Return whether Spark made this checkpoint itself, for a query without checkpointLocation.
 
     >>> is_temporary("/tmp/temporary-0f1e2d3c-0f1e-2d3c-4b5a-0f1e2d3c4b5a"), is_temporary("/data/orders")
     (True, False)
@@ -111,13 +111,13 @@ def _read_sources(path: Path) -> list[object]:
         try:
             found.append(json.loads(line))
         except ValueError:
-            # "-", a source that has no offset yet.
+            # "-" stands for a source that has no offset yet.
             continue
     return found
 
 
-#: How long it is looked behind a plan at most, how long for the commit of its batch, with which pauses, and behind how
-#: many plans before it is given up.
+#: The longest search after a plan, the longest search for the commit of its batch, the pause between two looks at the
+#: commit log, and the number of plans after which the search gives up.
 _WATCH_S: Final = 1.0
 _COMMIT_S: Final = 3.0
 _PAUSE_S: Final = 0.001
@@ -125,25 +125,25 @@ _MOST_WATCHES: Final = 20
 _LOG_FILE: Final = re.compile(r"(/.*)/(?:offsets|commits)/\.{1,2}\d+\.[0-9a-f-]{36}\.tmp(?:\.crc)?(?: \(deleted\))?")
 
 
-# Spark writes the end of a batch to the offset log between the reader's plan and the batch's tasks. For as long as the
-# file is open, milliseconds, the kernel shows its path (proc(5)) to the reader, a child of the JVM and a process of the
-# same user. A reader that looks all the time meets it, unless the machine is busy: then there is the commit log, to
-# which Spark writes behind the tasks. Once is enough for the life of the process.
+# Spark writes the end of a batch to the offset log between the reader's plan and the batch's tasks. While that file is
+# open, for milliseconds, /proc/PID/fd (proc(5)) shows its path to the reader, a child of the JVM and a process of the
+# same user. A reader that looks all the time finds it, unless the machine is busy: then the reader looks for the commit
+# log, which Spark writes after the tasks. One find is enough for the life of the process.
 class CheckpointDiscovery:
-    """The search on a thread, for a moment after each plan, until it has the folder.
+    """The search for the checkpoint folder: in a thread, briefly after each plan, until it is found.
 
     Args:
-        process_id: of the JVM.
+        process_id: the JVM's.
     """
 
     def __init__(self, process_id: int) -> None:
-        #: Of the query's checkpoint; `None` as long as it is not known.
+        #: The folder of the query's checkpoint; `None` until it is found.
         self.location: str | None = None
         self._folder = f"/proc/{process_id}/fd"
         self._left = _MOST_WATCHES
         self._thread: threading.Thread | None = None
         self._is_logged = threading.Event()
-        #: Numbers of files that stay open: the JVM's libraries, hundreds of them.
+        #: Descriptors that need no second look: hundreds of jars, which the JVM keeps open.
         self._lasting: set[str] = set()
 
     @property
@@ -157,7 +157,7 @@ class CheckpointDiscovery:
         return self._thread is not None and self._thread.is_alive()
 
     def watch(self, end: OffsetJson) -> None:
-        """Look for the checkpoint to which Spark writes that end about now; returns at once."""
+        """Start to look for the checkpoint to which Spark is about to write this end; return at once."""
         if self.location is not None or self._left == 0 or self.is_watching:
             return
         self._left -= 1
@@ -166,7 +166,7 @@ class CheckpointDiscovery:
         self._thread.start()
 
     def note_logged(self) -> None:
-        """Note that Spark has written the awaited end into its log."""
+        """Note that Spark has written the awaited end to its offset log."""
         # Spark writes the commit next, after the tasks.
         self._is_logged.set()
 
@@ -176,12 +176,12 @@ class CheckpointDiscovery:
         try:
             while True:
                 is_logged = self._is_logged.is_set()
-                # The file may have its name only now.
+                # After the deadline one more check: Spark may have renamed a file that was seen only now.
                 is_last = time.monotonic() > began_s + (_COMMIT_S if is_logged else _WATCH_S)
                 if not is_last:
                     seen |= self._look()
                 states = {each: read_batch_state(each, end) for each in seen}
-                # A checkpoint of another query says nothing of this one.
+                # A checkpoint of another query is UNKNOWN, and does not count.
                 self.location = next((each for each in seen if states[each] is not BatchState.UNKNOWN), None)
                 if is_last or self.location is not None:
                     return
@@ -191,7 +191,7 @@ class CheckpointDiscovery:
             self._left = 0
 
     def _look(self) -> set[str]:
-        """Return the checkpoints to which the JVM writes at this moment, of any query."""
+        """Return the checkpoint folders, of any query, to which the JVM is writing now."""
         found = set()
         for number in os.listdir(self._folder):
             if number in self._lasting:

@@ -1,12 +1,12 @@
 """Messages from the driver's Python to a query's reader on its machine, and notes between readers.
 
-A message says that a batch is finished, or that the reader shall give its partitions up. The reader is a process of its
-own, a child of the JVM; Spark offers no way to speak to it. A mailbox is a datagram socket in a folder that only its
+A message says that a batch is finished, or asks the reader to give up its partitions. The reader is a process of its
+own, a child of the JVM, and Spark has no API to reach it. Its mailbox is a datagram socket in a folder that only its
 user can enter.
 
-Laws: neither the sender nor the reader waits. Foreign data is dropped without a log line. The size and the number of
-datagrams are bounded as the kernel bounds them. A folder that another user could write into is not used; the query
-then goes on without a mailbox, as it does where no driver posts.
+Laws: neither the sender nor the reader waits. Data that is no message is dropped without a log line. The kernel bounds
+the number of waiting datagrams. A folder that another user could write into is not used; the query then goes on
+without a mailbox, as it does if the driver sends no messages.
 Source: measured life of the reader's process; unix(7).
 """
 
@@ -29,29 +29,29 @@ from typing import Final
 
 _log = logging.getLogger(__name__)
 
-#: Longer datagrams are not ours.
+#: A longer datagram is no message of kohort's.
 _MESSAGE_BYTES: Final = 256
-#: Messages taken at once; more are left for the next time.
+#: One call of `take` reads at most this many datagrams; the next call reads the others.
 _MESSAGES_AT_ONCE: Final = 64
-#: A file younger than this may be that of a mailbox that is being opened.
+#: A younger file is not removed: it may belong to a mailbox that is just being opened.
 _STALE_S: Final = 60.0
-#: A socket's path has 108 bytes on Linux and 104 elsewhere, its end included.
+#: A socket's path may have 108 bytes on Linux and 104 elsewhere, its closing zero included.
 _PATH_BYTES: Final = 103
 _FOLDER_BYTES: Final = _PATH_BYTES - len("/") - 32 - len(".") - 8
 
 
 @dataclass(frozen=True, slots=True)
 class BatchDone:
-    """The message that Spark has finished the batch with this `fingerprint` of its end."""
+    """The message that Spark has finished a batch; `end` is the `fingerprint` of the batch's end."""
 
     end: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """The message to give up every partition once no batch needs it, leave, and plan no more.
+    """The request to give up each partition once no batch needs it, leave the group, and plan no more.
 
-    The closed mailbox says that the reader has done it.
+    The reader closes its mailbox when that is done.
     """
 
 
@@ -64,7 +64,7 @@ def fingerprint(end: Mapping[str, object] | str) -> str:
     The offset itself may be longer than a datagram.
 
     Args:
-        end: the offset, or its JSON as a query's progress has it; the order of names does not count.
+        end: the offset, or its JSON from the query's progress; the order of keys does not matter.
 
     >>> fingerprint('{"b": 1, "a": 2}') == fingerprint({"a": 2, "b": 1})
     True
@@ -74,7 +74,7 @@ def fingerprint(end: Mapping[str, object] | str) -> str:
 
 
 class DriverChannel:
-    """The reader's end; `open` never fails, and a mailbox that cannot be is always empty."""
+    """The reader's mailbox; `open` never fails, and a mailbox that could not be made is always empty."""
 
     def __init__(self, door: socket.socket | None, path: Path | None) -> None:
         self._door = door
@@ -85,8 +85,8 @@ class DriverChannel:
         """Open a mailbox for the messages posted to this name.
 
         Args:
-            name: of the member; any text. Several mailboxes of one name get the same messages.
-            folder: where; by default a folder of this user's own.
+            name: the member's; any text. Several mailboxes of one name get the same messages.
+            folder: holds the socket; by default `private_folder`.
         """
         door = None
         try:
@@ -119,7 +119,7 @@ class DriverChannel:
         return messages
 
     def close(self) -> None:
-        """Listen no more; safe to call twice."""
+        """Close the mailbox and remove its file; a second call does nothing."""
         door, self._door = self._door, None
         if door is not None and self._path is not None:
             door.close()
@@ -128,14 +128,14 @@ class DriverChannel:
 
 
 def post(name: str, message: Message, *, folder: Path | None = None) -> bool:
-    """Tell every mailbox of that name; whether one of them has it now."""
+    """Send a message to every mailbox of that name; return whether at least one has received it."""
     told = False
     try:
         place = private_folder() if folder is None else folder
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
             for path in place.glob(f"{_digest(name)}.*"):
-                # No reader listens any more, or it has stood still for so long that its box is full.
+                # The reader has ended, or has read nothing for so long that its mailbox is full.
                 with suppress(OSError):
                     sender.sendto(_build(message), str(path))
                     told = True
@@ -145,7 +145,7 @@ def post(name: str, message: Message, *, folder: Path | None = None) -> bool:
 
 
 def is_open(name: str, *, folder: Path | None = None) -> bool:
-    """Whether a mailbox of that name listens, be it full: a reader that has drained closes its own."""
+    """Return whether a mailbox of that name is open, even if full; a drained reader closes its own."""
     with suppress(OSError):
         place = private_folder() if folder is None else folder
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
@@ -157,10 +157,10 @@ def is_open(name: str, *, folder: Path | None = None) -> bool:
 
 
 def private_folder() -> Path:
-    """Return the folder of this user's mailboxes, which is made if it does not exist.
+    """Return the folder of this user's mailboxes; create it if it does not exist.
 
     Raises:
-        PermissionError: it belongs to another user, or other users may enter it.
+        PermissionError: the folder belongs to another user, or other users may enter it.
     """
     name = f"kohort-{os.getuid()}"
     folder = Path(tempfile.gettempdir(), name)
@@ -197,7 +197,7 @@ def _build(message: Message) -> bytes:
 
 
 def _parse(data: bytes) -> Message | None:
-    """Parse a message; `None` if the data is none."""
+    """Parse a datagram; return `None` if it is no message of kohort's."""
     if len(data) > _MESSAGE_BYTES:
         return None
     try:
@@ -218,15 +218,15 @@ _NOTE_BYTES: Final = 1_000
 
 # To Spark's own source `kafka.group.id` is a label, and every query reads everything. Here it is a membership: two
 # sources of one application in one group divide its topics, perhaps by mistake. A log line says so when the second one
-# begins, but for a name in the group that the user has given. Nothing is refused: a join of two topics in one group is
-# right. A note that cannot be read gives no warning.
+# begins, unless the user has set kafka.group.instance.id. Nothing is refused: a join of two topics in one group is a
+# proper use. A note that cannot be read gives no warning.
 def announce(group_id: str, name: str, *, application: int | None = None, folder: Path | None = None) -> None:
-    """Leave a note of this source, and warn of another source of the application in the group.
+    """Leave a note of this source; log a warning if the application has other sources in the group.
 
     Args:
-        name: of the member.
-        application: a number that the sources of one application share; by default the process that started this.
-        folder: for notes; by default that of this user's own.
+        name: the member's.
+        application: a number that the sources of one application share; by default the id of the parent process.
+        folder: holds the notes; by default `private_folder`.
     """
     prefix = f"source-{os.getppid() if application is None else application}-{_digest(group_id)}"
     try:
@@ -249,7 +249,7 @@ def announce(group_id: str, name: str, *, application: int | None = None, folder
 
 
 def _is_alive(path: Path) -> bool:
-    """Whether the process that left the note is there; the note of one that is not is removed."""
+    """Return whether the process that left the note still runs; remove the note of one that has ended."""
     pid = path.suffix.removeprefix(".")
     if not pid.isdigit():
         return False

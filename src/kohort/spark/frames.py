@@ -1,9 +1,9 @@
 """Reading and writing topics by typed calls, for editors, type checkers and short stack traces.
 
-They set the same options as `format("kohort").option(...)`, and check them here: Spark would tell of a mistake out of a
-Python of its own, in the middle of a page of Java's.
+The calls set the same options as `format("kohort").option(...)`, and check them in the caller's process: Spark checks
+them in another Python process, and reports a mistake inside a long Java stack trace.
 
-Laws: nothing is done that options would not do; Spark's names are taken as they are, Kafka's as keywords.
+Laws: a call does nothing that options could not do. Keywords are the options' names with `_` in place of each dot.
 Source: Spark's Kafka integration guide; the option tables.
 """
 
@@ -33,13 +33,13 @@ def read_topic(
     """Read the present records of topics as a DataFrame with the columns of Spark's Kafka source.
 
     Args:
-        spark: made by `kohort.spark.session`, or registered with.
-        topics: names; `None` where `assign` or `subscribePattern` says it.
+        spark: made by `kohort.spark.session`, or passed to `kohort.spark.register`.
+        topics: their names; `None` if `assign` or `subscribePattern` is given.
         options: Spark's by their names, Kafka's as for `kohort.Consumer`; partitions and offsets may be given as
             `TopicPartition` instead of JSON.
 
     Raises:
-        ConfigError: an option that is not known, or cannot be; before anything is asked of Spark.
+        ConfigError: an option is unknown or has an invalid value; raised before Spark is called.
 
     >>> from kohort import TopicPartition
     >>> read_topic(spark, "orders", bootstrap_servers="h:9092",  # doctest: +SKIP
@@ -69,12 +69,12 @@ def write_topic(frame: DataFrame, topic: str | None = None, **options: Unpack[Wr
     """Append the rows of a DataFrame to a topic, and wait until all of them are acknowledged.
 
     Args:
-        frame: with a column `value`, and `key`, `headers`, `topic`, `partition` if wanted.
-        topic: of every row; `None` where a column names it.
+        frame: has a column `value`, and if wanted `key`, `headers`, `topic` and `partition`.
+        topic: the topic of every row; `None` if the column `topic` names it.
         options: Kafka's, as for `kohort.Producer`.
 
     Raises:
-        ConfigError: an option that is not known, or cannot be; a streaming DataFrame, which `write_stream` takes.
+        ConfigError: an option is unknown or has an invalid value; or `frame` is a stream, which `write_stream` takes.
 
     >>> write_topic(frame, "totals", bootstrap_servers="h:9092", compression_type="zstd")  # doctest: +SKIP
     """
@@ -146,13 +146,13 @@ def _to_text(name: str, value: object) -> str:
         case list() | tuple() | set() if value and all(isinstance(part, str) for part in value):
             return ",".join(sorted(value) if isinstance(value, set) else value)
         case _ if callable(value) and getattr(value, "__module__", "__main__") != "__main__":
-            # It travels by its name, and is imported where it is called.
+            # A function is passed on as MODULE:NAME, and imported in the process that calls it.
             return f"{value.__module__}:{getattr(value, '__qualname__', '')}"
     raise TypeError(f"{name} cannot be {value!r}: text, a number, a switch, a list or a dictionary is expected")
 
 
 def _by_topic(name: str, value: Mapping[Any, Any]) -> dict[str, Any]:
-    """Nest offsets by `TopicPartition` as Spark does; offsets nested already stay so."""
+    """Nest offsets by topic and partition, as Spark's JSON does; nested offsets stay as they are."""
     nested: dict[str, Any] = {}
     for key, inner in value.items():
         if isinstance(key, TopicPartition):

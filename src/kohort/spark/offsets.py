@@ -1,9 +1,9 @@
-"""Offsets of a query: their JSON in Spark's checkpoint, the ranges that it means, and progress.
+"""Offsets of a query: their JSON in Spark's checkpoint, the ranges that it names, and progress.
 
 Laws: an offset says for each partition from where to where its batch reads, so that a replay needs nothing else;
 the same state always gives the same text, because Spark compares offsets as text. Offsets of an older kohort and of
 Spark's own Kafka source are read, newer ones and those of another source are refused.
-Source: a partition may come from another query between two batches, so its start is not the end of our last batch;
+Source: between two batches a partition may come from another query, so its start need not be this query's last end;
 Spark's Kafka source writes `{"orders": {"0": next}}`, and calls itself KafkaV2[Subscribe[orders]].
 """
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 #: The offset that Spark stores, as `to_json` makes it.
 OffsetJson = dict[str, Any]
 
-#: Of the form that `to_json` writes. The first had no version: topic -> partition -> {"from": offset, "to": offset}.
+#: The version that `to_json` writes. The first had no number: topic -> partition -> {"from": offset, "to": offset}.
 VERSION: Final = 2
-#: Where the version stands; no topic's partitions are a number.
+#: The key of the version; a topic of that name has a dictionary there, never a number.
 _VERSION_KEY: Final = "kohort"
 
 
@@ -39,12 +39,12 @@ class Span(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets; records may be fewer where a log was compacted."""
+        """The number of offsets; a compacted log may have fewer records."""
         return self.end - self.start
 
 
 class RecordsLostError(KohortError):
-    """A partition does not have the offset at which the query goes on."""
+    """A partition does not have the offset at which the query would continue."""
 
     def __init__(self, partition: TopicPartition, offset: int, why: str) -> None:
         super().__init__(partition, offset, why)
@@ -67,17 +67,17 @@ class CheckpointError(KohortError):
 class QueryOffset:
     """An offset of a query, parsed."""
 
-    #: Spans of the batch that ends here; empty where the query left a partition that the batch does not read.
+    #: The spans that the batch reads; for a partition that it does not read, an empty span at the query's position.
     spans: dict[TopicPartition, Span]
-    #: Of the query in its group, for as long as its checkpoint lives; `None` without a group, or before version 2.
+    #: The query's name in its group, for the life of its checkpoint; `None` without a group, or before version 2.
     name: str | None = None
-    #: partition -> offset at which the query took it from the group last; none without a group.
+    #: partition -> offset at which the query last took it over from the group; empty without a group.
     since: dict[TopicPartition, int] = field(default_factory=dict)
-    #: partition -> how many offsets that were set from outside it has followed there; only where there were any.
+    #: partition -> number of offsets set from outside that the query has followed (externalOffsets); absent if 0.
     orders: dict[TopicPartition, int] = field(default_factory=dict)
-    #: topic -> id of the topic that was read under that name; none where the broker has no ids.
+    #: topic -> id of the topic that was read under that name; absent if the broker has no topic ids.
     topic_ids: dict[str, str] = field(default_factory=dict)
-    #: Whether spans have a start: Spark's own source writes ends only, and the spans are empty ones there.
+    #: Whether the JSON has starts: Spark's own source writes ends only, which are parsed as empty spans.
     has_starts: bool = True
 
     def outdated_by(self, end: QueryOffset) -> set[str]:
@@ -104,7 +104,7 @@ def to_json(
 ) -> OffsetJson:
     """Build the offset for these spans, in order of topic and partition; see `QueryOffset` for its fields.
 
-    `external` is for readers of the progress: the spans by which a group's offset set from outside has moved the query.
+    `external`: the moves of the query by group offsets that were set from outside, for readers of its progress.
 
     >>> to_json({TopicPartition("orders", 0): Span(3, 7)}, name="q-1", since={TopicPartition("orders", 0): 3})
     {'kohort': 2, 'name': 'q-1', 'topics': {'orders': {'0': {'from': 3, 'to': 7, 'since': 3}}}}
@@ -131,7 +131,7 @@ def from_json(offset: OffsetJson | None) -> QueryOffset:
     """Parse an offset of `to_json`, of its former version, or of Spark's Kafka source.
 
     Raises:
-        CheckpointError: it is no offset of kohort's, or one of a newer kohort.
+        CheckpointError: the offset is neither kohort's nor Spark's, or a newer kohort wrote it.
     """
     try:
         given = offset or {}
@@ -162,7 +162,7 @@ def from_json(offset: OffsetJson | None) -> QueryOffset:
 
 
 def _parse_first_form(given: Mapping[str, Any]) -> QueryOffset:
-    """Parse topics at the top level: the first version of kohort's offsets, or Spark's numbers."""
+    """Parse an offset without version: kohort's first form, or the ends of Spark's own source."""
     ends = _by_partition(given)
     if not ends or not all(map(_is_offset, ends.values())):
         return QueryOffset(spans=_parse_spans(ends))
@@ -198,9 +198,9 @@ def _to_offset(value: Any) -> int:
 def share_limit(
     available: Mapping[TopicPartition, Span], limit: int | None, sizes: Mapping[TopicPartition, float] | None = None
 ) -> dict[TopicPartition, Span]:
-    """Cap a micro-batch at `limit` records, shared over partitions by their backlog, at least one each.
+    """Cap a micro-batch at `limit` records, divided among partitions by backlog, at least one each.
 
-    `sizes`: bytes a record, of each partition whose span is not empty; with them the limit and the backlog are bytes.
+    `sizes`: average bytes of a record, for each partition whose span is not empty; then the limit is in bytes.
     Source: Spark's `maxOffsetsPerTrigger`, and `maxBytesPerTrigger` of its file sources.
     """
     total = sum(span.size * (sizes[each] if sizes else 1) for each, span in available.items() if span.size > 0)
@@ -225,25 +225,25 @@ class SourceState:
 
     #: Partition -> the next offset that the query reads.
     ends: Mapping[TopicPartition, int]
-    #: Partition -> the end of the log at the plan, of the partitions that were the query's then.
+    #: Partition -> its log end offset when the batch was planned, for the partitions that the query owned then.
     latest: Mapping[TopicPartition, int]
     #: Rows of the batch.
     records: int
-    #: Of the member that reads, `None` without a group.
+    #: The query's name in its group; `None` without a group.
     name: str | None
-    #: The offset as Spark has it, JSON.
+    #: The end offset of the batch, in Spark's JSON.
     end: str
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
-        """partition -> offsets that were there and are not read yet."""
+        """The number of offsets, by partition, that existed at the plan and are not read yet."""
         return {
             partition: max(0, latest - self.ends.get(partition, latest)) for partition, latest in self.latest.items()
         }
 
 
 def read_sources(progress: StreamingQueryProgress) -> list[SourceState]:
-    """Return the sources of a query that read Kafka, kohort's and Spark's own."""
+    """Return the states of a query's Kafka sources, both kohort's and Spark's own."""
     return [state for source in progress.sources for state in _read_source(source)]
 
 
@@ -268,7 +268,7 @@ def _read_source(source: Mapping[str, Any]) -> Iterator[SourceState]:
 
 
 def _parse(text: object) -> dict[str, Any] | None:
-    """Parse an offset; `None` where there is none: Spark writes null, and py4j None."""
+    """Parse an offset; return `None` for a missing one (null from Spark, None from py4j)."""
     try:
         found = json.loads(str(text))
     except ValueError:

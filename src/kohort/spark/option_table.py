@@ -3,11 +3,11 @@
 Type checkers see the fields as the keyword arguments of `read_topic` and its like. Each field is annotated with the
 option that checks its value.
 
-Laws: Spark's names have Spark's values and defaults; what means nothing here is taken, and a line of the log says why.
+Laws: Spark's names have Spark's values and defaults; an option without effect here is accepted, and a log line says so.
 Source: Spark's Kafka integration guide and `KafkaSourceProvider`; P1 to P3.
 """
 
-# Without `from __future__ import annotations`: the annotations of a compiled module take a fifth of the time of texts.
+# Without `from __future__ import annotations`: compiled annotations are read in a fifth of the time of text.
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal, TypeAlias, TypedDict
@@ -20,12 +20,12 @@ from kohort.ids import TopicPartition
 BATCH_HEADERS: Final = "kohort.batchHeaders"
 EXACTLY_ONCE: Final = "kohort.exactlyOnce"
 
-#: earliest, latest or committed, or a number for each partition; milliseconds where timestamps are wanted.
+#: earliest, latest or committed; or a number for each partition, which is an offset or a timestamp in milliseconds.
 ByPartition: TypeAlias = str | Mapping[TopicPartition, int] | Mapping[str, Mapping[str, int]]
 
 
 def _parse_word(text: object) -> str:
-    """Parse one of several words, in any case."""
+    """Parse a keyword such as `latest`, in upper or lower case."""
     return parse_str(text).strip().lower()
 
 
@@ -34,7 +34,7 @@ def _word(default: str, doc: str) -> Option:
 
 
 class OwnReadOptions(TypedDict, total=False):
-    """Options that Spark's source has beside those of Kafka's consumer."""
+    """Options of reading in addition to those of Kafka's consumer: Spark's and kohort's own."""
 
     subscribe: Annotated[str | Sequence[str] | None, parsed(parse_list, None, "Topics, with commas.")]
     subscribePattern: Annotated[
@@ -221,7 +221,7 @@ class ReadOptions(OwnReadOptions, ReaderOptions, total=False):
 
 
 class OwnWriteOptions(TypedDict, total=False):
-    """Options that Spark's sink has beside those of Kafka's producer."""
+    """Options of writing in addition to those of Kafka's producer: Spark's and kohort's own."""
 
     includeHeaders: Annotated[
         bool,
@@ -253,7 +253,7 @@ class SinkTable(OwnWriteOptions, total=False):
 class WriteOptions(OwnWriteOptions, WriterOptions, total=False):
     """Options of writing: Spark's, then Kafka's."""
 
-    #: As in `ProducerOptions`, but for functions: they do not travel as text.
+    #: As in `ProducerOptions`, but without functions: Spark passes options as text.
     partitioner: str
 
 
@@ -271,7 +271,7 @@ REFUSED: Final = {
     "key.deserializer": "the column key has the bytes as they are; use Spark's functions to read them",
     "value.deserializer": "the column value has the bytes as they are; use Spark's functions to read them",
 }
-#: Kafka settings that are taken and change nothing, and why.
+#: Kafka settings that are accepted and change nothing, and why.
 IDLE: Final = {
     "allow.auto.create.topics": "reading never creates a topic",
     "auto.commit.interval.ms": "offsets are committed when Spark has committed the batch",
@@ -280,8 +280,8 @@ IDLE: Final = {
     "max.poll.interval.ms": "groupRebalanceTimeout is how long a batch may hold a revoked partition",
     "max.poll.records": "records come in columns; maxOffsetsPerTrigger bounds a batch",
 }
-#: Options that only a member of a group has a use for.
+#: Options that need kafka.group.id.
 OF_MEMBERS: Final = ("groupJoinTimeout", "groupRebalanceTimeout", "inDoubt", "externalOffsets", "checkpointLocation")
-#: Options that only one of batch and stream has a use for: the other takes or refuses them as Spark does.
+#: Options of streams only and of batches only: a batch ignores the former, a stream refuses the latter, as in Spark.
 OF_STREAMS: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 OF_BATCHES: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")

@@ -3,7 +3,7 @@
 Laws: options arrive as text with names in any case. Each is acted on, answered with a log line that says why it changes
 nothing, or refused by the name under which it was given; none is ignored in silence. An error names the nearest known
 option, or the given value and the expected form. Settings of the client travel on as Kafka's dotted names. Options that
-contradict each other are refused.
+exclude each other are refused.
 Source: Spark's Kafka integration guide, reading and writing; `JsonUtils` of Spark's Kafka source; Apache Kafka's client
 configurations; P1 to P3.
 """
@@ -27,7 +27,7 @@ from kohort.spark.checkpoint import REMOTE, TELL_THE_END, to_local_path
 
 _log = logging.getLogger(__name__)
 
-#: How much longer than a session a plan waits for the group.
+#: How much longer than the session timeout a plan waits to join the group.
 _JOIN_MARGIN_MS = 15_000
 
 
@@ -35,13 +35,13 @@ _JOIN_MARGIN_MS = 15_000
 class SourceOptions:
     """The options of one `load()`, checked. Picklable: readers travel to the executors with it."""
 
-    #: Checked values of the options without kafka. in front, by keyword; the rest follows from them and Kafka's.
+    #: Checked values of the options without the prefix kafka., by keyword; other fields are derived from all options.
     own: option_table.OwnReadOptions
-    #: Exactly one of `topics`, `partitions` and `pattern` is there.
+    #: Exactly one of `topics`, `partitions` and `pattern` is given.
     topics: tuple[str, ...]
     partitions: tuple[TopicPartition, ...]
     pattern: str | None
-    #: As `ending`, `None` where the default of batch or stream applies.
+    #: Like `ending`, `None` if the default of a batch or a stream applies.
     starting: Offsets | None
     ending: Offsets | None
     max_trigger_delay_ms: int
@@ -54,15 +54,15 @@ class SourceOptions:
     waits_in_doubt: bool
     follows_external_offsets: bool
     checkpoint_location: str | None
-    #: How long a broker may be away or silent.
+    #: How long a broker may be unreachable or silent.
     api_timeout_ms: int
-    #: How long records may be.
+    #: How long a task waits for records at one offset.
     poll_timeout_ms: int
     #: Kafka's dotted names, `bootstrap.servers` among them.
     client: dict[str, str] = field(default_factory=dict, repr=False)
-    #: Names of our own options that are not left at their defaults.
+    #: Names of the options that are given without the prefix kafka.
     given: frozenset[str] = frozenset()
-    #: A sentence for each option that changes nothing.
+    #: A log line for each given option that changes nothing.
     remarks: tuple[str, ...] = ()
 
 
@@ -188,7 +188,7 @@ def _check_together(options: SourceOptions) -> None:
 
 
 def _parse_bound(values: Mapping[str, Any], which: str) -> Offsets | None:
-    """Parse a bound in Spark's order: one timestamp, timestamps by partition, then offsets."""
+    """Parse the bound from the first option given, in Spark's order: Timestamp, OffsetsByTimestamp, Offsets."""
     one, several, offsets = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"
     is_latest_else = which == "ending" or values["startingOffsetsByTimestampStrategy"] == "latest"
     if values[one] is not None:
@@ -201,7 +201,7 @@ def _parse_bound(values: Mapping[str, Any], which: str) -> Offsets | None:
 
 
 def _passed_over(own: Mapping[str, object]) -> list[str]:
-    """Build sentences for options that another option has made void."""
+    """Build a log line for each option that changes nothing because of another option."""
     remarks = []
     for which in ("starting", "ending"):
         given = [name for name in (f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets") if name in own]
@@ -214,7 +214,7 @@ def _passed_over(own: Mapping[str, object]) -> list[str]:
 #: Spark's numbers for "from the beginning" and "from the end" inside a JSON of offsets.
 EARLIEST: Final = -2
 LATEST: Final = -1
-#: Where the group stands.
+#: The committed offset of the group; the number is kohort's own.
 COMMITTED: Final = -3
 
 ALL_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -222,10 +222,10 @@ ALL_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The first offset with a record not older than a timestamp.
+    """A bound by time: in each partition the first record that is not older than a timestamp.
 
-    `option`: the option that says so. `at`: milliseconds since 1970, one for all or by partition. `is_latest_else`:
-    whether a partition without so young a record gets its latest offset; otherwise that is an error.
+    `option`: the option that gave the time. `at`: milliseconds since 1970, one for all or by partition.
+    `is_latest_else`: whether a partition without such a record gets its latest offset; otherwise that is an error.
     """
 
     option: str
@@ -238,12 +238,12 @@ Offsets = int | dict[TopicPartition, int] | Times
 
 
 def option_of(bound: Offsets, which: str) -> str:
-    """Name the option that says where a batch starts or ends (`which`: starting or ending)."""
+    """Return the name of the option that gave a batch's bound (`which`: starting or ending)."""
     return bound.option if isinstance(bound, Times) else f"{which}Offsets"
 
 
 def parse_columns(asked: list[str] | None, *, has_headers: bool) -> tuple[str, ...]:
-    """Parse the columns in the order asked; by default Spark's seven, and `headers` if wanted."""
+    """Parse the columns, keeping their order; by default Spark's seven, and `headers` if wanted."""
     available = (*ALL_COLUMNS, "headers")
     if asked is None:
         return available if has_headers else ALL_COLUMNS
@@ -273,7 +273,7 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
 
 
 def parse_pattern(text: str) -> str:
-    """Parse a regular expression of Python's; Java's differs in details."""
+    """Parse a regular expression in Python's syntax, which differs from Java's in details."""
     pattern = text.strip()
     if not pattern:
         raise ConfigError("subscribePattern is empty: a regular expression that names of topics match is expected")
@@ -315,7 +315,7 @@ def _parse_by_partition(text: str, *, option: str, example: str, minimum: int) -
     return found
 
 
-#: The largest that travels: offsets and timestamps are 64 bit, partitions 32 bit numbers.
+#: The largest offset or timestamp of the protocol, which has 64 bits for them, and 32 bits for partitions.
 _LARGEST: Final = 2**63 - 1
 
 
@@ -334,7 +334,7 @@ def _parse_json_object(text: str, *, option: str, example: str) -> dict[str, obj
     return parsed
 
 
-#: Kafka's times are 32 bit numbers of milliseconds; this is 24 days.
+#: Kafka's timeouts are 32-bit numbers of milliseconds, at most 24 days.
 _LONGEST_MS: Final = 2**31 - 1
 _UNITS_MS: Final[Mapping[str, int]] = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -352,12 +352,12 @@ def parse_duration_ms(text: str, *, option: str) -> int:
     return milliseconds
 
 
-# Measured with PySpark 4.3: the code that makes a table in Python learns its options, the code that reads or writes it
-# does not.
+# Measured with PySpark 4.3: a data source gets the options of CREATE TABLE when the table is made, but not when the
+# table is read or written.
 _PREFIX: Final = "kafka."
-#: Of settings that protect a connection: one that is not acted on must not look as if it were.
+#: Prefixes of settings that protect a connection: if one is not supported it is refused, not only logged.
 _SECURITY: Final = ("security.", "ssl.", "enable.ssl.", "sasl.", "enable.sasl.", "oauth", "https.")
-#: Settings that only a Java virtual machine can act on, and their replacement here.
+#: Settings that only a Java virtual machine can apply, and why or what to use instead.
 _JVM_ONLY: Final = {
     "sasl.login.class": "it names a Java class",
     "sasl.login.callback.handler.class": "it names a Java class; name a function as sasl.oauth.token.provider",
@@ -366,13 +366,13 @@ _JVM_ONLY: Final = {
     "security.providers": "it names Java classes",
     "ssl.engine.factory.class": "it names a Java class",
 }
-#: Java's names of assignors are ours with another face.
+#: Java class of an assignor -> its name here.
 _ASSIGNORS: Final = {
     "org.apache.kafka.clients.consumer.RangeAssignor": "range",
     "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
 }
-#: Properties that Spark adds to the options of a table of its catalog.
+#: A property that Spark adds to the options of a table in its catalog.
 _OF_TABLES: Final = "provider"
 _TABLES_INSTEAD: Final = "CREATE TEMPORARY VIEW ... USING kohort OPTIONS (...) keeps them"
 
@@ -381,11 +381,11 @@ _TABLES_INSTEAD: Final = "CREATE TEMPORARY VIEW ... USING kohort OPTIONS (...) k
 class Given:
     """Options with checked names and unparsed values."""
 
-    #: Under their proper case.
+    #: Options without the prefix kafka., by their names in the proper case.
     own: dict[str, object] = field(default_factory=dict)
-    #: Settings without their prefix.
+    #: Kafka's settings, by their names without the prefix.
     kafka: dict[str, str] = field(default_factory=dict)
-    #: A sentence for each that changes nothing.
+    #: A log line for each option that changes nothing.
     remarks: list[str] = field(default_factory=list)
 
 
@@ -401,11 +401,11 @@ def split_options(
     """Split the options of one `load()`, `save()` or `start()`, as Spark hands them over.
 
     Args:
-        own: the options without a prefix.
-        settings: those of the client, which have one.
-        refused: settings that the caller owns, and what to do instead.
+        own: the options without the prefix kafka.
+        settings: the client's settings, which have that prefix.
+        refused: settings that kohort sets itself, and what to do instead.
         idle: settings that change nothing, and why.
-        instead_of_path: the option that names what `load("orders")` seems to name; Spark itself adds an empty path.
+        instead_of_path: the option to use instead of a path, as in `load("orders")`; Spark itself adds an empty path.
     """
     if _OF_TABLES in map(str.lower, given):
         raise ConfigError(
@@ -438,7 +438,7 @@ def split_options(
 
 
 def check_security(checked: Mapping[str, object]) -> None:
-    """Check that TLS and login can be set up by a client's parsed settings; read their files, once."""
+    """Check that TLS and SASL can be set up from a client's parsed settings, reading their files once."""
     try:
         security_settings(checked)
     except ConfigError as wrong:
@@ -492,21 +492,21 @@ SINK_REFUSED: Final = {
     "transactional.id": "there are no transactions yet; the sink writes at least once",
     "value.serializer": "values are written as they are; cast or encode the column value",
 }
-#: Options of the stream itself that Spark hands on.
+#: Options of the streaming query itself, which Spark passes on to its sink.
 _OF_QUERIES: Final = ("checkpointlocation", "queryname")
 _ASYNC_PROGRESS: Final = "asyncprogresstracking"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """The checked options of one `save()` or `start()`; writers take them along to the executors."""
+    """The checked options of one `save()` or `start()`, pickled to the executors with a writer."""
 
-    #: `None`: rows name theirs.
+    #: `None` if each row names its topic.
     topic: str | None
     adds_batch_headers: bool
     #: Kafka's dotted names, `bootstrap.servers` among them.
     client: dict[str, str] = field(default_factory=dict, repr=False)
-    #: A sentence for each option that changes nothing.
+    #: A log line for each option that changes nothing.
     remarks: tuple[str, ...] = ()
 
 

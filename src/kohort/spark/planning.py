@@ -1,8 +1,8 @@
 """The plan of a batch: its partitions, their starts and ends, its tasks, and its limits.
 
-Laws: topics are looked up anew with every plan, and never created. Offsets that are given as numbers are checked
-against the log before a task starts, because a task sent behind the end of a partition waits for records that may
-never come. No limit reads a clock.
+Laws: every plan looks the topics up, and never creates one. Offsets that are given as numbers are checked against the
+log before a task starts, because a task that starts beyond the end of a partition waits for records that may never
+arrive. Limits are told the time.
 Source: `subscribe`, `subscribePattern`, `assign`, the JSON of offsets and of timestamps, `KafkaOffsetRangeCalculator`
 and `KafkaMicroBatchStream` (`delayBatch`, `rateLimit`) of Spark's Kafka source.
 """
@@ -26,10 +26,10 @@ from kohort.spark.reading import SpanToRead
 
 
 def find_topics(consumer: Consumer, options: SourceOptions) -> dict[str, ListedTopic]:
-    """Find the topics that are read now, with their ids.
+    """Find the topics that the options select now, with their ids.
 
     Raises:
-        UnknownTopicError: one that `subscribe` or `assign` names does not exist. A pattern may match none.
+        UnknownTopicError: a topic of `subscribe` or `assign` does not exist. A pattern may match no topic.
     """
     if options.pattern is not None:
         matches = re.compile(options.pattern).fullmatch
@@ -43,7 +43,7 @@ def find_topics(consumer: Consumer, options: SourceOptions) -> dict[str, ListedT
 
 
 def find_partitions(consumer: Consumer, options: SourceOptions) -> list[TopicPartition]:
-    """Find every partition of the topics, or those of `assign` if they exist; in order.
+    """Find the partitions of `assign`, or every partition of the selected topics; sorted.
 
     Raises:
         UnknownTopicError: a topic does not exist.
@@ -53,7 +53,7 @@ def find_partitions(consumer: Consumer, options: SourceOptions) -> list[TopicPar
 
 
 def partitions_of(topics: Mapping[str, ListedTopic], options: SourceOptions) -> list[TopicPartition]:
-    """Find the partitions as `find_partitions` does, of topics that were found."""
+    """Return the partitions as `find_partitions` does, for topics that are already looked up."""
     found = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
     if options.partitions:
         missing = set(options.partitions) - set(found)
@@ -64,7 +64,7 @@ def partitions_of(topics: Mapping[str, ListedTopic], options: SourceOptions) -> 
 
 
 def find_renewed(topics: Mapping[str, ListedTopic], known_ids: Mapping[str, str]) -> set[str]:
-    """Find deleted and recreated topics: their ids differ from those that were read."""
+    """Find deleted and recreated topics: their ids differ from the known ones."""
     return {
         name for name, topic in topics.items() if topic.topic_id and known_ids.get(name, "") not in ("", topic.topic_id)
     }
@@ -73,7 +73,7 @@ def find_renewed(topics: Mapping[str, ListedTopic], known_ids: Mapping[str, str]
 def resolve_offsets(
     consumer: Consumer, partitions: Sequence[TopicPartition], asked: Offsets, *, option: str
 ) -> dict[TopicPartition, int]:
-    """Resolve words and timestamps to offsets; a JSON must name every partition, as Spark demands.
+    """Resolve earliest, latest, committed and timestamps to offsets; a JSON must name every partition.
 
     Raises:
         ConfigError: a JSON names other partitions, a number is beyond the end, no record is as young as a timestamp.
@@ -89,7 +89,7 @@ def resolve_offsets(
         known = consumer.committed(partitions)
         by_partition = {each: EARLIEST if offset is None else offset for each, offset in known.items()}
     first = [partition for partition in partitions if by_partition[partition] == EARLIEST]
-    # The end of a partition whose offset is a number is asked for as well, to hold the number against it.
+    # A number is checked against the end of its partition, so that end is looked up, too.
     others = [partition for partition in partitions if by_partition[partition] != EARLIEST]
     firsts, ends = consumer.beginning_offsets(first), consumer.end_offsets(others)
     found: dict[TopicPartition, int] = {}
@@ -153,14 +153,14 @@ def find_first_starts(
     *,
     existing_first: Collection[TopicPartition],
 ) -> dict[TopicPartition, int]:
-    """Find the start of a stream's partitions that no query has begun.
+    """Find where a stream starts in partitions for which no position is known yet.
 
     Partitions that existed when a new query began (`existing_first`) start at `startingOffsets`, later ones at their
     beginning.
     """
     asked = LATEST if options.starting is None else options.starting
     if asked == COMMITTED:
-        # Where the group stands is known by now; here it has never stood.
+        # A committed offset would be a known position: the group has none for these partitions.
         asked = EARLIEST
     first = [partition for partition in fresh if partition in existing_first]
     # A partition added while the query ran or was stopped must not lose its first records.
@@ -190,23 +190,23 @@ def choose_spans(
         end = ends[partition]
         assert start <= end, f"{partition} is at {start} and ends at {end}: its position is not settled"
         if horizon is not None:
-            # Another member may have read on behind it; a partition that is younger than the run has none.
+            # Another member may have read beyond the horizon; a partition newer than the run has no horizon.
             end = max(start, min(end, horizon.get(partition, 0)))
         spans[partition] = Span(start, end)
     return spans
 
 
 def join(partitions: set[TopicPartition]) -> str:
-    """Join partitions for a sentence."""
+    """Join partitions by commas for a message."""
     return ", ".join(map(str, sorted(partitions)))
 
 
-#: Longer spans are cut where the options say nothing, so that a few large partitions keep every core busy.
+#: By default longer spans are split, so that a few large partitions keep every core busy.
 RECORDS_PER_TASK: Final = 2_500_000
 
 
-# The tasks of a partition follow each other without a gap. Only the last one of a partition may end "where the log ends
-# when it runs", and only the first one may begin at "what the log begins with then".
+# The tasks of a partition follow each other without a gap. Only the last task of a partition may end at whatever the
+# log's end is when it runs, and only the first may start at whatever the log's start is then.
 def plan_tasks(
     spans: Mapping[TopicPartition, Span],
     options: SourceOptions,
@@ -219,8 +219,8 @@ def plan_tasks(
 
     Args:
         open_starts: partitions that are read from wherever their log begins when the task runs.
-        open_ends: partitions that are read up to wherever their log ends when the task runs, be they empty now.
-        topic_ids: a task notices by them where its topic was made anew.
+        open_ends: partitions that are read up to wherever their log ends when the task runs, even if empty now.
+        topic_ids: topic -> id, by which a task notices that its topic was recreated.
     """
     tasks: list[SpanToRead] = []
     for partition, pieces in split_spans(spans, options).items():
@@ -249,13 +249,13 @@ def split_spans(spans: Mapping[TopicPartition, Span], options: SourceOptions) ->
 def _raise_to(
     least: int, spans: Mapping[TopicPartition, Span], parts: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Split the largest pieces into more parts, until there are about `least`."""
+    """Raise the numbers of parts, of the largest spans first, to about `least` in total."""
     sizes = {partition: span.size / parts[partition] for partition, span in spans.items() if span.size > 0}
     count = sum(parts[partition] for partition in sizes)
     if count >= least:
         return dict(parts)
     total = sum(spans[partition].size for partition in sizes)
-    # Spans that stay whole take no part in the shares of those that are cut.
+    # Spans that stay whole are left out when the other spans share the remaining parts.
     whole = {partition for partition, size in sizes.items() if _round(size / total * least) <= 1}
     rest = sum(spans[partition].size for partition in sizes.keys() - whole)
     left = max(least - sum(parts[partition] for partition in whole), 1)
@@ -278,43 +278,43 @@ def _cut(span: Span, parts: int) -> list[Span]:
 
 
 class BatchLimits:
-    """All limits that the options set; where Spark asks for one of them, all hold."""
+    """The limits of a batch; Spark passes one of them to the source, but all that are set apply."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._max_offsets = options.own["maxOffsetsPerTrigger"]
         least, most = options.own["minOffsetsPerTrigger"], options.own["maxBytesPerTrigger"]
         delay_ms = options.max_trigger_delay_ms
-        #: `None` where a batch may be as small as it likes.
+        #: `None` if a batch may be as small as the available records.
         self._delay = None if least is None else BatchDelay(min_offsets=least, max_delay_ms=delay_ms)
-        #: `None` where it may have any number of bytes.
+        #: `None` if a batch may have any number of bytes.
         self._bytes = None if most is None else BytesCap(options, max_bytes=most)
 
     def apply(
         self, spans: Mapping[TopicPartition, Span], *, may_wait: bool, now_s: float
     ) -> dict[TopicPartition, Span]:
-        """Return the part of these spans, all that there is now, for the next batch; empty ones to wait."""
+        """Return the part of all available spans that the next batch reads; empty spans mean to wait."""
         if may_wait and self._delay is not None and self._delay.hold_back(spans, now_s=now_s):
             return {partition: Span(span.start, span.start) for partition, span in spans.items()}
         limited = share_limit(spans, self._max_offsets)
         return limited if self._bytes is None else self._bytes.cap(limited)
 
     def close(self) -> None:
-        """Close the consumer that looked at records, if one was opened."""
+        """Close the consumer that measured record sizes, if one was opened."""
         if self._bytes is not None:
             self._bytes.close()
 
 
 class BatchDelay:
-    """The delay of batches until there are enough records or the wait is over; not of a run's first one."""
+    """The wait for enough records before a batch, for a limited time; a run's first batch never waits."""
 
     def __init__(self, *, min_offsets: int, max_delay_ms: int) -> None:
         self._min_offsets = min_offsets
         self._max_delay_s = max_delay_ms / 1000
-        #: When the last batch was let through; `None` before the first.
+        #: When the last batch was planned; `None` before the first.
         self._last_s: float | None = None
 
     def hold_back(self, spans: Mapping[TopicPartition, Span], *, now_s: float) -> bool:
-        """Whether these spans, all that there is now, should wait."""
+        """Return whether the next batch should wait, given all available spans."""
         available = sum(span.size for span in spans.values())
         is_late = self._last_s is None or now_s - self._last_s >= self._max_delay_s
         if available < self._min_offsets and not is_late:
@@ -323,17 +323,17 @@ class BatchDelay:
         return False
 
 
-#: Of a partition, in one answer.
+#: The most bytes of a partition in one fetch response, when record sizes are measured.
 _LOOK_BYTES: Final = 64 * 1024
 _POLL_S: Final = 0.2
 _COLUMNS: Final = ("key", "value", "headers")
-#: A backlog that seems to be smaller than this part of the cap is not looked at again.
+#: If the backlog is estimated below this fraction of the cap, record sizes are not measured again.
 _FAR_BELOW: Final = 0.5
 
 
-# `maxBytesPerTrigger` is of Spark's file and Delta sources; its Kafka source has none. A partition's look is bounded,
-# one record at least. Earlier looks count as long as the backlog is far below the cap. Each partition gets one record
-# at least, or nothing would ever move.
+# `maxBytesPerTrigger` is an option of Spark's file and Delta sources, not of its Kafka source. The size of records is
+# measured on the first fetch of a partition's span, and reused while the backlog is far below the cap. Each partition
+# gets at least one record, or a query with a small cap would never advance.
 class BytesCap:
     """`maxBytesPerTrigger` of one query: about so many bytes of keys, values and headers."""
 
@@ -342,14 +342,14 @@ class BytesCap:
         self._max_bytes = max_bytes
         #: Made on first use, and kept.
         self._consumer: Consumer | None = None
-        #: partition -> bytes a record.
+        #: partition -> average bytes of a record.
         self._sizes: dict[TopicPartition, float] = {}
 
     def cap(self, spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, Span]:
         """Cap each span so that all of them together have about `max_bytes`.
 
         Raises:
-            KohortTimeoutError: records could not be looked at within `kafka.default.api.timeout.ms`.
+            KohortTimeoutError: records could not be fetched for measuring in `kafka.default.api.timeout.ms`.
         """
         waiting = {partition: span for partition, span in spans.items() if span.size > 0}
         are_known = waiting.keys() <= self._sizes.keys()
@@ -358,7 +358,7 @@ class BytesCap:
         return share_limit(spans, self._max_bytes, self._sizes)
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the consumer, if there is one."""
         if self._consumer is not None:
             self._consumer.close(timeout=5.0)
 
@@ -390,11 +390,11 @@ def _bytes_per_record(consumer: Consumer, partition: TopicPartition, span: Span,
             batches, trouble = [], why
         rows: int = sum(batch.num_rows for batch in batches)
         if rows:
-            # Arrow adds to the bytes of a binary column the position at which each of them begins.
+            # The bytes of a binary column in Arrow include 4 bytes a value, for the position at which it begins.
             size_bytes: int = sum(batch.nbytes for batch in batches)
             return size_bytes / rows - 4 * len(_COLUMNS)
         if consumer.position(partition) >= span.end:
-            # Marks of transactions, or what compaction has left.
+            # The span has no records: only transaction markers, or offsets that compaction has removed.
             return 0.0
     raise KohortTimeoutError(
         f"{partition} showed no record at offset {span.start} for {patience_s:g} s (kafka.default.api.timeout.ms), "
@@ -403,5 +403,5 @@ def _bytes_per_record(consumer: Consumer, partition: TopicPartition, span: Span,
 
 
 def weigh(spans: Mapping[TopicPartition, Span], sizes: Mapping[TopicPartition, float]) -> float:
-    """Return the bytes of all records."""
+    """Return the bytes of all records in the spans, by the average size of each partition's records."""
     return sum(span.size * sizes[partition] for partition, span in spans.items() if span.size > 0)

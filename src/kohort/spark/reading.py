@@ -1,8 +1,8 @@
-"""The code of the executors, which turns a span of a partition into Arrow record batches.
+"""The code of the executors, which reads a span of a partition as Arrow record batches.
 
-Laws: stateless but for a connection kept per worker process. No Python object per record. A span ends exactly at its
-planned end, also inside a fetched batch. A task waits for a broker that is away for a while. Records that were deleted
-before they were read fail the query, or are skipped with a line of the log that says from where to where.
+Laws: no state but one idle consumer per worker process and settings. No Python object per record. A span ends exactly
+at its planned end, also inside a fetched batch. A task waits for a broker that is unreachable for a while. Records that
+were deleted before they were read fail the query, or are skipped with a log line that names the offsets.
 Source: `failOnDataLoss` of Spark's Kafka source.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-#: Short, because a span may end in offsets that have no record (marks of transactions): no data comes to end the wait.
+#: Short, because a span may end in offsets without records (transaction markers): no data arrives to end the wait.
 _POLL_S: Final = 0.2
 
 #: Idle consumers of this worker process by their settings: workers are reused, connections with them.
@@ -40,8 +40,8 @@ _idle: dict[tuple[tuple[str, str], ...], Consumer] = {}
 class SpanToRead(InputPartition):
     """One task: a plain value, because Spark pickles it to whichever executor is free.
 
-    A `start` of `EARLIEST` and an `end` of `LATEST` are looked up when the task runs. `topic_id`: of the topic that was
-    planned; empty where that is not known.
+    A `start` of `EARLIEST` and an `end` of `LATEST` are looked up when the task runs. `topic_id`: the topic's id when
+    the task was planned; empty if it is not known.
     """
 
     topic: str
@@ -55,9 +55,9 @@ def read_span(options: SourceOptions, task: SpanToRead) -> Iterator[pyarrow.Reco
     """Read the records of one span, in order, as batches of the wanted columns.
 
     Raises:
-        RecordsLostError: the log does not have the span's start, and `failOnDataLoss` is true; or the topic was made
-            anew while it was read.
-        KohortTimeoutError: nothing came for `kafkaConsumer.pollTimeoutMs`.
+        RecordsLostError: the log does not have the span's start, and `failOnDataLoss` is true; or the topic was
+            deleted and recreated before the task ended.
+        KohortTimeoutError: no records arrived for `kafkaConsumer.pollTimeoutMs`.
     """
     spare_collections()
     settings = tuple(sorted(options.client.items()))
@@ -70,26 +70,26 @@ def read_span(options: SourceOptions, task: SpanToRead) -> Iterator[pyarrow.Reco
         consumer.close(timeout=0)
         raise
     if _idle.setdefault(settings, consumer) is not consumer:
-        # Another thread's is kept already.
+        # A consumer of another thread is kept already.
         consumer.close(timeout=0)
 
 
 def reading_config(options: SourceOptions) -> dict[str, object]:
-    """Return the settings of an executor's consumer, which fetches ahead by one answer."""
+    """Return the settings of an executor's consumer, which fetches ahead by one response."""
     settings = {**options.client, "auto.offset.reset": "none", "enable.auto.commit": False}
     answer_bytes: int = CONSUMER_OPTIONS.parse(settings)["max.partition.fetch.bytes"]
-    # While one answer is handed to the JVM the next is on its way. More would be fetched in vain behind the span's end.
+    # While one response is passed to the JVM the next is being fetched. More would be wasted beyond the span's end.
     return {**settings, "fetch.buffer.bytes": 2 * answer_bytes}
 
 
 def _read(consumer: Consumer, options: SourceOptions, task: SpanToRead) -> Iterator[pyarrow.RecordBatch]:
     partition = TopicPartition(task.topic, task.partition)
     columns = list(options.columns)
-    # Where the span ends inside a batch, offsets tell.
+    # Offsets show where the span ends inside a batch.
     fetched = columns if "offset" in columns else [*columns, "offset"]
     patience_s = options.poll_timeout_ms / 1000
     if not options.own["failOnDataLoss"] and _is_renewed(consumer, task):
-        # The next plan reads the new one from its beginning.
+        # The next plan reads the new topic from its beginning.
         go_on_at(partition, task.start, task.end, MADE_ANEW, fails=False)
         return
     span = _bind(consumer, partition, task)
@@ -124,7 +124,7 @@ def _read(consumer: Consumer, options: SourceOptions, task: SpanToRead) -> Itera
 
 
 def _is_renewed(consumer: Consumer, task: SpanToRead) -> bool:
-    """Whether there is another topic of that name by now."""
+    """Return whether the topic was deleted and recreated since the task was planned."""
     if not task.topic_id:
         return False
     found = consumer.describe_topics([task.topic]).get(task.topic)
@@ -139,14 +139,14 @@ def _bind(consumer: Consumer, partition: TopicPartition, task: SpanToRead) -> Sp
 
 
 def _find_next(consumer: Consumer, partition: TopicPartition, position: int, end: int, options: SourceOptions) -> int:
-    """Find the next position of a task after a position outside the log: the log's begin, or its own end."""
+    """Find where a task with a position outside the log goes on: at the log's start or the task's end."""
     begin = consumer.beginning_offsets([partition])[partition]
     if position < begin:
         why = f"its log begins at {begin}"
         return go_on_at(partition, position, min(begin, end), why, fails=options.own["failOnDataLoss"])
     log_end = consumer.end_offsets([partition])[partition]
     if position > log_end:
-        # Records behind its end belong to the next plan.
+        # Records after the task's end belong to the next plan.
         return go_on_at(partition, position, end, f"its log ends at {log_end}", fails=options.own["failOnDataLoss"])
     return position
 
@@ -173,12 +173,12 @@ def settle_positions(
     renewed: Collection[TopicPartition] = (),
     fails: bool,
 ) -> dict[TopicPartition, int]:
-    """Return the positions that the logs have, in place of those that they do not.
+    """Return the positions, replacing those that are outside of their log by its start or its end.
 
     Args:
-        ends: the offset behind the last record of each.
-        renewed: those whose topic was deleted and made anew since the positions were taken.
-        fails: whether such a position is a `RecordsLostError` (`failOnDataLoss`).
+        ends: the log end offset of each partition.
+        renewed: partitions whose topic was recreated since the positions were read; they go on at the log's start.
+        fails: whether to raise `RecordsLostError` instead of replacing a position (`failOnDataLoss`).
     """
     settled = dict(positions)
     for partition, position in positions.items():
@@ -195,7 +195,7 @@ def settle_positions(
 def drop_renewed(
     spans: Mapping[TopicPartition, Span], renewed: Collection[str], *, fails: bool
 ) -> dict[TopicPartition, Span]:
-    """Drop the records of deleted and recreated topics from a batch to repeat; `RecordsLostError` if it `fails`."""
+    """Drop recreated topics' records from a batch to repeat; raise `RecordsLostError` if `fails`."""
     left = dict(spans)
     for partition, span in spans.items():
         if partition.topic in renewed and span.size > 0:

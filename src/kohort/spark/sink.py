@@ -1,9 +1,9 @@
 """The sink of `format("kohort")`: its writers in the driver and in the executors, and their producers.
 
-Laws: a writer is a plain value, made anew for every batch and pickled to the tasks; nothing is live in it. Rows are
-written at least once: rows that a failed or repeated attempt has stored stay stored, and the driver logs where. A task
-ends when its last record is acknowledged, or with an error that says which are stored all the same; of a task that
-has failed nothing is sent any more. No Python object per record.
+Laws: a writer is a plain value without connections, made for every batch and pickled to the tasks. Rows are written at
+least once: rows that a failed or repeated attempt has stored stay stored, and the driver logs where. A task ends when
+its last record is acknowledged, or with an error that says which records are stored; after an error no more records
+of the task are sent. No Python object per record.
 Source: PySpark's data sources, measured with 4.3; Spark's Kafka sink (KafkaWriter, KafkaRowWriter); P1.
 """
 
@@ -43,12 +43,12 @@ except ImportError:
 
 _log = logging.getLogger(__name__)
 
-#: Remarks on options that this process has logged: Spark makes a writer for every micro-batch, twice.
+#: Remarks on options that this process has logged already: Spark makes two writers for every micro-batch.
 _told: Final[set[str]] = set()
 
 
 class NoStreamSinkError(KohortError):
-    """This PySpark hands streams to a sink row by row only."""
+    """This PySpark can pass the rows of a stream to a sink only one by one."""
 
     def __str__(self) -> str:
         return (
@@ -64,7 +64,7 @@ def require_stream_sink() -> None:
 
 
 class _Writer:
-    """The part of a writer that batches and streams share."""
+    """The code that the writers of batches and of streams share."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
@@ -90,11 +90,11 @@ class KohortBatchWriter(_Writer, DataSourceArrowWriter):
         super().__init__(options, schema)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Note that all tasks have succeeded."""
+        """Log the stored rows, after all tasks have succeeded."""
         _tell_end("the batch is written", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Report a task that has failed for good."""
+        """Log the rows that other tasks have stored, after a task has failed for good."""
         _tell_failure("the batch has failed", messages)
 
 
@@ -105,11 +105,11 @@ class KohortStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Note that all tasks have succeeded; Spark's commit log does not have the batch yet."""
+        """Log the stored rows, after all tasks have succeeded; Spark's commit log has no such batch yet."""
         _tell_end(f"batch {batchId} is written", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Report a failed task or a stopped query; Spark will repeat the batch."""
+        """Log the rows stored before a task failed or the query was stopped; Spark repeats the batch."""
         _tell_failure(f"batch {batchId} has failed", messages)
 
 
@@ -132,7 +132,7 @@ def _tell_failure(what: str, messages: Sequence[WriterCommitMessage | None]) -> 
         _log.warning("%s; other tasks have stored %s: a repetition stores that again", what, as_text(stored))
 
 
-#: column -> its types as Spark writes them; all others are left out, as by Spark's sink.
+#: column -> its possible types, in Spark's notation; other columns are not written, as by Spark's sink.
 _TYPES: Final = {
     "topic": ("string",),
     "key": ("string", "binary"),
@@ -141,12 +141,12 @@ _TYPES: Final = {
     "partition": ("int",),
 }
 
-#: Header -> where Spark tells it to a task.
+#: Header -> the local property of a task in which Spark has its value.
 _BATCH_HEADERS: Final = {"kohort.query": "sql.streaming.queryId", "kohort.batch": "streaming.sql.batchId"}
 
 #: Idle producers of this worker process by their settings: workers are reused, connections with them.
 _idle: Final[dict[tuple[tuple[str, str], ...], Producer]] = {}
-#: A worker of several jobs has no more than that.
+#: A worker that runs several jobs keeps no more idle producers than this.
 _IDLE_AT_MOST: Final = 4
 
 
@@ -158,9 +158,9 @@ class Stored(NamedTuple):
 
     topic: str
     partition: int
-    #: Of the first; -1 where the broker was not asked to tell (acks=0).
+    #: The offset of the first row; -1 if the broker sends no response (acks=0).
     first_offset: int
-    #: Behind the last; -1 likewise.
+    #: The offset after the last row; -1 likewise.
     end_offset: int
     record_count: int
 
@@ -178,12 +178,12 @@ class Written(WriterCommitMessage):
 
 
 class RowsNotAcknowledgedError(KohortError):
-    """A task could not store all of its rows, or does not know that it has.
+    """A task could not store all of its rows, or cannot know whether it did.
 
     Args:
         failed_count: rows that no broker has acknowledged; the rest of the task was not tried.
-        stored: what is stored all the same, and is stored again when Spark repeats the task.
-        reason: why the first of them was not; that error itself is the `__cause__`.
+        stored: rows that are stored, and will be stored again when Spark repeats the task.
+        reason: the error of the first failed row, as text; the error itself is the `__cause__`.
     """
 
     def __init__(self, failed_count: int, stored: tuple[Stored, ...], reason: str, retriable: bool = False) -> None:
@@ -199,7 +199,7 @@ class RowsNotAcknowledgedError(KohortError):
 
 
 class NullTopicError(KohortError):
-    """A row names no topic, and no option does."""
+    """A row names no topic, and the option `topic` is not given."""
 
     def __str__(self) -> str:
         return (
@@ -209,10 +209,10 @@ class NullTopicError(KohortError):
 
 
 def check_schema(schema: StructType, topic: str | None) -> tuple[int, ...]:
-    """Return the places of the columns to write; `ConfigError`, as Spark's sink words it, for a bad one.
+    """Return the indexes of the columns to write; raise `ConfigError` with the text of Spark's sink.
 
     Args:
-        topic: the option; with it a column of that name is not looked at.
+        topic: the option; if it is given a column of that name is ignored.
     """
     places: dict[str, int] = {}
     for place, field in enumerate(schema.fields):
@@ -234,7 +234,7 @@ def check_schema(schema: StructType, topic: str | None) -> tuple[int, ...]:
 
 
 class Ledger:
-    """The sum of the rows that tasks have stored."""
+    """The rows that tasks have stored, summed up by partition."""
 
     def __init__(self) -> None:
         self._parts: dict[tuple[str, int], Stored] = {}
@@ -264,7 +264,7 @@ class Ledger:
 
 
 def as_text(stored: Sequence[Stored]) -> str:
-    """Format stored rows for a person."""
+    """Format stored rows for a message."""
     return ", ".join(map(str, stored)) or "nothing"
 
 
@@ -272,7 +272,7 @@ def batch_headers() -> dict[str, str]:
     """Return headers of query and micro-batch, which are the same when Spark repeats the batch.
 
     Raises:
-        ConfigError: it is a task of no streaming query.
+        ConfigError: the task belongs to no streaming query.
     """
     context = TaskContext.get()
     found = {name: context and context.getLocalProperty(place) for name, place in _BATCH_HEADERS.items()}
@@ -288,7 +288,7 @@ def write_rows(options: SinkOptions, columns: Sequence[int], batches: Iterable[p
 
     Raises:
         NullTopicError: a row names no topic.
-        RowsNotAcknowledgedError: not all could be stored; nothing of this task is on its way any more.
+        RowsNotAcknowledgedError: not all rows could be stored; no more records of this task are sent.
     """
     spare_collections()
     headers = batch_headers() if options.adds_batch_headers else {}
@@ -298,7 +298,7 @@ def write_rows(options: SinkOptions, columns: Sequence[int], batches: Iterable[p
     try:
         task.send(batches)
     except BaseException as error:
-        # Its records are of this task, which ends here.
+        # All records that the producer still has are of this failed task.
         producer.close(timeout=0)
         if isinstance(error, NullTopicError) or not isinstance(error, KohortError):
             raise
@@ -306,7 +306,7 @@ def write_rows(options: SinkOptions, columns: Sequence[int], batches: Iterable[p
     while len(_idle) >= _IDLE_AT_MOST:
         _idle.pop(next(iter(_idle))).close()
     if _idle.setdefault(settings, producer) is not producer:
-        # Another thread's is kept already.
+        # A producer of another thread is kept already.
         producer.close()
     return Written(task.ledger.stored())
 
@@ -314,7 +314,7 @@ def write_rows(options: SinkOptions, columns: Sequence[int], batches: Iterable[p
 def writing_config(options: SinkOptions) -> dict[str, object]:
     """Return the settings of an executor's producer.
 
-    It waits for room as long as records may take: whatever keeps these from being stored is what the task fails with.
+    It waits for buffer space as long as for a delivery, so that the task fails with the error of the delivery.
     """
     timeout_ms = PRODUCER_OPTIONS.parse(options.client)["delivery.timeout.ms"]
     return {"max.block.ms": timeout_ms, **options.client}
@@ -333,11 +333,11 @@ class _Task:
         self._headers = headers
         #: Results of sent batches that are not in the ledger, in order.
         self._waiting: deque[Future[tuple[SentMany, ...]]] = deque()
-        #: Rows that could not even be handed over.
+        #: Rows that the producer has not accepted.
         self._refused = 0
 
     def send(self, batches: Iterable[pyarrow.RecordBatch]) -> None:
-        """Send batches until every row has its result, or the first has failed."""
+        """Send the batches and wait for the result of every row; raise the first error."""
         for batch in batches:
             self._refused = batch.num_rows
             rows = batch.select(self._columns)

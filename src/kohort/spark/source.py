@@ -39,7 +39,7 @@ class KohortDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the word for `format()`."""
+        """Return the name to pass to `format()`."""
         return "kohort"
 
     def schema(self) -> str:
@@ -68,7 +68,7 @@ class KohortDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> KohortStreamWriter:
         """Return a writer that appends a streaming query to topics.
 
-        `overwrite` is complete mode, which appends whole results.
+        `overwrite` means complete mode: every micro-batch appends its whole result.
         """
         from kohort.spark.sink import KohortStreamWriter, require_stream_sink
 

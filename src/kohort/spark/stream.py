@@ -1,9 +1,9 @@
 """A streaming query: micro-batches over the partitions that the query owns.
 
-Laws: Spark's checkpoint is the authority of what the query has read; the group's offsets follow it. A batch counts as
-finished when its end comes back as the `start` of the next `latestOffset`, because Spark passes it only once its commit
-log has it; `commit` comes later than that, and never for the last batch, so nothing hangs on it. The query's name in
-its group is minted once and lives in its checkpoint.
+Laws: Spark's checkpoint decides what the query has read; the group's offsets follow it. A batch counts as finished
+when Spark passes its end as the `start` of the next `latestOffset`, which it does only once its commit log has the
+batch. Spark calls `commit` later than that, and never for the last batch, so nothing depends on that call. The query's
+name in its group is generated once and kept in its checkpoint.
 Source: measured behaviour of PySpark 4.3; architecture, journey of a micro-batch.
 """
 
@@ -66,9 +66,9 @@ def require_streaming_support() -> None:
 
 
 class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a stream, in a process of its own beside the driver; `read` runs in executors.
+    """The reader of a stream, in a process of its own next to the driver; `read` runs in executors.
 
-    Spark makes several of these and pickles them: nothing is live before the first call that needs it.
+    Spark makes several of these and pickles them, so none opens a connection before the first call that needs one.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -77,30 +77,30 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: The end of the last batch that this process planned; any other batch was planned by an earlier run.
         self._planned: OffsetJson | None = None
         self._name = QueryName(options.group_instance_id)
-        #: An AvailableNow run.
+        #: Whether the trigger is AvailableNow.
         self._is_bounded = False
         #: For a new query: the partitions at its first plan, to which startingOffsets applies.
         self._existing_first: set[TopicPartition] | None = None
         self._limits = planning.BatchLimits(options)
-        #: topic -> id under which this process saw it first, for a checkpoint that does not say.
+        #: topic -> its id when this process first saw it, for a checkpoint without topic ids.
         self._seen_ids: dict[str, str] = {}
-        #: The plan goes on elsewhere than the checkpoint says.
+        #: Whether the plan continues at other offsets than the known ones, because records were lost.
         self._has_skipped = False
-        #: Ends of what was ours when the last batch was planned.
+        #: Log end offsets of the partitions that the query owned when the last batch was planned.
         self._ends: dict[TopicPartition, int] = {}
-        #: Ends that an AvailableNow run must not pass; `None` for other triggers.
+        #: Log end offsets that an AvailableNow run must not pass; `None` for other triggers.
         self._horizon: dict[TopicPartition, int] | None = None
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> OffsetJson:
-        """Return an empty offset: the start is chosen once partitions are known. Spark asks twice."""
+        """Return an empty offset: a start is chosen once partitions are known. Spark calls this twice."""
         return to_json({}, name=self._known_as(None))
 
     def getDefaultReadLimit(self) -> Any:
         """Return one of the options that limit a batch, if one is set."""
         options = self._options
-        # A limit of Spark's is one option; in kohort all that are set hold.
+        # Spark's API takes one limit; kohort applies all that are set.
         if options.own["maxOffsetsPerTrigger"] is not None:
             return ReadMaxRows(options.own["maxOffsetsPerTrigger"])
         if options.own["maxBytesPerTrigger"] is not None:
@@ -112,7 +112,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Mark the run as bounded (AvailableNow).
 
-        The end is fixed with the first plan: before that the name under which to join the group is unknown.
+        The first plan fixes the end: before it the query does not know its name in the group.
         """
         self._is_bounded = True
 
@@ -123,13 +123,13 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 return start if ownership.has_drained else self._plan(ownership, start, limit)
             except StateError:
-                # With nothing open the member has left in the middle of it, as it was told to.
+                # As no batch was open the member has left during this call, on a request to drain.
                 if not ownership.has_drained:
                     raise
                 return start
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
-        """Report the ends of the owned partitions, as of the last plan, for the query's progress."""
+        """Return the owned partitions' log end offsets at the last plan, for the query's progress."""
         report: dict[str, dict[str, int]] = {}
         for (topic, partition), end in sorted(self._ends.items()):
             report.setdefault(topic, {})[str(partition)] = end
@@ -138,7 +138,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         """Return the tasks of the batch that ends at `end`.
 
-        It is also the first call after a crash, with the batch to repeat.
+        After a crash this is the first call, with the batch to repeat.
         """
         if start == end:
             return []
@@ -166,11 +166,11 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_span(self._options, cast(SpanToRead, partition))
 
     def commit(self, end: OffsetJson) -> None:
-        """Do nothing: Spark's call is late and not certain; see the module's laws."""
+        """Do nothing: Spark calls this late, and not for every batch; see the module's laws."""
 
     def stop(self) -> None:
         """Close the stream after a failed call or the end of the JVM."""
-        # A query that ends normally sends SIGTERM instead.
+        # If a query ends normally, Spark ends this process by SIGTERM instead.
         self._limits.close()
         if self._ownership is not None:
             self._ownership.close()
@@ -180,7 +180,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _plan(self, ownership: Ownership, start: OffsetJson, limit: Any) -> OffsetJson:
         """Return the end of the next batch; `start` itself if there is nothing to do."""
         done = from_json(start)
-        # That a topic is gone is said before anything of it is committed, or waited for.
+        # A deleted topic is reported before its offsets are committed, or its partitions waited for.
         topics = planning.find_topics(ownership.consumer, self._options)
         existing = _with_ids(planning.partitions_of(topics, self._options), topics)
         self._note_first(ownership, topics, existing, is_new=not done.spans)
@@ -248,13 +248,13 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the topics with other ids than those of the offset."""
         renewed = planning.find_renewed(topics, {**self._seen_ids, **offset.topic_ids})
         assert self._existing_first is not None
-        # Their records have come since the query began.
+        # Such a topic is newer than the query, so startingOffsets does not apply to it.
         self._existing_first = {each for each in self._existing_first if each.topic not in renewed}
         return renewed
 
     @contextmanager
     def _reasons(self) -> Iterator[None]:
-        """Raise the reason in place of an error that only follows from it."""
+        """Raise the cause of a `StateError` or a timeout instead of that error, if it is known."""
         try:
             yield
         except StateError:
@@ -263,12 +263,12 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise
         except KohortTimeoutError:
             if self._ownership is not None:
-                # Nothing is answered about a topic that was deleted.
+                # Requests for a deleted topic end in timeouts; this raises `UnknownTopicError`.
                 planning.find_partitions(self._ownership.consumer, self._options)
             raise
 
     def _choose(self, consumer: Consumer, places: Places, *, renewed: Collection[str], is_limited: bool) -> Spans:
-        """Choose the spans of the next batch under the limits; empty ones to wait."""
+        """Choose the spans of the next batch under the limits; empty spans mean to wait."""
         assert self._existing_first is not None
         partitions = list(places)
         fresh = [partition for partition, place in places.items() if place is None]
@@ -290,7 +290,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         self._has_skipped = settled != positions
         positions = settled
-        # Behind a stop other queries have read; the skipped offsets may lie beyond it.
+        # Other queries have read beyond a stop; after skipped offsets the position may lie beyond it, too.
         ends = {each: max(positions[each], min(end, stops.get(each, end))) for each, end in self._ends.items()}
         spans = planning.choose_spans(positions, ends, horizon=self._horizon)
         if not is_limited:
@@ -299,8 +299,8 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def is_own(place: Place | None) -> bool:
-    """Whether the query's checkpoint gives this place, and no other member of the group."""
-    # Deleting a topic deletes groups' offsets of it, so that other members' offsets are about the new one.
+    """Return whether this position is from the query's own checkpoint, not from another member."""
+    # Deleting a topic deletes the groups' offsets for it, so other members' offsets are those of the new topic.
     return place is not None and len(place.chain) <= 1
 
 

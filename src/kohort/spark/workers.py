@@ -12,9 +12,9 @@ from pyspark import TaskContext
 
 
 def spare_collections() -> None:
-    """Exclude a worker's imported modules from the collection that PySpark makes after every task.
+    """Exclude a worker's imported modules from the garbage collection after every PySpark task.
 
-    Outside of a task, where the process is the application's own, this does nothing.
+    Outside of a task, in the application's own process, this does nothing.
     """
     # That collection takes as long as reading a hundred thousand records, and finds nothing there.
     if TaskContext.get() is not None:
@@ -23,7 +23,7 @@ def spare_collections() -> None:
 
 @cache
 def _freeze_once() -> None:
-    # With Arrow it is most of what there is.
+    # This import, with Arrow's, makes most of the process's objects.
     import kohort.columnar  # noqa: F401
 
     gc.freeze()
