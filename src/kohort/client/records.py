@@ -1,4 +1,4 @@
-"""The values that applications get: read records, places of sent records, committed offsets."""
+"""The values that applications get: consumed records, metadata of sent records, committed offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kohort.ids import TopicPartition
 
 
 class ConsumerRecord(NamedTuple):
-    """One record as it was read.
+    """A record that a consumer has read.
 
     >>> record = ConsumerRecord("orders", 0, 7, 1700000000000, 0, b"key", b"value", (), 0)
     >>> record.value, record.topic_partition
@@ -39,20 +39,20 @@ class ConsumerRecord(NamedTuple):
 
 
 class ListedTopic(NamedTuple):
-    """One topic as a broker knows it; a topic that is made again gets another id.
+    """A topic as a broker knows it; a topic that is deleted and created again gets another id.
 
     >>> ListedTopic("bWFkZS1vbi1tb25kYXkhIQ", (0, 1)).partitions
     (0, 1)
     """
 
-    #: Kafka's base64 form; empty where the broker knows no ids.
+    #: Kafka's base64 form; empty if the broker has no topic ids.
     topic_id: str
     #: Ascending.
     partitions: tuple[int, ...]
 
 
 class GroupMetadata(NamedTuple):
-    """The identity of a group's member, as other clients have to name it.
+    """The identity of a consumer in its group, as Kafka's ConsumerGroupMetadata has it.
 
     >>> GroupMetadata("billing", 7, "kohort-1", None).generation_id
     7
@@ -78,19 +78,19 @@ class Rebalance(NamedTuple):
     kind: str
     #: Sorted.
     partitions: tuple[TopicPartition, ...]
-    #: As far as the member knows: brokers often send no reason. `kohort group history` has it.
+    #: As far as the member knows, since brokers often send no reason; `kohort group history` has the broker's.
     reason: str
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: the next one to read, and the committer's own text.
+    """A committed offset: that of the next record to read, and a text of the application's.
 
     >>> OffsetAndMetadata(8, "by worker 3")
     OffsetAndMetadata(offset=8, metadata='by worker 3', leader_epoch=-1)
     """
 
     offset: int
-    #: The committer's own text; a broker takes 4096 bytes of it (offset.metadata.max.bytes).
+    #: Any text of the application's; brokers accept 4096 bytes by default (offset.metadata.max.bytes).
     metadata: str = ""
     #: Epoch of the leader that appended the record before `offset`; -1 means unknown.
     leader_epoch: int = -1
@@ -106,7 +106,7 @@ def with_metadata(chosen: Committable) -> OffsetAndMetadata:
 
 
 class OffsetRange(NamedTuple):
-    """Records of one partition that were stored one behind the other.
+    """Records of one partition that were stored at consecutive offsets.
 
     >>> OffsetRange(partition=0, base_offset=7, record_count=3)
     OffsetRange(partition=0, base_offset=7, record_count=3)
@@ -119,7 +119,7 @@ class OffsetRange(NamedTuple):
 
 
 class SentMany(NamedTuple):
-    """The places of the records of one `send_many` or `send_arrow`.
+    """The offsets at which the records of one `send_many`, or one topic of `send_arrow`, were stored.
 
     >>> SentMany("orders", 5, (OffsetRange(0, 7, 3), OffsetRange(1, 0, 2))).partitions
     (0, 1)
@@ -138,7 +138,7 @@ class SentMany(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """The place of a stored record.
+    """The partition, offset and timestamp of a record that was sent.
 
     >>> RecordMetadata("orders", 0, 7, 1700000000000).topic_partition
     TopicPartition(topic='orders', partition=0)

@@ -1,6 +1,6 @@
-"""The producer's asyncio door: the calls of `kohort.Producer`, awaited.
+"""The asyncio producer: the calls of `kohort.Producer` as coroutines.
 
-Laws: no thread. A `send` that is cancelled while it waits for room has sent nothing; one that has returned is sent.
+Laws: no thread. A `send` cancelled while it waits for buffer space sends nothing; after its return the record is sent.
 Source: Kafka's producer; aiokafka's names, where it has them.
 """
 
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 
 
 class AsyncBufferPool(AnyBufferPool):
-    """The limit of unacknowledged bytes for tasks; the one that has waited longest comes first."""
+    """The `buffer.memory` limit for tasks of a loop; the task that has waited longest is served first."""
 
     def __init__(self, limit_bytes: int, max_block_s: float) -> None:
         super().__init__(limit_bytes, max_block_s)
         self._waiting: deque[asyncio.Event] = deque()
 
     def try_reserve(self, size: int) -> bool:
-        """Take room for a record if no task waits for it; return whether there was room."""
+        """Reserve space for a record if there is some and no task waits for space; return whether it did."""
         if self._waiting or not self._has_room(size):
             return False
         self.held_bytes += size
         return True
 
     async def reserve(self, size: int, wake: Callable[[], None]) -> None:
-        """Take room for a record; call `wake` before a wait, so that held records are sent.
+        """Reserve space for a record; call `wake` before a wait, so that records held by linger are sent.
 
         Raises:
-            BufferFullError: there was none for too long. A limit that was shut meanwhile has room for every record.
+            BufferFullError: the buffer stayed full for max.block.ms. A pool that has been shut accepts every record.
         """
         # Waiting calls are served in order: only the first one is woken.
         turn = asyncio.Event()
@@ -62,21 +62,21 @@ class AsyncBufferPool(AnyBufferPool):
         except TimeoutError:
             raise self._full() from None
         finally:
-            # There may be room for the next one, whether this one has got it or not.
+            # There may be space for the next task, whether this one has got its own or not.
             self._waiting.remove(turn)
             self._call_next()
 
     def is_wanted(self) -> bool:
-        """Return whether a task waits for room."""
+        """Return whether a task waits for space."""
         return bool(self._waiting)
 
     def release(self, size: int) -> None:
-        """Give back the bytes of records that have their end."""
+        """Free the bytes of records that are stored or have failed."""
         self.held_bytes -= size
         self._call_next()
 
     def shut(self) -> None:
-        """End every wait, because no record is taken any more."""
+        """End every wait, because the producer accepts no more records."""
         self.is_shut = True
         self._call_next()
 
@@ -87,7 +87,7 @@ class AsyncBufferPool(AnyBufferPool):
 
 @answering(PRODUCERS)
 class Producer(ProducerDoor):
-    """A client that sends records on the running loop; options are those of `kohort.Producer`.
+    """A Kafka producer for asyncio, with the options of `kohort.Producer`.
 
     >>> import asyncio, kohort, kohort.aio
     >>> async def store(address):
@@ -100,27 +100,27 @@ class Producer(ProducerDoor):
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[ProducerOptions]) -> None:
-        """Create a producer; nothing is connected before the first `send` or `connect`.
+        """Create a producer; it connects at the first `send` or `connect`, and needs no running loop before.
 
-        No loop is needed yet. Arguments and errors are those of `kohort.Producer`.
+        Arguments and errors are those of `kohort.Producer`.
         """
         self._rounds = Rounds()
         self._set_up(config, options, AsyncBufferPool, InLoop, _told_at_once)
 
     async def start(self) -> None:
-        """Wait until a broker has answered (as aiokafka has it); `connect` with its default timeout.
+        """Wait until a broker responds, as `connect` does; aiokafka's name for the call.
 
-        No other call needs it: a producer that was not started connects with its first record, which waits for a broker
-        for `delivery_timeout_ms`.
+        No other call requires this one: a producer that was not started connects with its first record, which waits for
+        a broker for `delivery_timeout_ms`.
         """
         await self.connect()
 
     async def connect(self, timeout: float | None = None) -> None:
-        """Wait until a broker has answered, or every address has failed. See `kohort.Producer.connect`."""
+        """Wait until a broker responds; raise an error if every address fails. See `kohort.Producer.connect`."""
         await run_on_loop(self._connected(timeout), self._wait)
 
     async def stop(self) -> None:
-        """Close the producer, as `close` does (as aiokafka has it)."""
+        """Close the producer, as `close` does; aiokafka's name for the call."""
         await self.close()
 
     async def __aenter__(self) -> Self:
@@ -143,7 +143,7 @@ class Producer(ProducerDoor):
         headers: HeadersArgument = None,
         on_delivery: DeliveryCall | None = None,
     ) -> RecordFuture:
-        """Queue a record; wait only while `buffer_memory` is full. The returned future ends with its place.
+        """Queue a record, waiting only while `buffer_memory` is full; return a future of its `RecordMetadata`.
 
         Arguments and errors are those of `kohort.Producer.send`; `on_delivery` is called on the loop.
         """
@@ -169,7 +169,7 @@ class Producer(ProducerDoor):
         timestamps: Iterable[int] | int | None = None,
         headers: HeadersArgument = None,
     ) -> ManyFuture:
-        """Queue many records; the returned future ends with their places. See `kohort.Producer.send_many`."""
+        """Queue many records; return one future of their offsets. See `kohort.Producer.send_many`."""
         pieces = self._encoder.rows(
             topic, values, keys=keys, partition=partition, timestamps=timestamps, headers=headers
         )
@@ -178,7 +178,7 @@ class Producer(ProducerDoor):
     async def send_arrow(
         self, data: object, topic: str | None = None, *, headers: HeadersArgument = None
     ) -> TablesFuture:
-        """Queue a table's rows; the returned future ends with their places. See `kohort.Producer.send_arrow`."""
+        """Queue the rows of a table; return one future of their offsets. See `kohort.Producer.send_arrow`."""
         return await self._send_tables(data, topic, headers)
 
     async def _reserve(self, size: int) -> None:
@@ -195,17 +195,17 @@ class Producer(ProducerDoor):
         timestamp_ms: int | None = None,
         headers: HeadersArgument = None,
     ) -> RecordMetadata:
-        """Send a record and wait until it is stored (as aiokafka has it); see `send`."""
+        """Send a record and wait until it is stored; aiokafka's name for the call. See `send`."""
         return await (
             await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
         )
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
-        """Return the partitions of a topic, ascending; none if there is no such topic."""
+        """Return the partition numbers of a topic, ascending; an empty list if the topic does not exist."""
         return await run_on_loop(self._partitions(topic, timeout), self._wait)
 
     async def flush(self, timeout: float | None = None) -> int:
-        """Send queued records at once; return how many have no end after `timeout` seconds.
+        """Send queued records without linger; return how many are not acknowledged after `timeout` seconds.
 
         See `kohort.Producer.flush`.
         """
@@ -214,7 +214,7 @@ class Producer(ProducerDoor):
         return left
 
     async def close(self, timeout: float = 30.0) -> None:
-        """Flush and end; records without an end after `timeout` seconds fail with a `KohortTimeoutError`."""
+        """Flush and disconnect; records not stored within `timeout` seconds fail with a `KohortTimeoutError`."""
         await self._close(to_seconds(timeout), is_quiet=False)
 
     async def _close(self, timeout: float, *, is_quiet: bool) -> None:
@@ -244,7 +244,7 @@ class Producer(ProducerDoor):
 
 
 def _told_at_once(deliveries: Deliveries) -> Callable[[Any], None]:
-    """Call the callbacks in the loop's next round, without a call of the application."""
+    """Make a function that schedules `on_delivery` callbacks on the loop, without a call of the application."""
 
     def put(records: Any) -> None:
         deliveries.put(records)

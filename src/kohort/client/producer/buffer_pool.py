@@ -1,7 +1,7 @@
-"""The limit of unacknowledged bytes in a producer, and the wait for some of them to be acknowledged.
+"""The producer's limit of unacknowledged bytes (`buffer.memory`), and the wait of `send` for space.
 
-Laws: a sending thread waits here, the thread that ends records never does. This object refers to no other part, so that
-a producer that was dropped can be collected although its thread still works.
+Laws: sending threads wait here; the I/O thread, which frees space, never does. A pool refers to no other part, so that
+a producer that was dropped can be garbage-collected while its thread still works.
 Source: Kafka's `buffer.memory` and `max.block.ms`.
 """
 
@@ -16,32 +16,32 @@ from kohort.errors import BufferFullError
 
 
 class AnyBufferPool(ABC):
-    """Counts the bytes of unacknowledged records; each door has its own way to wait.
+    """Counts the bytes of unacknowledged records; subclasses wait for space in a thread or on a loop.
 
     Args:
-        limit_bytes: so much is held at most, or one record that is larger.
-        max_block_s: how long `reserve` waits, in seconds; 0 means not at all.
+        limit_bytes: most bytes of unacknowledged records; a single larger record is accepted while there is no other.
+        max_block_s: seconds that `reserve` waits; 0 means not at all.
     """
 
     def __init__(self, limit_bytes: int, max_block_s: float) -> None:
         self.limit_bytes: Final = limit_bytes
         self._max_block_s: Final = max_block_s
-        #: Bytes of records without an end.
+        #: Bytes of records that are neither stored nor failed.
         self.held_bytes = 0
-        #: Whether no record is taken any more: the producer is closed, has failed, or was left behind by a fork.
+        #: Whether no more records are accepted: the producer is closed, has failed, or was copied by a fork.
         self.is_shut = False
 
     @abstractmethod
     def is_wanted(self) -> bool:
-        """Return whether a call waits for room."""
+        """Return whether a call waits for space."""
 
     @abstractmethod
     def release(self, size: int) -> None:
-        """Give back the bytes of records that have their end."""
+        """Free the bytes of records that are stored or have failed."""
 
     @abstractmethod
     def shut(self) -> None:
-        """End every wait, because no record is taken any more."""
+        """End every wait, because the producer accepts no more records."""
 
     def _has_room(self, size: int) -> bool:
         return self.is_shut or self.held_bytes == 0 or self.held_bytes + size <= self.limit_bytes
@@ -51,22 +51,22 @@ class AnyBufferPool(ABC):
 
 
 class BufferPool(AnyBufferPool):
-    """The limit for threads."""
+    """The `buffer.memory` limit for threads."""
 
     def __init__(self, limit_bytes: int, max_block_s: float) -> None:
         super().__init__(limit_bytes, max_block_s)
         #: Guards `held_bytes`.
         self._lock = threading.Lock()
-        #: Notified when records have their end.
+        #: Notified when space is freed.
         self._freed = threading.Condition(self._lock)
         #: Number of waiting calls; guarded by `_lock`.
         self._waiting = 0
 
     def reserve(self, size: int, wake: Callable[[], None]) -> None:
-        """Take room for a record; call `wake` before a wait, so that held records are sent.
+        """Reserve space for a record; call `wake` before a wait, so that records held by linger are sent.
 
         Raises:
-            BufferFullError: there was none for too long. A limit that was shut meanwhile has room for every record.
+            BufferFullError: the buffer stayed full for max.block.ms. A pool that has been shut accepts every record.
             StateError: `wake` raises it on a thread that must not wait.
         """
         # To enter the lock itself costs half of entering the condition.
@@ -82,17 +82,17 @@ class BufferPool(AnyBufferPool):
             self.held_bytes += size
 
     def is_wanted(self) -> bool:
-        """Return whether a call waits for room."""
+        """Return whether a call waits for space."""
         return self._waiting > 0
 
     def release(self, size: int) -> None:
-        """Give back the bytes of records that have their end."""
+        """Free the bytes of records that are stored or have failed."""
         with self._freed:
             self.held_bytes -= size
             self._freed.notify_all()
 
     def shut(self) -> None:
-        """End every wait, because no record is taken any more."""
+        """End every wait, because the producer accepts no more records."""
         self.is_shut = True
         with self._freed:
             self._freed.notify_all()

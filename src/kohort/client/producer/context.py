@@ -1,7 +1,7 @@
-"""The application's side of a producer: the part that the blocking and the asyncio door share.
+"""The application's side of a producer: the part that the blocking and the asyncio client share.
 
-Laws: no object that the machine's host refers to leads back to a door: a producer that was dropped without `close` can
-be collected, and is flushed.
+Laws: no object that the machine's host refers to leads back to the client: a producer that was dropped without `close`
+can be garbage-collected, and is flushed then.
 Source: Kafka's producer and its configuration; C9.
 """
 
@@ -68,7 +68,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class ProducerDoor:
-    """The application's side of a producer: its parts, and its end."""
+    """The base of the blocking and the asyncio producer: how they are built, asked and closed."""
 
     __reduce__ = refuse_copies
 
@@ -86,9 +86,9 @@ class ProducerDoor:
         """Build the parts of the producer; nothing is connected.
 
         Args:
-            build_pool: makes the limit of so many bytes, for which a call waits so many seconds at most.
-            build_host: class or function that makes the host of the machine.
-            on_ended: makes the function that takes ended records with a callback from the deliveries.
+            build_pool: makes the buffer pool from its size in bytes and the longest wait for space in seconds.
+            build_host: class or function that makes the host of the machine, a thread or a loop.
+            on_ended: makes, for `Deliveries`, the function that gets finished records with a callback.
         """
         given = PRODUCER_OPTIONS.gather(config, options)
         values = PRODUCER_OPTIONS.parse(given)
@@ -133,7 +133,7 @@ class ProducerDoor:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Create a producer from Kafka's dotted names: `Producer.from_config({"linger.ms": 5})`."""
+        """Create a producer from Kafka's dotted option names: `Producer.from_config({"linger.ms": 5})`."""
         return cls(config)  # type: ignore[call-arg]  # what doors take
 
     def metrics(self) -> dict[str, float]:
@@ -148,7 +148,7 @@ class ProducerDoor:
             io.warn_unclosed()
 
     def _refusal(self) -> KohortError:
-        """Return the error of a producer that takes no more records."""
+        """Return the error of a producer that accepts no more records."""
         try:
             self._io.check()
         except KohortError as why:
@@ -158,11 +158,11 @@ class ProducerDoor:
     # -- calls of both doors, each carried out in the door's way ------------------------------------------------------
 
     async def _ask(self, build: _Build, timeout: float | None) -> object:
-        """Post the event that `build` makes of a ticket and a deadline, and wait for its end.
+        """Post an event that carries a ticket to the machine, and wait for the ticket's result.
 
         Args:
-            build: makes the event.
-            timeout: seconds; `None`: `max_block_ms`.
+            build: makes the event of the ticket and a deadline.
+            timeout: seconds; `None` means `max_block_ms`.
 
         Raises:
             StateError: the producer is closed.
@@ -198,7 +198,7 @@ class ProducerDoor:
                 if self._pool.is_shut:
                     raise self._refusal()
             except KohortError as error:
-                # Without a piece on its way the call itself raises; otherwise the future tells.
+                # Before the first piece is queued the call itself raises; later the future does.
                 if place == 0 and not is_begun:
                     raise
                 piece.future.give_up(sum(each.count for each in pieces[place:]), error)
@@ -207,7 +207,7 @@ class ProducerDoor:
         return pieces[0].future
 
     async def _reserve(self, size: int) -> None:
-        """Take room for so many bytes, and wait for it as the door does."""
+        """Reserve `size` bytes of the buffer; wait for them in the thread or on the loop."""
         raise NotImplementedError
 
     async def _connected(self, timeout: float | None) -> None:
@@ -232,10 +232,10 @@ class ProducerDoor:
         return cast("int", left)
 
     def _check_may_wait(self) -> None:
-        """Refuse a wait in a thread that would wait for itself; only a blocking door has such threads."""
+        """Refuse to wait in a thread that would wait for itself; only a blocking client has such threads."""
 
     def _submit(self, record: events.Outgoing) -> None:
-        """Hand a record to the machine, for which room was taken."""
+        """Hand a record to the machine; its space in the buffer is reserved already."""
         if self._submissions.append(record):
             self._wake()
         if self._deliveries.ended:
@@ -254,7 +254,7 @@ def _abandon(machine: ProducerMachine, pool: AnyBufferPool, error: StateError) -
 
 
 def is_idempotent(values: Mapping[str, Any], given: Container[str]) -> bool:
-    """Return whether batches are numbered; `given` are the options that are set."""
+    """Return whether the producer is idempotent; `given`: options that are set. Raise `ConfigError` if they clash."""
     wanted: bool = values["enable.idempotence"]
     if _ACKS[values["acks"]] != -1 and wanted:
         if "enable.idempotence" in given:
@@ -283,17 +283,17 @@ def sender_settings(values: Mapping[str, Any]) -> SenderSettings:
 
 
 class Deliveries:
-    """The ended records with a callback that was not called yet; may be shared by threads.
+    """Finished records, stored or failed, whose `on_delivery` has yet to be called; may be shared by threads.
 
-    Callbacks are called in the application's own calls `send`, `poll`, `flush` and `close`, as in confluent-kafka: not
-    on the I/O thread, which a slow one would hold up, nor on any other thread that the application does not know.
+    Callbacks are called inside the application's calls of `send`, `poll`, `flush` and `close`, as in confluent-kafka:
+    not on the I/O thread, which a slow callback would block, nor on a thread that the application does not know.
 
-    Laws: each callback is called once, in the order of the ends, by one thread at a time, and not from within another
-    callback. A callback that fails is logged, and the next one is called.
+    Laws: each callback is called once, in the order in which the records finish, by one thread at a time, and never
+    inside another callback. The exception of a callback is logged, and the next callback is called.
     """
 
     def __init__(self) -> None:
-        #: Ended records with a callback, in the order of their ends; looked at without a lock.
+        #: Finished records with a callback, in the order in which they finished; looked at without a lock.
         self.ended: deque[RecordFuture] = deque()
         self._some = threading.Condition()
         #: Held by `_caller`, the thread that calls callbacks.
@@ -301,19 +301,19 @@ class Deliveries:
         self._caller: int | None = None
 
     def put(self, records: Sequence[RecordFuture]) -> None:
-        """Append ended records; called on the I/O thread."""
+        """Append finished records; called on the I/O thread."""
         self.ended.extend(records)
         with self._some:
             self._some.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Wait until there are ended records, `seconds` at most."""
+        """Wait until there are finished records, `seconds` at most."""
         if not self.ended and self._caller != threading.get_ident():
             with self._some:
                 self._some.wait_for(lambda: bool(self.ended), seconds)
 
     def serve(self, *, patience_s: float = 0.0) -> int:
-        """Call the callbacks, unless another thread does; return how many were called.
+        """Call the callbacks, unless another thread is calling them; return how many were called.
 
         Args:
             patience_s: seconds to wait for that other thread.
@@ -336,7 +336,7 @@ class Deliveries:
         return count
 
     def check_outside(self, call: str) -> None:
-        """Refuse a call that would wait for the callback that makes it."""
+        """Raise `StateError` inside a callback: the call would wait for that callback to return."""
         if self._caller == threading.get_ident():
             raise StateError(f"{call} waits for callbacks to return, so none of them can call it: call it behind")
 

@@ -1,4 +1,4 @@
-"""The producer's blocking door: records go in from any thread, futures come back.
+"""The blocking producer: any thread sends records, and each call returns a future.
 
 Source: Kafka's producer; C9.
 """
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @answering(PRODUCERS)
 class Producer(ProducerDoor):
-    """A client that sends records; idempotent by default, so that a retry never doubles or reorders them.
+    """A Kafka producer; idempotent by default, so that a retry never duplicates or reorders records.
 
-    Options are Kafka's producer configs in snake_case, e.g. `acks`, `linger_ms`, `batch_size`, `compression_type`,
-    `delivery_timeout_ms`, or by their dotted names in a mapping: `Producer({"linger.ms": 5})`; an unknown one is an
-    `UnknownOptionError` that names the nearest. May be shared by threads.
+    Options are Kafka's producer configs: keywords in snake_case, e.g. `acks`, `linger_ms`, `batch_size`,
+    `compression_type`, `delivery_timeout_ms`; or a mapping of dotted names: `Producer({"linger.ms": 5})`. An unknown
+    name raises `UnknownOptionError`, which suggests the nearest one. May be shared by threads.
 
     >>> import kohort
     >>> with kohort.Broker() as broker:
@@ -42,10 +42,10 @@ class Producer(ProducerDoor):
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[ProducerOptions]) -> None:
-        """Create a producer; nothing is connected before the first `send` or `connect`.
+        """Create a producer; it connects at the first `send` or `connect`.
 
         Args:
-            config: options by Kafka's dotted names; may be mixed with keywords.
+            config: a mapping of Kafka's dotted option names; may be combined with keywords.
             options: options as keywords.
 
         Raises:
@@ -59,18 +59,18 @@ class Producer(ProducerDoor):
         )
 
     def connect(self, timeout: float | None = None) -> None:
-        """Wait until a broker has answered; raise as soon as every address was tried in vain.
+        """Wait until a broker responds; raise an error as soon as every address has failed.
 
-        No other call needs it: `send` connects, and a record waits `delivery_timeout_ms` for its broker, also for one
-        that has not started yet. `connect` is for programs that shall end when there is no broker.
+        No other call requires this one: `send` connects by itself, and a record waits for `delivery_timeout_ms`, even
+        for a broker that has not started yet. `connect` is for programs that should exit when there is no broker.
 
         Args:
-            timeout: how long the brokers may take, in seconds; `None`: `max_block_ms`.
+            timeout: seconds; `None` means `max_block_ms`.
 
         Raises:
-            BrokersUnreachableError: no address leads to a broker, or (`AdvertisedAddressError`) none that a broker has
-                named; or no broker lets this client in (`AuthenticationError`).
-            KohortTimeoutError: no broker has answered within `timeout`.
+            BrokersUnreachableError: no bootstrap address leads to a broker; its subclasses: no address that a broker
+                advertises does (`AdvertisedAddressError`), or no broker accepts the login (`AuthenticationError`).
+            KohortTimeoutError: no broker has responded within `timeout`.
             StateError: the producer is closed.
         """
         run(self._connected(timeout), self._wait)
@@ -86,28 +86,28 @@ class Producer(ProducerDoor):
         headers: HeadersArgument = None,
         on_delivery: DeliveryCall | None = None,
     ) -> Future[RecordMetadata]:
-        """Queue a record and return at once; the future ends with its place, or with the error.
+        """Queue a record and return a future; its result is the record's `RecordMetadata`, or it raises the error.
 
-        The record waits for a broker for `delivery_timeout_ms`, whether there has ever been one or not. The log says so
-        after a second.
+        The call waits only while `buffer_memory` is full. A record waits at most `delivery_timeout_ms` for a broker,
+        even if none was ever reached; after a second a line in the log says that it waits.
 
         Args:
-            topic: created by the broker if it is missing and the broker allows that.
-            value: bytes, text (sent as UTF-8), `None` (a tombstone), or any value that `value_serializer` takes.
+            topic: created by the broker if it does not exist and auto.create.topics.enable is on.
+            value: bytes, text (sent as UTF-8), `None` (a tombstone), or any value that `value_serializer` accepts.
             key: as `value`; equal keys go to the same partition.
-            partition: overrides the key; `None` lets the key decide.
+            partition: overrides the key; `None` lets the partitioner choose.
             timestamp_ms: milliseconds since 1970-01-01 UTC; `None` means now.
             headers: (name, value) pairs, or a mapping; a value is bytes, text or `None`.
-            on_delivery: called with error and metadata, one of which is `None`, when the record has its end; by a later
-                call of `send`, `poll`, `flush` or `close`, in that call's thread. An exception of it is logged.
+            on_delivery: called with (error, metadata) once the record is stored (error `None`) or has failed (offset
+                -1); inside a later `send`, `poll`, `flush` or `close`, in its thread. Its exceptions are logged.
 
         Raises:
             TypeError: topic, key, value or headers are of a type that cannot be sent.
-            ConfigError: partition or timestamp is no number that it can be, or text is not fit for UTF-8.
-            SerializationError: a serializer has failed.
-            BrokerError: MESSAGE_TOO_LARGE, the record is above `max_request_size`.
-            BufferFullError: `buffer_memory` is full and stayed so for `max_block_ms`.
-            StateError: the producer is closed or has failed; or there is no room, in a callback of a future.
+            ConfigError: partition or timestamp is out of range, or text cannot be encoded as UTF-8.
+            SerializationError: a serializer has raised an exception.
+            BrokerError: MESSAGE_TOO_LARGE: the record is larger than `max_request_size`.
+            BufferFullError: `buffer_memory` stayed full for `max_block_ms`.
+            StateError: the producer is closed or has failed; or `buffer_memory` is full in a callback of a future.
         """
         record = None
         if partition is None and timestamp_ms is None and headers is None and on_delivery is None:
@@ -144,26 +144,26 @@ class Producer(ProducerDoor):
         timestamps: Iterable[int] | int | None = None,
         headers: HeadersArgument = None,
     ) -> Future[SentMany]:
-        """Queue many records at once; the future ends when all are stored, or with an error for the rest.
+        """Queue many records and return one future for all; it ends when each record is stored or has failed.
 
-        It costs a tenth of as many `send`: no object is made of a record. The records of a partition stay in order,
-        also among those of other calls.
+        The call takes a tenth of the time of as many `send` calls, because it makes no object for a record. Records of
+        a partition stay in the order of the calls.
 
         Args:
-            topic: as of `send`.
-            values: n of them; each as of `send`.
-            keys: n of them, or `None`; a key may be `None`, too.
-            partition: for all of them; `None` lets each key decide.
-            timestamps: n of them, or one for all; milliseconds since 1970. `None` means now.
-            headers: the same for all.
+            topic: as for `send`.
+            values: n values; each as for `send`.
+            keys: n keys, or `None`; a single key may be `None`, too.
+            partition: for all records; `None` lets the partitioner choose by the keys.
+            timestamps: n timestamps, or one for all records; milliseconds since 1970. `None` means now.
+            headers: the same for all records.
 
         Returns:
-            The number of stored records, and their ranges of offsets in each partition. The future raises
-            `PartlySentError` if some are not stored. `on_delivery` callbacks are for single records.
+            A future with the number of stored records, and their ranges of offsets in each partition. It raises
+            `PartlySentError` if some records are not stored.
 
         Raises:
-            BufferFullError: there was no room for the first of them; for later ones the future tells.
-            Errors: all others are those of `send`, with the place of the wrong value, like values[3].
+            BufferFullError: `buffer_memory` stayed full before the first record; later ones fail in the future.
+            Errors: all others are those of `send`; the message has the index of the wrong value, like values[3].
         """
         pieces = self._encoder.rows(
             topic, values, keys=keys, partition=partition, timestamps=timestamps, headers=headers
@@ -173,25 +173,25 @@ class Producer(ProducerDoor):
     def send_arrow(
         self, data: object, topic: str | None = None, *, headers: HeadersArgument = None
     ) -> Future[tuple[SentMany, ...]]:
-        """Queue the rows of a table; the future ends when all are stored, or with an error for the rest.
+        """Queue the rows of a table and return one future; it ends when each row is stored or has failed.
 
         Args:
-            data: a `pyarrow.Table`, a `RecordBatch`, or a data frame that Arrow can read (Polars, pandas). Columns as
-                Spark's Kafka sink has them: `value` (binary or string), and optionally `key` (the same), `topic`,
+            data: a `pyarrow.Table`, a `RecordBatch`, or a data frame that Arrow can read (Polars, pandas). Columns are
+                those of Spark's Kafka sink: `value` (binary or string), and optionally `key` (likewise), `topic`,
                 `partition` (int), `timestamp` (timestamp, or milliseconds), `headers` (list of structs of key and
-                value). A row without a partition goes where its key says, one without a timestamp gets the present
-                time. Serializers are not called.
-            topic: for tables without such a column.
-            headers: the same for all, behind those of the row.
+                value). For a row without a partition the partitioner chooses by the key; a row without a timestamp
+                gets the present time. Serializers are not called.
+            topic: for tables without a `topic` column.
+            headers: the same for all rows, added after the headers of the row.
 
         Returns:
-            For each topic, in the order in which they come up, the places of its rows; the future raises
-            `PartlySentError` if some are not stored.
+            A future with one `SentMany` for each topic, in the order of the first rows. It raises `PartlySentError` if
+            some rows are not stored.
 
         Raises:
             MissingDependencyError: pyarrow is not installed.
-            TypeError: it is no table, or a column has a type that cannot be sent.
-            ConfigError: a column is missing or unknown, or a value is one that cannot be.
+            TypeError: `data` is not a table, or a column has a type that cannot be sent.
+            ConfigError: a column is missing or unknown, or a value is out of range.
             Errors: all others are those of `send_many`.
         """
         return run(self._send_tables(data, topic, headers), self._wait)
@@ -211,10 +211,10 @@ class Producer(ProducerDoor):
         timestamp: int = 0,
         headers: HeadersArgument = None,
     ) -> None:
-        """Send a record as confluent-kafka's `produce` does: no future, but a callback by either name.
+        """Queue a record as confluent-kafka's `produce` does: with a callback instead of a future.
 
         Args:
-            partition: -1 lets the key decide.
+            partition: -1 lets the partitioner choose.
             timestamp: milliseconds since 1970-01-01 UTC; 0 means now.
         """
         if on_delivery is not None and callback is not None:
@@ -230,12 +230,12 @@ class Producer(ProducerDoor):
         )
 
     def poll(self, timeout: float | None = 0.0) -> int:
-        """Call the callbacks of ended records; wait up to `timeout` seconds for the first.
+        """Call the callbacks of records that are stored or have failed; wait up to `timeout` seconds for the first.
 
-        Only callbacks need it: records are sent and acknowledged without it. `None` waits as long as it takes.
+        Only `on_delivery` callbacks depend on it: records are sent without it. `None` waits without a time limit.
 
         Returns:
-            The number of called callbacks.
+            The number of callbacks that were called.
         """
         seconds = FOREVER_S if timeout is None else to_seconds(timeout)
         if seconds:
@@ -243,23 +243,23 @@ class Producer(ProducerDoor):
         return self._deliveries.serve()
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
-        """Return the partitions of a topic, ascending; none if there is no such topic.
+        """Return the partition numbers of a topic, ascending; an empty list if the topic does not exist.
 
         Raises:
-            KohortTimeoutError: no broker has answered within `timeout` seconds (`None`: `max_block_ms`).
+            KohortTimeoutError: no broker has responded within `timeout` seconds (`None`: `max_block_ms`).
             StateError: the producer is closed.
         """
         return run(self._partitions(topic, timeout), self._wait)
 
     def flush(self, timeout: float | None = None) -> int:
-        """Send queued records at once, and wait until every one so far has its end, good or bad.
+        """Send queued records without linger, and wait until each record so far is stored or has failed.
 
         Args:
-            timeout: seconds; `None`: no limit. Sending goes on behind it.
+            timeout: seconds; `None` means no limit. Records left after the timeout are still sent.
 
         Returns:
-            The number of records without an end, as in confluent-kafka. The number of all failed records of this
-            producer is "record-error-total" in `metrics()`; their errors are in their futures and callbacks.
+            The number of records left, as in confluent-kafka. Failed records are not among them: "record-error-total"
+            in `metrics()` counts them, and their futures and callbacks have the errors.
 
         Raises:
             StateError: called in a callback, or the producer has stopped after an internal error.
@@ -270,10 +270,10 @@ class Producer(ProducerDoor):
         return left
 
     def close(self, timeout: float = 30.0) -> None:
-        """Flush and end; records without an end after `timeout` seconds fail with a `KohortTimeoutError`.
+        """Flush and disconnect; records not stored within `timeout` seconds fail with a `KohortTimeoutError`.
 
-        Failed records whose futures were not asked are counted in a line of the log: here, or a second after they
-        failed.
+        Failed records whose futures the application never asked are counted in a line of the log, written here or a
+        second after the failure.
 
         Raises:
             StateError: called in a callback, or the producer has stopped after an internal error.
@@ -287,7 +287,7 @@ class Producer(ProducerDoor):
             return
         self._io.check_may_wait()
         self._is_closed = True
-        # Ends the `send` calls that wait for room.
+        # Ends the `send` calls that wait for space in the buffer.
         self._pool.shut()
         if self._io.is_running:
             deadline = self._io.deadline_ms(timeout)

@@ -1,13 +1,13 @@
-"""A record on its way, which is also the future that `send` returns: one object, cheap until watched.
+"""A record being sent, which is also the future that `send` returns: one object, cheap until it is watched.
 
 Most applications send many records and look at few futures. A `concurrent.futures.Future` makes a condition, a lock and
-lists at once. These are a dozen objects that the garbage collector walks over again and again while a record waits; it
-would set the pace, not the sending. For the same reason a record has no end of its own: it shares that of its batch,
-and the value of `result` is made when it is asked for.
+lists at once: a dozen objects that the garbage collector walks over again and again while a record waits. That would
+take more time than sending. For the same reason a record stores no outcome: it refers to the outcome of its batch, a
+`BatchEnd`, and the value of `result` is made when the application asks for it.
 
-Laws: a record that is not watched ends without being touched. To every other caller it is a
-`concurrent.futures.Future`: `wait`, `as_completed` and asyncio work, too. Whether the record ends first or is watched
-first, neither misses the other.
+Laws: a record that is not watched is finished without being touched: its batch is. Every caller may use it as a
+`concurrent.futures.Future`: `wait`, `as_completed` and asyncio work, too. No notification is lost, whether the record
+finishes first or is watched first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kohort.records.build_kernels import new_record, show_record
 T = TypeVar("T")
 #: Encoded headers: (name, value) pairs.
 Headers = tuple[tuple[str, bytes | None], ...]
-#: Called for an ended record, with the error or the place where it is stored.
+#: Called for a finished record: (`None`, its metadata) if it is stored, (error, metadata with offset -1) if it failed.
 DeliveryCall = Callable[[KohortError | None, RecordMetadata | None], object]
 
 #: Held for a moment only, while a future gets its condition.
@@ -50,7 +50,7 @@ _CALLED: Final = {
 
 
 class BatchEnd:
-    """The common end of the records of one batch."""
+    """The outcome that all records of one batch share: their base offset, or the error."""
 
     __slots__ = ("append_time_ms", "base_offset", "error", "is_over", "partition", "topic")
 
@@ -63,7 +63,7 @@ class BatchEnd:
         self.append_time_ms = -1
         #: Why the batch is not stored; `None` while under way, or if it is.
         self.error: KohortError | None = None
-        #: Whether the end has come; set last, so that the other fields are complete then.
+        #: Whether the outcome is known; set last, so that the other fields are complete then.
         self.is_over = False
 
     def fail(self, error: KohortError) -> None:
@@ -72,7 +72,7 @@ class BatchEnd:
         self.is_over = True
 
 
-#: The end of a record that waits for a batch.
+#: The outcome of a record that is not in a batch yet.
 _NOT_YET: Final = BatchEnd("", -1)
 
 
@@ -84,7 +84,7 @@ def awaited(future: Future[T]) -> Generator[Any, None, T]:
 
 
 class RecordFuture(Future[RecordMetadata]):
-    """A record with encoded key and value, and the future of its place; `size_bytes`: its part of `buffer.memory`."""
+    """A record with encoded key and value, and the future of its metadata; `size_bytes`: share of buffer.memory."""
 
     #: Attributes of every record. The others are rare, and cost nothing where they keep their default.
     __slots__ = ("end", "index", "key", "size_bytes", "timestamp_ms", "topic", "value")
@@ -92,15 +92,15 @@ class RecordFuture(Future[RecordMetadata]):
     #: The partition that was asked for; `None` leaves the choice to the partitioner.
     partition: int | None = None
     headers: Headers = ()
-    #: Called once the record has its end.
+    #: Called once the record is stored or has failed.
     on_delivery: DeliveryCall | None = None
-    #: Whether `on_end` has to be called when the record ends.
+    #: Whether `on_end` has to be called when the record finishes.
     is_noticed = False
     #: A single record, unlike a `Bulk`.
     is_bulk: Literal[False] = False
     #: Whether an attribute of `Future` was asked for, so that a thread may be waiting.
     is_watched = False
-    #: State of a record that was cancelled or is watched; that of all others follows from their end.
+    #: State of a record that was cancelled or is watched; that of all others follows from their `end`.
     _fate = PENDING
 
     def __init__(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, size_bytes: int) -> None:
@@ -120,30 +120,30 @@ class RecordFuture(Future[RecordMetadata]):
         return record
 
     def tell(self, on_delivery: DeliveryCall) -> None:
-        """Have `on_delivery` called once the record has its end."""
+        """Call `on_delivery` once the record is stored or has failed."""
         show_record(self)
         self.on_delivery = on_delivery
         self.is_noticed = True
 
     def join(self, end: BatchEnd, index: int) -> None:
-        """Share the end of a batch from now on, with the place in it."""
+        """Put the record into a batch: from now on it shares the outcome `end`, as the record number `index`."""
         self.end = end
         self.index = index
 
     def fail(self, error: KohortError) -> None:
-        """End the record with an error outside of any batch."""
+        """Finish the record with an error of its own, outside of any batch."""
         self.on_failure()
         self.end = BatchEnd(self.topic, -1)
         self.end.fail(error)
         self.on_end()
 
     def on_failure(self) -> None:
-        """Show the record to the garbage collector before it gets an error."""
+        """Make the garbage collector track the record, before it gets an error."""
         # The traceback of its error may come to hold any object.
         show_record(self)
 
     def on_end(self) -> None:
-        """Tell the threads that wait, and call the callbacks; called for ended records with `is_noticed`."""
+        """Wake waiting threads and call the future's callbacks; called for finished records with `is_noticed`."""
         if not self.is_watched:
             return
         with self._condition:
@@ -199,17 +199,17 @@ class RecordFuture(Future[RecordMetadata]):
     # -- calls of the application ---------------------------------------------------------------------------------
 
     def metadata(self) -> RecordMetadata:
-        """Return the place of the stored record."""
+        """Return the partition, offset and timestamp of the stored record."""
         end = self.end
         offset = -1 if end.base_offset < 0 else end.base_offset + self.index
         timestamp = self.timestamp_ms if end.append_time_ms < 0 else end.append_time_ms
         return RecordMetadata(end.topic, end.partition, offset, timestamp)
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Return the record's place, once it is stored; see `concurrent.futures.Future.result`.
+        """Return the record's `RecordMetadata` once it is stored; see `concurrent.futures.Future.result`.
 
         Raises:
-            StateError: called in a callback of a future, where that would wait for itself.
+            StateError: called in a callback of a future, which would wait for itself.
         """
         end = self.end
         if end.is_over and end.error is None and self._fate != CANCELLED:
@@ -218,7 +218,7 @@ class RecordFuture(Future[RecordMetadata]):
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error of the record, `None` once it is stored; see `concurrent.futures.Future.exception`."""
+        """Return the record's error, or `None` once it is stored; see `concurrent.futures.Future.exception`."""
         end = self.end
         if end.is_over and end.error is None and self._fate != CANCELLED:
             return None
@@ -226,15 +226,15 @@ class RecordFuture(Future[RecordMetadata]):
         return super().exception(timeout)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        """Await the record on an event loop; a task that is cancelled meanwhile leaves it on its way."""
+        """Await the record on an event loop; if the task is cancelled, the record is still sent."""
         return awaited(self)
 
     def done(self) -> bool:
-        """Return whether the record has its end, or was cancelled."""
+        """Return whether the record is stored, has failed, or its future was cancelled."""
         return self._state != PENDING
 
     def cancelled(self) -> bool:
-        """Return whether the future was cancelled; the record may be stored all the same."""
+        """Return whether the future was cancelled; the record may be stored nevertheless."""
         return self._fate == CANCELLED
 
     def _check_may_wait(self) -> None:
