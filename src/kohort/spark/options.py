@@ -188,7 +188,7 @@ def _check_together(options: SourceOptions) -> None:
 
 
 def _parse_bound(values: Mapping[str, Any], which: str) -> Offsets | None:
-    """Parse the bound from the first option given, in Spark's order: Timestamp, OffsetsByTimestamp, Offsets."""
+    """Parse the bound from the first option given, in the order Timestamp, OffsetsByTimestamp, Offsets."""
     one, several, offsets = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"
     is_latest_else = which == "ending" or values["startingOffsetsByTimestampStrategy"] == "latest"
     if values[one] is not None:

@@ -1,1 +1,1 @@
-"""The driver's Python: sessions with their Python and Java, listeners of queries, and orderly stops."""
+"""Helpers for the driver's Python: sessions with their Python and Java, query listeners, and stops."""

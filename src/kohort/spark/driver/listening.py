@@ -1,7 +1,7 @@
-"""A listener for queries that read Kafka: lag, batches, moved partitions; it informs their readers.
+"""A listener of queries that read Kafka: it counts lag, batches and moves, and notifies their readers.
 
-Laws: nothing that happens here ends a query or holds one up; what is kept of a query is dropped when it ends.
-Source: Spark's StreamingQueryListener, whose calls come behind a batch, one after another.
+Laws: an error here neither ends nor delays a query; the state of a query is dropped when it ends.
+Source: Spark's StreamingQueryListener, which is called after a batch, by one thread.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _log = logging.getLogger(__name__)
 class BatchReport:
     """A query's report after a batch, or while it had nothing to read."""
 
-    #: Its name, or its id.
+    #: The query's name, or its id.
     query: str
     batch_id: int
     records: int
     duration_ms: int
-    #: Partition -> offsets that were there at the plan and are not read; the query's partitions then.
+    #: Partition -> number of unread offsets at the plan, for the partitions that the query owned then.
     lag: dict[TopicPartition, int]
-    #: Since the report before, as `lost`.
+    #: Partitions gained and lost since the last report.
     gained: frozenset[TopicPartition]
     lost: frozenset[TopicPartition]
 
@@ -53,11 +53,11 @@ class _Query:
 class QueryListener(listener.StreamingQueryListener):
     """A listener of every streaming query of a session that reads Kafka, by kohort or by Spark's source.
 
-    With it, offsets are in the group as soon as Spark has finished a batch instead of with the next trigger, and a
-    partition that the group wants back is given up then. Moves of partitions are logged, `metrics` has the numbers.
+    With it, offsets are committed as soon as Spark has finished a batch instead of with the next trigger, and revoked
+    partitions are given up then, too. Moves of partitions are logged, and `metrics` returns the numbers.
 
     Args:
-        on_report: called with each `BatchReport`, in the listener's thread; what it raises is logged.
+        on_report: called with each `BatchReport`, in the listener's thread; its exceptions are logged.
 
     >>> from kohort.spark import QueryListener
     >>> spark.streams.addListener(QueryListener(print))  # doctest: +SKIP
@@ -70,13 +70,13 @@ class QueryListener(listener.StreamingQueryListener):
             raise TypeError(f"on_report cannot be {on_report!r}: a function of a BatchReport is expected")
         self._on_report = on_report
         self._lock = threading.Lock()
-        #: run id -> what its query has done; only running queries.
+        #: run id -> the numbers of its query; only running queries.
         self._queries: dict[UUID, _Query] = {}
 
     def metrics(self) -> dict[str, float]:
-        """Return numbers of the running queries by name, for `kohort.to_prometheus` or for a person.
+        """Return the metrics of running queries, in names that `kohort.to_prometheus` accepts.
 
-        Lag and records are counted in offsets and records, durations in milliseconds; totals are of this run.
+        Lag is a number of offsets, durations are in milliseconds; totals count from the start of the query's run.
         """
         found: dict[str, float] = {}
         with self._lock:
@@ -129,7 +129,7 @@ class QueryListener(listener.StreamingQueryListener):
         """Do nothing: the event has no offsets."""
 
     def onQueryTerminated(self, event: listener.QueryTerminatedEvent) -> None:
-        """Drop the numbers of an ended query, and explain an end for which Spark has no words."""
+        """Drop the numbers of an ended query, and log the reason if its reader's process was lost."""
         with self._lock:
             query = self._queries.pop(event.runId, None)
         if query is not None and _lost_its_reader(event.exception or ""):
@@ -168,7 +168,7 @@ class QueryListener(listener.StreamingQueryListener):
 
 
 def _lost_its_reader(exception: str) -> bool:
-    """Whether Spark has lost the connection to a Python source."""
+    """Return whether Spark has lost the connection to a Python source."""
     # An error that such a source raises itself has another class.
     return exception.startswith(("java.io.", "java.net.")) and "PythonStreamingSourceRunner" in exception
 

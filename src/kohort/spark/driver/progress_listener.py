@@ -1,8 +1,8 @@
 """Commits of offsets to a group for queries on Spark's own Kafka source, so that lag tools see them.
 
-Laws: the query knows nothing of it: what cannot be committed now is committed later, or said; only ends of finished
-batches are committed. Spark's listener only notes; a thread of its own speaks with the broker.
-Source: Spark's source commits nothing (SPARK-27549); what a listener hears comes behind Spark's commit log.
+Laws: the query is not affected: a commit that fails is tried again, or logged at the end. Only ends of finished batches
+are committed. Spark's listener only stores progress; a thread of its own sends the commits.
+Source: Spark's source commits nothing (SPARK-27549); a listener is called after Spark has written its commit log.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: One attempt to commit; closing waits for it at most.
+#: The timeout of one attempt to commit; closing waits for it at most.
 _ATTEMPT_S: Final = 5.0
-#: Between two attempts for a group that could not be written.
+#: The pause before the next attempt for a group whose commit has failed.
 _PAUSE_S: Final = 2.0
 _LOOK_UP_S: Final = 0.05
 _AT_EXIT_S: Final = 5.0
 
 
 def follow(spark: SparkSession, group_id: str | Mapping[str, str], **options: Unpack[SharedOptions]) -> Follower:
-    """Commit to a group how far streaming queries have read that read Kafka without one.
+    """Commit the progress of streaming queries that read Kafka without a group to a group.
 
-    That is every query by Spark's own `format("kafka")`, real-time mode too, and by `format("kohort")` without
-    `kafka.group.id`. Offsets are in the group as soon as Spark tells of a finished batch; nothing else changes for the
-    queries. Offsets never move backwards; where two queries of one group read a partition, the slower one counts.
+    These are all queries on Spark's own `format("kafka")`, real-time mode included, and on `format("kohort")` without
+    `kafka.group.id`. Offsets are committed as soon as Spark reports a finished batch; nothing else changes for the
+    queries. Offsets never move backwards; if two queries of one group read a partition, the slower one counts.
 
     Args:
-        spark: the session whose queries are followed, those that run already too.
-        group_id: the group, which must have no members; or the group by the name of the query (`queryName`), and then
-            other queries are not followed.
+        spark: the session whose queries are followed, including those that run already.
+        group_id: the group, which must have no members; or a dictionary from `queryName` to group, and then queries
+            that it does not name are not followed.
         options: how to reach the brokers, as for `kohort.Consumer`.
 
     Raises:
-        StateError: the group has members, whose offsets they are.
-        ConfigError: an option or a name that cannot be.
+        StateError: the group has members, which commit its offsets themselves.
+        ConfigError: an option is unknown or has an invalid value, or a name is empty.
 
     >>> with follow(spark, "reports", bootstrap_servers="127.0.0.1:9092"):  # doctest: +SKIP
     ...     query.awaitTermination()
@@ -72,8 +72,8 @@ def follow(spark: SparkSession, group_id: str | Mapping[str, str], **options: Un
 class Follower(listener.StreamingQueryListener):
     """A listener of a Spark session that commits its queries' progress, until `close`.
 
-    `follow` returns it. As a context manager it ends by committing the last progress of its queries; a program that
-    does not close it commits that progress at its end.
+    `follow` returns it. It is a context manager, which commits the last progress of its queries at its end. If a
+    program does not close it, that progress is committed when the program exits.
 
     >>> follower.committed  # doctest: +SKIP
     {'reports': {TopicPartition(topic='orders', partition=0): 42}}
@@ -85,14 +85,14 @@ class Follower(listener.StreamingQueryListener):
         self._session = spark
         self._group_of = check_groups(group_id)
         self._groups = [group_id] if isinstance(group_id, str) else sorted(set(group_id.values()))
-        # A wrong name or value is said here, not by a thread.
+        # A wrong name or value raises here, not in the thread.
         CONSUMER_OPTIONS.parse({name: value for name, value in options.items() if value is not None})
         self._options = options
         self._consumers: dict[str, Consumer] = {}
         self._changed = threading.Condition()
         # Guarded by the condition:
         self._progress = ProgressCommits()
-        #: Runs that have started or said something, and have not ended.
+        #: Ids of runs that have started or reported progress, and have not ended.
         self._running: set[UUID] = set()
         self._trouble: dict[str, KohortError] = {}
         self._is_closing = False
@@ -100,25 +100,25 @@ class Follower(listener.StreamingQueryListener):
 
     @property
     def committed(self) -> dict[str, Offsets]:
-        """group -> partition -> committed offset, as far as is known here."""
+        """The known committed offsets: group -> partition -> offset."""
         with self._changed:
             return self._progress.committed()
 
     @property
     def trouble(self) -> dict[str, KohortError]:
-        """group -> why it could not be written at the last attempt; empty while all is well."""
+        """The error of the last attempt to commit, by group; empty if all commits succeed."""
         with self._changed:
             return dict(self._trouble)
 
     def start(self) -> None:
-        """Look at the groups, then listen; `follow` does it."""
+        """Check that the groups have no members, then listen to the session; `follow` calls this."""
         self._refuse_members()
         self._thread.start()
         self._session.streams.addListener(self)
         atexit.register(self.close, _AT_EXIT_S)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Wait for the queries' last progress, commit it, and stop listening; safe to call twice.
+        """Wait for the queries' last progress, commit it, and stop listening; a second call does nothing.
 
         Args:
             timeout: seconds; offsets that could not be committed until then are logged.
@@ -195,7 +195,7 @@ class Follower(listener.StreamingQueryListener):
                     self._changed.wait_for(lambda: self._is_closing, _PAUSE_S)
 
     def _commit(self, group: str) -> bool:
-        """Try once to commit a group's offsets; return whether it went well."""
+        """Try once to commit a group's offsets; return whether that succeeded."""
         consumer = self._consumers.get(group)
         if consumer is None:
             settings = {**self._options, "group_id": group, "enable_auto_commit": False}
@@ -225,7 +225,7 @@ class Follower(listener.StreamingQueryListener):
 
     def _complain(self, group: str, why: KohortError) -> None:
         with self._changed:
-            # A part of it may have been written, and a topic may be gone, for which no broker answers.
+            # A part of the offsets may be committed, and a topic may be deleted, for which requests time out.
             self._progress.doubt(group)
             if str(self._trouble.get(group)) != str(why):
                 _log.warning("group=%s offsets are committed later: %s", group, why)
@@ -261,13 +261,13 @@ class Follower(listener.StreamingQueryListener):
                     raise _members(group)
 
     def _hear_the_rest(self, deadline_s: float) -> None:
-        """Wait for the last progress of ended queries, and ask running ones."""
+        """Wait for the last progress of queries that have ended, and read that of running ones."""
         # Spark delivers the progress of a batch some time after the batch.
         while True:
             try:
                 active = {query.runId: query for query in self._session.streams.active}
             except Exception as why:
-                # The session is stopped, and its events with it.
+                # The session is stopped, so no more events arrive.
                 _log.debug("the session cannot be asked any more: %s", why)
                 return
             with self._changed:
@@ -283,7 +283,7 @@ class Follower(listener.StreamingQueryListener):
 
 
 def check_groups(group_id: object) -> Callable[[str | None], str | None]:
-    """Return the group of each query by its name; `None` for a query that is not followed."""
+    """Return a function from a query's name to its group, or to `None` if it is not followed."""
     if not isinstance(group_id, (str, Mapping)):
         raise TypeError(f"group_id cannot be {group_id!r}: a name, or {{query name: group}}, is expected")
     groups: dict[str, str] = {"": group_id} if isinstance(group_id, str) else dict(group_id)
@@ -307,21 +307,21 @@ def _members(group: str) -> StateError:
 
 Offsets = dict[TopicPartition, int]
 
-#: A query that has never committed anything; below every offset.
+#: Stands for a group's missing offset; lower than every offset.
 NONE: Final = -1
 
 
 # Pure. A group's offset never moves backwards; where several running queries of one group read a partition, the slowest
 # counts; a query that has ended counts until its last offsets are committed.
 class ProgressCommits:
-    """Groups and the queries followed for them; a query is any value that survives its restarts."""
+    """The offsets due for commit, by group; a query is any value that stays equal over its restarts."""
 
     def __init__(self) -> None:
         #: group -> query -> the next offset that it reads of each partition.
         self._ends: dict[str, dict[object, Offsets]] = {}
         #: group -> its queries that have ended, a subset of those of `_ends`.
         self._ended: dict[str, set[object]] = {}
-        #: group -> what it has committed, as far as it was asked for.
+        #: group -> its committed offsets, for the partitions for which they were fetched.
         self._known: dict[str, Offsets] = {}
 
     def note(self, group: str, query: object, ends: Iterable[tuple[TopicPartition, int]]) -> None:
@@ -333,18 +333,18 @@ class ProgressCommits:
         self._ended.get(group, set()).discard(query)
 
     def end(self, query: object) -> None:
-        """Note the end of a query, in whichever group."""
+        """Note the end of a query, in every group that has it."""
         for group, queries in self._ends.items():
             if query in queries:
                 self._ended.setdefault(group, set()).add(query)
         self._forget()
 
     def groups(self) -> list[str]:
-        """Return the groups with something to commit, in order."""
+        """Return the groups with offsets to commit, sorted."""
         return [group for group in sorted(self._ends) if self.due(group)]
 
     def due(self, group: str) -> Offsets:
-        """Return the offsets that the group lacks, also for partitions not asked about yet (`unknown`)."""
+        """Return the offsets that the group lacks, including `unknown` partitions."""
         known = self._known.get(group, {})
         return {
             partition: offset
@@ -353,7 +353,7 @@ class ProgressCommits:
         }
 
     def unknown(self, group: str) -> set[TopicPartition]:
-        """Return the partitions to ask the group about before anything is committed."""
+        """Return the partitions whose committed offsets must be fetched before a commit."""
         return self.due(group).keys() - self._known.get(group, {}).keys()
 
     def know(self, group: str, offsets: Mapping[TopicPartition, int | None]) -> None:
@@ -364,7 +364,7 @@ class ProgressCommits:
         self._forget()
 
     def doubt(self, group: str) -> None:
-        """Forget the group's offsets, so that they are asked for again."""
+        """Forget the group's offsets, so that they are fetched again."""
         self._known.pop(group, None)
 
     def drop(self, group: str, topics: Collection[str]) -> None:
@@ -375,7 +375,7 @@ class ProgressCommits:
         self._forget()
 
     def committed(self) -> dict[str, Offsets]:
-        """Return group -> partition -> committed offset, as far as it is known."""
+        """Return the known committed offsets: group -> partition -> offset."""
         return {
             group: {partition: offset for partition, offset in offsets.items() if offset != NONE}
             for group, offsets in self._known.items()

@@ -1,15 +1,15 @@
-"""The Python by which Spark starts its processes on this machine, and how it speaks with them.
+"""The Python with which Spark starts its worker processes on this machine, and the sockets to them.
 
-It is this Python, with the PySpark that is installed. Spark puts an archive of PySpark before all else on the path of
-every Python that it starts. The archive has no byte code, so that each of them compiles PySpark anew. A `python` in a
-private folder of the Python environment puts the folder of the same PySpark before it.
+Workers run this Python, with the installed PySpark. Spark puts an archive of PySpark first on the path of every Python
+that it starts. The archive has no byte code, so each worker compiles PySpark again. A `python` launcher in a private
+folder of the Python environment puts the folder of the same PySpark before the archive.
 
-They speak by sockets of the file system. Over TCP Spark sends a task in pieces, and waits with the second one until the
-first is acknowledged, which Linux puts off by 40 ms: most of what a task of a small micro-batch takes.
+The sockets are Unix domain sockets. Over TCP Spark sends a task in pieces, and the second piece waits until the first
+is acknowledged, which Linux delays by 40 ms: most of the time of a task of a small micro-batch.
 
-Laws: it is this Python and this PySpark; where it cannot be made, or Spark is not the one that is installed here, Spark
-starts this Python as ever. What is made is complete from the first, never changes, and is the same from every process.
-A setting of the environment for the sockets is kept.
+Laws: workers run this Python and this PySpark. If the launcher cannot be made, or Spark is not the one that is
+installed here, Spark starts this Python without it. A launcher's folder appears complete, never changes, and is the
+same from every process. A setting of the environment for the sockets is kept.
 Source: `PythonUtils.sparkPythonPath`, `PythonWorkerFactory` and `spark.python.unix.domain.socket.enabled` of Spark 4.3;
 measured in docs/reference/performance.md.
 """
@@ -37,7 +37,7 @@ exec {python} "$@"
 
 
 def worker_python() -> str:
-    """Return an executable of this Python that lets Spark start PySpark without compiling it anew."""
+    """Return an executable of this Python with which Spark's workers do not compile PySpark again."""
     if os.name != "posix":
         return sys.executable
     try:
@@ -50,7 +50,7 @@ def worker_python() -> str:
 
 
 def is_this_python(command: str) -> bool:
-    """Whether a command, as in `PYSPARK_PYTHON`, starts this Python, in this environment.
+    """Return whether a command, as in `PYSPARK_PYTHON`, starts this Python, in this environment.
 
     >>> is_this_python(sys.executable), is_this_python("/nonexistent/python3")
     (True, False)
@@ -58,21 +58,21 @@ def is_this_python(command: str) -> bool:
     found = shutil.which(command)
     if found is None:
         return False
-    # Environments link to the same program: that alone says nothing.
+    # Several environments link to the same program, so its folder must be the same, too.
     is_beside = Path(found).parent.resolve() == Path(sys.executable).parent.resolve()
     return is_beside and os.path.samefile(found, sys.executable)
 
 
 def is_python_free() -> bool:
-    """Whether the environment leaves Spark's Python to kohort, or names this one."""
+    """Return whether `PYSPARK_PYTHON` is not set, or names this Python."""
     named = os.environ.get("PYSPARK_PYTHON")
     return named is None or is_this_python(named)
 
 
 def use_file_sockets() -> None:
-    """Let Spark and its Python processes use file system sockets, unless the environment differs.
+    """Let Spark and its Python workers use Unix domain sockets, unless the environment says otherwise.
 
-    Spark uses the variable where none of its settings is given.
+    Spark reads the variable if its own setting is not given.
     """
     import pyspark
 
@@ -82,14 +82,14 @@ def use_file_sockets() -> None:
 
 
 def build_python(place: Path, packages: Sequence[Path]) -> Path:
-    """Build the Python for these packages, if it does not exist.
+    """Build the launcher of this Python with these packages, if it does not exist; return its path.
 
     Args:
-        place: a folder, made where there is none; each Python and list of packages has a folder of its own in it.
-        packages: folders of packages that go before all others.
+        place: a folder, created if missing; each Python and list of packages has a folder of its own in it.
+        packages: folders of packages that come first on the path.
 
     Raises:
-        OSError: it cannot be made there, or cannot be run.
+        OSError: the launcher cannot be made there, or cannot be run.
     """
     name = hashlib.sha256("\n".join([sys.executable, *map(str, packages)]).encode()).hexdigest()[:16]
     folder = place / name
@@ -104,7 +104,7 @@ def build_python(place: Path, packages: Sequence[Path]) -> Path:
 
 
 def _make(folder: Path, packages: Sequence[Path]) -> None:
-    """Make the folder beside its place, then move it there as a whole."""
+    """Make the folder under another name, then rename it, so that it appears complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Other processes may be making the same folder at this moment.
     with tempfile.TemporaryDirectory(dir=folder.parent) as drafts:
@@ -118,15 +118,15 @@ def _make(folder: Path, packages: Sequence[Path]) -> None:
         try:
             draft.rename(folder)
         except OSError:
-            # Another process that was first has made the same.
+            # Another process has made the same folder first.
             if not folder.exists():
                 raise
 
 
 def _folder_of(package: str) -> Path:
-    """Return the folder of an installed package; for one in an archive the path is no folder.
+    """Return the folder of an installed package; for a package in an archive the path is no folder.
 
-    `OSError`: it is not installed.
+    `OSError`: the package is not installed.
     """
     spec = find_spec(package)
     if spec is None or spec.origin is None:
@@ -135,10 +135,10 @@ def _folder_of(package: str) -> Path:
 
 
 def _is_spark_home(pyspark: Path) -> bool:
-    """Whether this process starts the Spark of the installed package, whose archive is the same PySpark."""
+    """Return whether this process starts the Spark of the installed package, with the same PySpark."""
     if not Path(pyspark, "bin", "spark-submit").is_file():
         return False
-    # Ends the process where it finds none.
+    # `_find_spark_home` ends the process if it finds none, so the package is checked first.
     from pyspark.find_spark_home import _find_spark_home
 
     return Path(_find_spark_home()).resolve() == pyspark.resolve()

@@ -1,10 +1,10 @@
 """A Spark session in which `format("kohort")` works, independent of the shell's Python and Java.
 
-Laws: nothing is changed but the session itself and, in the environment of this process, JAVA_HOME where Java had to be
-looked for, PYSPARK_UDS_MODE, and PYSPARK_PYTHON where a Spark Connect server is started here. Settings of the caller,
-the environment or spark-submit are kept.
+Laws: only the session itself is changed and, in the environment of this process, JAVA_HOME when this process starts
+Spark, PYSPARK_UDS_MODE, and PYSPARK_PYTHON when a Spark Connect server is started here. Settings of the caller, the
+environment or spark-submit are kept.
 Source: Spark starts its workers by `PYSPARK_PYTHON`, or as `python3` of the path, which may not be the Python that has
-kohort; measured: a source that is registered runs on the Python that its session names.
+kohort; measured: a registered source runs on the Python of its session (`pythonExec`).
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ if TYPE_CHECKING:
 
 
 OLDEST_SPARK: Final = 4
-#: Words of the builder, and the settings that they stand for.
+#: Method of Spark's session builder -> the setting that it sets.
 _WORDS: Final = {"master": "spark.master", "appName": "spark.app.name", "remote": "spark.remote"}
 _SHUFFLES: Final = "spark.sql.shuffle.partitions"
-#: session -> the Python and the path with which the source is registered there, `None` where they are a server's.
+#: session -> the Python and the path with which the source is registered; `None` if a server has its own.
 _registered: WeakKeyDictionary[SparkSession, tuple[str, str | None] | None] = WeakKeyDictionary()
 
 
 def session(conf: Mapping[str, object] | None = None, /, **more: object) -> SparkSession:
     """Return the running Spark session, or a new one, in which `format("kohort")` reads and writes.
 
-    A new session is as Spark makes it, with four differences: Java is found where it is not on the path (the `java`
-    extra brings one); on one machine (`local`) Spark's workers are the Python of this process unless `PYSPARK_PYTHON`
-    names another, with PySpark as it is installed; there they speak with Spark by sockets of the file system, which
-    takes 40 ms off each task, unless `PYSPARK_UDS_MODE` is set (with PySpark 4.3 or newer); and there a shuffle has as
-    many partitions as there are cores instead of 200, each of which costs a stateful stream a file with every batch.
+    A new session is as Spark makes it, with four differences. Java is found even if it is not on the path (the `java`
+    extra installs one). On one machine (`local`) workers run the Python of this process with its installed PySpark,
+    unless `PYSPARK_PYTHON` names another. There Spark and its workers use Unix domain sockets, which saves 40 ms a
+    task, unless `PYSPARK_UDS_MODE` is set (with PySpark 4.3 or newer). And there a shuffle has as many partitions as
+    there are cores instead of 200, each of which costs a stateful stream a file with every batch.
 
     Args:
-        conf: Spark's settings by their names; numbers and switches as such or as text.
+        conf: Spark's settings by their names; numbers and booleans as such or as text.
         more: the same, and `master`, `appName` and `remote` (the address of a Spark Connect server).
 
     Raises:
         MissingDependencyError: PySpark 4.0 or newer, or pyarrow, is not installed.
         JavaNotFoundError: there is no Java 17 or newer.
-        ConfigError: a name that is not one of Spark's.
+        ConfigError: a name is not that of a setting of Spark's.
 
     >>> spark = session(master="local[2]", **{"spark.ui.enabled": False})  # doctest: +SKIP
     >>> spark.read.format("kohort").options(subscribe="orders", **servers).load()  # doctest: +SKIP
@@ -62,7 +62,7 @@ def session(conf: Mapping[str, object] | None = None, /, **more: object) -> Spar
         if settings.get("spark.master", "local").startswith("local"):
             use_file_sockets()
         if _address(settings).startswith("local"):
-            # A server that is started here asks the environment alone.
+            # A Spark Connect server that is started here reads its Python from the environment only.
             use_this_python()
     builder = SparkSession.builder
     for name, value in settings.items():
@@ -77,7 +77,7 @@ def session(conf: Mapping[str, object] | None = None, /, **more: object) -> Spar
 def register(spark: SparkSession) -> None:
     """Register `format("kohort")` with a session that was not made by `session`.
 
-    On one machine its workers are the Python of this process from here on, unless `PYSPARK_PYTHON` names another.
+    On one machine its workers run the Python of this process from now on, unless `PYSPARK_PYTHON` names another.
     With a Spark Connect server, or on a cluster, kohort has to be installed for the Python there.
 
     >>> register(spark)  # doctest: +SKIP
@@ -92,19 +92,19 @@ def register(spark: SparkSession) -> None:
     if context is not None:
         _hand_on_archive(context)
     runs_on = None if context is None else (context.pythonExec, context.environment.get("PYTHONPATH"))
-    # Spark warns of a source that is registered again.
+    # Spark logs a warning if a source is registered again.
     if spark not in _registered or _registered[spark] != runs_on:
         try:
             spark.dataSource.register(KohortDataSource)
         except AnalysisException as refusal:
-            # PySpark 4.0 does not replace the one that it has found by itself.
+            # PySpark 4.0 does not replace a source that it has found by itself.
             if "DATA_SOURCE_ALREADY_EXISTS" not in str(refusal):
                 raise
         _registered[spark] = runs_on
 
 
 def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
-    """Check settings and return them with Spark's names and texts."""
+    """Check settings and return them by Spark's names, with their values as text."""
     checked: dict[str, str] = {}
     for name, value in settings.items():
         full = _WORDS.get(name, name)
@@ -118,7 +118,7 @@ def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def is_remote(settings: Mapping[str, str]) -> bool:
-    """Whether the session is on a server that is there already, which needs no Java here."""
+    """Return whether the session is on a running Spark Connect server, which needs no Java here."""
     return _address(settings).startswith("sc://")
 
 
@@ -145,8 +145,8 @@ def _share_cores(spark: SparkSession) -> None:
 
 
 def _hand_on_archive(context: Any) -> None:
-    """Tell stream readers the archive that kohort came in."""
-    # The reader of a stream gets no `--py-files`, as other workers do.
+    """Add the archive that kohort was imported from, if any, to the path of stream readers."""
+    # Other than workers, the reader of a stream does not get `--py-files`.
     archive = Path(base.__file__).parents[2]
     paths = context.environment.get("PYTHONPATH", "").split(os.pathsep)
     if archive.is_file() and str(archive) not in paths:

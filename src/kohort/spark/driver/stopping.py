@@ -1,9 +1,9 @@
 """The orderly stop of a query: it gives up its partitions first, and no record is read twice.
 
-Laws: a query is stopped only when its reader has left its group, or there is none. A stop that takes too long raises in
-time, and the query goes on as it was told.
-Source: a reader is ended by a signal, in a batch or between two. The spans that it held are in doubt then, unless it
-has drained.
+Laws: a query is stopped only after its reader has left its group, or if it has no group. A stop that takes too long
+raises in time; the query then runs on, and drains as requested.
+Source: Spark ends a reader by a signal, in a batch or between two. It is then unknown whether the planned spans were
+read, unless the reader has drained.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
 
 
 _LOOK_UP_S: Final = 0.05
-#: A day: a longer timeout is taken for a slip, such as milliseconds.
+#: A day: a longer timeout is refused as a mistake, such as milliseconds.
 _LONGEST_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """The end of a query."""
+    """The final state of a stopped query."""
 
-    #: Its name, or its id.
+    #: The query's name, or its id.
     query: str
-    #: Of its last finished batch, -1 without one.
+    #: The number of its last finished batch, -1 if there is none.
     batch_id: int
-    #: Partition -> where its next reader goes on; of all sources, the smaller one where two read a partition.
+    #: Partition -> the next offset to read; the smaller one if two sources read a partition.
     ends: Mapping[TopicPartition, int]
-    #: Names of the members that have given everything up; none for a query without a group.
+    #: Names of the members that have given up their partitions; empty for a query without a group.
     drained: tuple[str, ...]
 
 
 def drain_and_stop(query: StreamingQuery, timeout: float = 60.0) -> Stopped:
     """Let a query finish its batch and give its partitions up, then stop it.
 
-    Its group's other members go on at once where it has ended, and nothing is read twice. A query without a group is
-    just stopped: its checkpoint knows all there is to know. One that has ended already is left as it is.
+    The other members of its group continue at once from its last offsets, and nothing is read twice. A query without a
+    group is just stopped: its checkpoint has all its offsets. A query that has ended already is left as it is.
 
     Args:
-        query: what `start()` has returned.
+        query: the query that `start()` has returned.
         timeout: seconds until the batch has to be finished.
 
     Raises:
-        KohortTimeoutError: it did not get there; it runs on, and gives its partitions up as soon as it can.
-        StateError: its reader cannot be told: it runs on another machine, or before PySpark 4.2.
+        KohortTimeoutError: the query has not drained in time; it runs on, and gives its partitions up once it can.
+        StateError: the query's reader cannot be reached: it runs on another machine, or before PySpark 4.2.
 
     >>> drain_and_stop(query)  # doctest: +SKIP
     Stopped(query='departures', batch_id=12, ends={...}, drained=('q-1',))
@@ -80,7 +80,7 @@ class _Drain:
         self._timeout_s = timeout_s
 
     def run(self) -> tuple[str, ...]:
-        """Return when nothing is in doubt; the names of those that have left."""
+        """Wait until the query's members have given up everything and left; return their names."""
         states = self._first_states()
         names = tuple(sorted({state.name for state in states if state.name is not None}))
         unheard = [name for name in names if not (post(name, Drain()) or is_open(name))]
@@ -91,7 +91,7 @@ class _Drain:
             )
         said = None
         while self._query.isActive and any(is_open(name) for name in names):
-            # The reader may not hear of its last batch before the next trigger, which may be far away.
+            # Without this message the reader learns of its finished batch at the next trigger, perhaps much later.
             states = self._states()
             ends = {state.name: fingerprint(state.end) for state in states if state.name is not None}
             if ends != said:
@@ -138,5 +138,5 @@ def last_batch_id(progress: StreamingQueryProgress | None) -> int:
     """Return the number of the last batch that a query's run has finished, -1 before that."""
     if progress is None:
         return -1
-    # Progress without records has the number of the batch to come.
+    # Progress without records has the number of the next batch.
     return progress.batchId if "addBatch" in progress.durationMs else progress.batchId - 1

@@ -1,4 +1,4 @@
-"""A query as a member of its group: `core` decides, `thread` carries out, `ownership` is what the stream sees of it.
+"""A query as a member of its group: `core` decides, `thread` carries out, `ownership` is the interface to the stream.
 
-`lineage` and `batch_notes` are what a query commits beside its offsets. Begin with `ownership`, `core`, `lineage`.
+`lineage` and `batch_notes` build the metadata that a query commits. Read `ownership`, `core` and `lineage` first.
 """

@@ -1,10 +1,10 @@
-"""A query's notes about batches of partitions that other queries hold by now.
+"""A query's notes about its batches in partitions that other queries own by now.
 
-A group takes no commit for a partition from a member that does not hold it. A query that comes back, or is fenced, and
-finishes a batch all the same commits that to a group of its own, which has offsets and never a member. The present
-holder of the partition, which waits for that batch, looks there.
+A group accepts no commit for a partition from a member that does not own it. A query that comes back, or is fenced, and
+still finishes its batch commits that to a group of its own, which has offsets but never a member. The present owner of
+the partition, which waits for that batch, reads those offsets.
 
-Laws: a note answers one plan, and counts only while the group's ledger has that plan.
+Laws: a note is about one planned batch, and counts only while the group's ledger has that batch.
 Source: Kafka's offsets of groups without members; they expire by `offsets.retention.minutes`.
 """
 
@@ -20,7 +20,7 @@ from kohort.spark.member.lineage import Ledger, format_ledger, parse_ledger
 
 
 def group_of_notes(group_id: str, name: str) -> str:
-    """Return the group in which the query of that name leaves its notes.
+    """Return the group to which the query of that name commits its notes.
 
     >>> group_of_notes("billing", "kohort-1a2b")
     'billing.kohort-1a2b.notes'
@@ -33,7 +33,7 @@ def to_offsets(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Convert ledgers to the offsets and metadata to commit, each with the id of its topic.
 
-    A commit that a broker refuses because the topic is gone may be tried again until there is one of the same name.
+    The id shows if a commit that failed for a deleted topic was retried until there was a topic of the same name.
     """
     return {
         each: OffsetAndMetadata(
@@ -46,7 +46,7 @@ def to_offsets(
 def from_offsets(
     found: Mapping[TopicPartition, OffsetAndMetadata | None], topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, Ledger]:
-    """Convert committed offsets to ledgers, without unknown partitions and former topics of a name."""
+    """Convert committed offsets to ledgers, leaving out missing ones and those of deleted topics."""
     ledgers = {each: parse_ledger(entry.offset, entry.metadata) for each, entry in found.items() if entry is not None}
     return {
         each: ledger

@@ -1,13 +1,13 @@
 """A query as a member of its group: its state, its partitions, its open batch, and its commits.
 
-Nothing here waits or talks to a broker. Spark's calls are generators that yield what they need (`Request`) and get the
-answer sent; the group's events come in by `on_...`. `member/thread.py` runs both against a consumer, the simulation
-against simulated ones.
+Nothing here waits or talks to a broker. Spark's calls are generators: they yield a `Request` and are sent its result.
+The group's events arrive by `on_...`. `member/thread.py` connects both to a consumer, the simulation to a simulated
+one.
 
-Laws: a partition is planned only after a commit that tells the group so, with the planner's name (`lineage.py`) and the
-offset read so far. A partition that the group wants back is not planned again, and stays until the batch that reads it
-is finished and committed. A span that another query has planned and may yet finish is not planned. A query ends in its
-group for good only when no batch of it is open and the group knows its position.
+Laws: a batch reads a partition only after a commit that announces the batch to the group, with the query's name
+(`lineage.py`) and the offset read so far. A revoked partition is not planned again, and is kept until the batch that
+reads it is finished and committed. A span that another query has planned and may still finish is not planned. A query
+leaves its group for good only when it has no open batch and its position is committed.
 Source: KIP-848, reconciliation of the member; KIP-345; P2 to P4; measured order of Spark's calls.
 """
 
@@ -25,7 +25,7 @@ from kohort.spark.member import requests
 from kohort.spark.member.lineage import Holder, Known, Ledger, Place, build_claims, find_place, is_last_holder, trim
 from kohort.spark.offsets import QueryOffset, Span
 
-#: How long the first plan waits for more than an empty assignment, which may be the group's first word, milliseconds.
+#: How long the first plan waits after an empty assignment, since partitions may follow; milliseconds.
 _FIRST_WORD_MS: Final = 3_000
 
 
@@ -33,11 +33,11 @@ class Membership:
     """One query in one group.
 
     Args:
-        name: of the query; the same for as long as its checkpoint lives.
-        waits: whether batches in doubt, of this query and of others, are waited for (`inDoubt=wait`).
-        follows_orders: whether offsets are followed that were set from outside (`externalOffsets=follow`).
+        name: the query's; the same for the life of its checkpoint.
+        waits: whether to wait for batches that may be unfinished, of this query and of others (`inDoubt=wait`).
+        follows_orders: whether to follow offsets that were set from outside (`externalOffsets=follow`).
         join_patience_ms: how long a plan waits for an assignment.
-        doubt_patience_ms: how long it waits for a batch of a query that is in the group.
+        doubt_patience_ms: how long a plan waits for the open batch of another query that is still in the group.
     """
 
     def __init__(
@@ -45,17 +45,17 @@ class Membership:
     ) -> None:
         self.name = name
         self.state = State.JOINING
-        #: Whether the run ends where the topics end now: then it waits until it owns something.
+        #: Whether the trigger is AvailableNow: such a run waits until it owns a partition.
         self.is_bounded = False
-        #: Everything is to be given up; nothing is planned any more.
+        #: Whether to give up all partitions and plan no more batches.
         self.is_draining = False
-        #: Partitions that the group has given to us and that we have not given back.
+        #: Assigned partitions that are not given up.
         self.owned: set[TopicPartition] = set()
-        #: Subset of `owned`: the group wants them back.
+        #: Subset of `owned`: revoked partitions, which are not given up yet.
         self.wanted_back: set[TopicPartition] = set()
         #: The spans of the open batch.
         self.flight: dict[TopicPartition, Span] = {}
-        #: Sentences for the log.
+        #: Lines for the log.
         self.notes: list[str] = []
         self._waits = waits
         self._follows_orders = follows_orders
@@ -63,28 +63,28 @@ class Membership:
         self._uncertain = UncertainBatches(name, self.notes, waits=waits, patience_ms=doubt_patience_ms)
         #: Owned partitions that are being planned at this moment: a revocation of these waits, too.
         self._picking: set[TopicPartition] = set()
-        #: Owned partitions of a finished batch of which the group has not heard yet: these wait as well.
+        #: Owned partitions of a finished batch that is not committed yet: their revocation waits as well.
         self._due: set[TopicPartition] = set()
-        #: partition -> what this query's checkpoint says of it.
+        #: partition -> its state in this query's checkpoint.
         self._known: dict[TopicPartition, Known] = {}
-        #: The same of topics that were made anew since.
+        #: The same for topics that were recreated since.
         self._outdated: dict[TopicPartition, Known] = {}
-        #: partition of the open batch -> the holder as which this query has taken it.
+        #: partition of the open batch -> this query's entry in the chain of holders.
         self._taken: dict[TopicPartition, Holder] = {}
-        #: partition of a batch that is repeated -> offsets from outside that are followed by that, and its holder.
+        #: partition whose offset was set from outside into a repeated batch -> the rest of the batch, and its holder.
         self._heeded: dict[TopicPartition, tuple[Span, Holder]] = {}
-        #: partition -> the last commit; of owned partitions only, for there no other query commits.
+        #: partition -> its last commit; for owned partitions only, to which no other query commits.
         self._ledgers: dict[TopicPartition, Ledger] = {}
-        #: Partitions, perhaps not owned, of which the group may lack this query's position.
+        #: Partitions, perhaps not owned, for which the group may lack this query's position.
         self._unsettled: set[TopicPartition] = set()
-        #: Partitions that are not ours and of which we have read what our checkpoint does not have.
+        #: Partitions that are not owned, in which this query has read offsets that its checkpoint does not have.
         self._lost: set[TopicPartition] = set()
-        #: The whole topics have been looked at, once in a process.
+        #: Whether the commits for all partitions were fetched, which is done once in a process.
         self._has_looked = False
         #: Whether the query has ever joined the group: errors after that may be transient.
         self.has_ever_joined = False
         self._has_ever_owned = False
-        #: A plan has waited for partitions in vain; the next one waits again only after we have owned some.
+        #: Whether a plan has waited for partitions in vain; the next plan waits only after some were assigned.
         self._has_waited = False
 
     # -- the group ----------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class Membership:
         return self.state in OPEN
 
     def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Take partitions that the group assigns in addition, perhaps none."""
+        """Add newly assigned partitions, perhaps none."""
         self.owned.update(partitions)
         self.has_ever_joined = True
         if partitions:
@@ -109,22 +109,22 @@ class Membership:
             self._move(Step.ASSIGNED)
 
     def on_wanted_back(self, partitions: Collection[TopicPartition]) -> None:
-        """Note partitions that the group wants back, to be given up as soon as `may_give_up` allows."""
+        """Note revoked partitions, to be given up as soon as `may_give_up` allows."""
         self.wanted_back.update(partitions)
         if self.state is State.PLANNED and not self.flight.keys().isdisjoint(partitions):
             self._move(Step.WANTED_BACK)
 
     def may_give_up(self, partitions: Collection[TopicPartition]) -> bool:
-        """Whether nothing of these is being read or planned, or everything ends anyway."""
+        """Return whether no batch needs these partitions any more, or the query ends anyway."""
         if self.state in ENDING:
             return True
         return all(kept.isdisjoint(partitions) for kept in (self.flight.keys(), self._picking, self._due))
 
     def on_given_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Note partitions that were given up to the group."""
+        """Note that these partitions were given up."""
         self._forget(partitions)
         if self.state is State.GIVING_UP and self.wanted_back.isdisjoint(self.flight):
-            # The group did not want to wait any longer.
+            # They were given up during the batch, because it took longer than the group waits.
             self._move(Step.GIVEN_UP)
 
     def on_lost(self, partitions: Collection[TopicPartition]) -> None:
@@ -137,7 +137,7 @@ class Membership:
         self.owned.difference_update(partitions)
         self.wanted_back.difference_update(partitions)
         self._due.difference_update(partitions)
-        # They may be ours in the group's eyes until it knows how far we came.
+        # The group may count this query as their holder until its position is committed.
         self._unsettled.update(partitions)
         for partition in partitions:
             self._ledgers.pop(partition, None)
@@ -145,12 +145,12 @@ class Membership:
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
     def plan(self, start: QueryOffset, now_ms: int, *, renewed: Collection[str] = ()) -> requests.Steps[requests.Plan]:
-        """Tell the group the position at `start`, and pick the next batch.
+        """Commit the position at `start`, and plan the next batch.
 
         `renewed`: topics that were recreated since `start`.
 
         Raises:
-            NoAssignment: the group has given nothing in time.
+            NoAssignment: the group sent no assignment in time; or a bounded run got no partition.
         """
         self._finish(start, renewed)
         deadline_ms = now_ms + self._join_patience_ms
@@ -174,13 +174,13 @@ class Membership:
     def resume(
         self, start: QueryOffset, end: QueryOffset, now_ms: int, *, renewed: Collection[str] = ()
     ) -> requests.Steps[dict[TopicPartition, Span]]:
-        """Return the spans still to be read of a batch that an earlier run has planned.
+        """Return the spans still to be read in a batch that an earlier run has planned.
 
-        The batch is read whether or not the group assigns its partitions to this query: their owner waits for it
-        while it is a member of the group.
+        The batch is read whether or not the group assigns its partitions to this query: another owner waits for the
+        batch while this query is a member of the group.
 
         Raises:
-            NoAssignment: the group has given nothing in time.
+            NoAssignment: the group sent no assignment in time.
         """
         self._finish(start, {*renewed, *start.outdated_by(end)})
         spans = end.following(start)
@@ -199,14 +199,14 @@ class Membership:
             for each, span in left.items()
             if each in self.owned and each in taken and is_last_holder(found.get(each), taken[each])
         }
-        # The same as before, unless the checkpoint is an older copy: then the group goes back with it.
+        # No claim changes, unless the checkpoint is an older copy: then the committed offsets go back with it.
         yield from self._tell({each: claim for each, claim in claims.items() if claim != found[each]})
         self.flight = {each: span for each, span in left.items() if span.size > 0}
         gone = {each: span if each.topic in renewed else Span(span.start, span.start) for each, span in spans.items()}
         return {**gone, **left}
 
     def finish_open(self) -> requests.Steps[bool]:
-        """Finish the open batch without Spark's next call; return whether the group has taken it."""
+        """Commit the finished open batch before Spark's next call; return whether that succeeded."""
         if self.state is State.IN_DOUBT:
             return False
         for partition, span in self.flight.items():
@@ -217,21 +217,21 @@ class Membership:
         return (yield from self._settle(self._due | self._unsettled))
 
     def take_back(self) -> requests.Steps[bool]:
-        """Drop a planned batch that Spark has not written into its log, so that none of it is in doubt."""
+        """Cancel a planned batch that Spark's log does not have; return whether that is committed."""
         self._close_batch()
         return (yield from self._settle(self._due | self._unsettled))
 
     def part(self, batch: BatchState) -> requests.Steps[bool]:
-        """Tell the group the position everywhere as the query ends; return whether to leave for good.
+        """Commit all positions as the query ends; return whether to leave the group for good.
 
-        `batch`: how far Spark is with the open batch, as far as that can be found out.
+        `batch`: the state of the open batch in Spark's checkpoint, if that can be read.
         """
         if self.is_open and batch is BatchState.FINISHED:
             yield from self.finish_open()
         elif self.is_open and batch is BatchState.UNWRITTEN:
             yield from self.take_back()
         if self.is_joined and not self._has_looked:
-            # The run before us has left something, perhaps, and we end before our first plan.
+            # An earlier run may have left commits to correct, and this run ends before its first plan.
             yield from self._look_at_everything()
         is_settled = yield from self._settle(self._unsettled | self.owned)
         goes = is_settled and not self.is_open
@@ -273,7 +273,7 @@ class Membership:
                 self._move(Step.WANTED_BACK)
 
     def _settle(self, partitions: Iterable[TopicPartition]) -> requests.Steps[bool]:
-        """Commit the position, without a plan, of partitions that this query was the last to hold."""
+        """Commit the position, with no batch planned, in partitions of which this query is the last holder."""
         asked = tuple(sorted(each for each in partitions if each not in self.flight))
         if not asked or not self.is_joined:
             return not asked
@@ -314,7 +314,7 @@ class Membership:
         return are_taken
 
     def _heed(self, found: Mapping[TopicPartition, Ledger]) -> dict[TopicPartition, Ledger]:
-        """Count this query as holder of each offset set from outside that a repeated batch has reached."""
+        """Enter this query as holder where a repeated batch has reached an offset set from outside."""
         return {each: self._heed_one(each, ledger) for each, ledger in found.items()}
 
     def _heed_one(self, partition: TopicPartition, ledger: Ledger) -> Ledger:
@@ -327,13 +327,13 @@ class Membership:
     # -- a batch begins -----------------------------------------------------------------------------------------------
 
     def _wait_for_assignment(self, now_ms: int, deadline_ms: int, *, is_enough: bool = False) -> requests.Steps[int]:
-        """Return when the assignment is known; a bounded run waits for a partition unless an empty one `is_enough`."""
+        """Wait for an assignment; a bounded run waits for a partition, unless an empty one `is_enough`."""
         began_ms = now_ms
         while not self._is_settled(now_ms - began_ms, is_enough=is_enough):
             if now_ms >= deadline_ms:
                 break
             now_ms = yield requests.Wait()
-            # Partitions that the group wants back meanwhile are given up.
+            # Partitions that are revoked meanwhile are committed, so that they can be given up.
             yield from self._settle(self._due & self.wanted_back)
         if not self.is_joined:
             raise requests.NoAssignment(is_joined=False)
@@ -355,7 +355,7 @@ class Membership:
         everything: list[TopicPartition] = yield requests.Existing()
         found: dict[TopicPartition, Ledger] = yield requests.Fetch(tuple(everything))
         mine = {each for each, ledger in found.items() if any(holder.name == self.name for holder in ledger.chain)}
-        # Where this query was the last holder, another one may be about to take over; what was lost shows then.
+        # If this query is the last holder, another one may be about to take over, and only then a loss is visible.
         self._lost = {
             each for each in mine if found[each].holder == self.name or self._find_lost(each, found[each]) is not None
         }
@@ -369,7 +369,7 @@ class Membership:
     def _pick(
         self, readable: set[TopicPartition], now_ms: int, *, is_last: bool
     ) -> requests.Steps[requests.Plan | None]:
-        """Try once to pick spans; `None` if the group has changed meanwhile, or has to be waited for."""
+        """Try once to plan a batch; `None` if the assignment has changed meanwhile, or the plan must wait."""
         wanted = sorted((readable | self._lost) - self._ledgers.keys())
         fetched: dict[TopicPartition, Ledger] = (yield requests.Fetch(tuple(wanted))) if wanted else {}
         found = self._heed({**self._ledgers, **fetched})
@@ -415,7 +415,7 @@ class Membership:
     def _tell_orders(
         self, found: Mapping[TopicPartition, Ledger], places: requests.Places
     ) -> dict[TopicPartition, Span]:
-        """Note the offsets set from outside, and return the span by which each moves the query."""
+        """Log offsets that were set from outside; return the span by which each moves the query."""
         moved: dict[TopicPartition, Span] = {}
         for partition, place in places.items():
             ledger, known = found.get(partition), self._known.get(partition)
@@ -436,29 +436,29 @@ class Membership:
         self.state = new
 
 
-# A state changes in `Membership._move` alone, by the table of transitions; a pair that is not in it is a bug. A batch
-# is open from its plan until it is known to be finished. While one is open nothing is given up but by force, and a
-# query that leaves then leaves as one that comes back.
+# Only `Membership._move` changes the state, by the table of transitions; a pair that is not in it is a bug. A batch is
+# open from its plan until it is known to be finished. While it is open its partitions are given up only by force, and a
+# query that leaves the group then leaves as a static member that will come back.
 class State(Enum):
     """The state of a query in its group."""
 
-    #: The group has given no assignment (any more); no batch is open.
+    #: The group has sent no assignment, or all partitions were lost; no batch is open.
     JOINING = "joining"
     #: The assignment is known; no batch is open.
     OWNING = "owning"
     #: A batch is open.
     PLANNED = "planned"
-    #: A batch is open, and the group wants partitions back that it reads.
+    #: A batch is open, and the group has revoked partitions that it reads.
     GIVING_UP = "giving up"
-    #: The group took everything while a batch was open.
+    #: All partitions were lost while a batch was open.
     FENCED = "fenced"
-    #: An earlier run has left a batch open, and the group has given no assignment yet.
+    #: An earlier run has left a batch open, and the group has sent no assignment yet.
     IN_DOUBT = "in doubt"
     #: The query ends with nothing open: its partitions are free at once.
     LEAVING = "leaving"
     #: The query ends with a batch open: its partitions wait for its return.
     AWAY = "away"
-    #: The group has been told, or could not be told.
+    #: The query has left the group, or has failed to reach it.
     LEFT = "left"
 
 
@@ -480,23 +480,23 @@ _S = State
 OPEN: Final = frozenset({_S.PLANNED, _S.GIVING_UP, _S.FENCED, _S.IN_DOUBT, _S.AWAY})
 #: States in which the query's partitions are known.
 ASSIGNED: Final = frozenset({_S.OWNING, _S.PLANNED, _S.GIVING_UP})
-#: The query ends, or has ended.
+#: States in which the query ends, or has ended.
 ENDING: Final = frozenset({_S.LEAVING, _S.AWAY, _S.LEFT})
 
 TRANSITIONS: Final[dict[tuple[State, Step], State]] = {
     (_S.JOINING, Step.ASSIGNED): _S.OWNING,
     (_S.OWNING, Step.LOST): _S.JOINING,
-    # A batch of an earlier run is planned before the group has said a word.
+    # A batch of an earlier run is resumed before the group has sent an assignment.
     (_S.JOINING, Step.PLANNED): _S.IN_DOUBT,
     (_S.IN_DOUBT, Step.ASSIGNED): _S.PLANNED,
     (_S.IN_DOUBT, Step.FINISHED): _S.JOINING,
     (_S.OWNING, Step.PLANNED): _S.PLANNED,
     (_S.PLANNED, Step.FINISHED): _S.OWNING,
-    # The group wants partitions back: they stay with the batch, unless that takes too long.
+    # Revoked partitions stay with the batch, unless that takes too long.
     (_S.PLANNED, Step.WANTED_BACK): _S.GIVING_UP,
     (_S.GIVING_UP, Step.FINISHED): _S.OWNING,
     (_S.GIVING_UP, Step.GIVEN_UP): _S.PLANNED,
-    # Cut off.
+    # Fenced.
     (_S.PLANNED, Step.LOST): _S.FENCED,
     (_S.GIVING_UP, Step.LOST): _S.FENCED,
     (_S.FENCED, Step.ASSIGNED): _S.PLANNED,
@@ -511,14 +511,14 @@ TRANSITIONS: Final[dict[tuple[State, Step], State]] = {
 }
 
 
-# A planned batch is left to its query while that is in the group, or away for a while (KIP-345: it keeps its name until
-# its session ends), and for a bounded time. A query that takes it then logs which offsets may be read twice.
+# A planned batch is left to its query while that is a member (a static member that is away remains one until its
+# session ends, KIP-345), for a bounded time. Another query then reads it, and logs which offsets may be read twice.
 class UncertainBatches:
-    """The open batches of other queries for which the query of that name waits.
+    """The open batches of other queries, and how long the query of that name has waited for them.
 
     Args:
-        told: where sentences for the log go.
-        patience_ms: how long it waits for a query that is still a member.
+        told: a list to which lines for the log are added.
+        patience_ms: how long to wait for a query that is still a member.
     """
 
     def __init__(self, name: str, told: list[str], *, waits: bool, patience_ms: int) -> None:
@@ -534,7 +534,7 @@ class UncertainBatches:
     ) -> requests.Steps[set[TopicPartition]]:
         """Find the partitions in which another query has an open batch that it may still finish.
 
-        The notes that the other query has left meanwhile go into `found`.
+        Notes that the other query has committed meanwhile replace its ledgers in `found`.
         """
         doubted = {each for each in readable if found[each].doubt is not None and found[each].holder != self._name}
         for name in sorted({found[each].holder or "" for each in doubted}):

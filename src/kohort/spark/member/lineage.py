@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from kohort.ids import TopicPartition
 from kohort.spark.offsets import Span
 
-#: Mark of the metadata's form; metadata with another one is foreign.
+#: The version in the metadata; metadata without it is foreign.
 _VERSION: Final = 1
 #: Earlier holders are forgotten, oldest first: what they read counts as settled.
 MOST_HOLDERS: Final = 16
@@ -32,11 +32,11 @@ _MOST_BYTES: Final = 3000
 
 
 class Holder(NamedTuple):
-    """A query that read a partition from an offset on, until the next one took it."""
+    """A query that read a partition from the offset `since` on, until the next holder took over."""
 
     name: str
     since: int
-    #: How many orders it has followed there: one may send it back to where it began.
+    #: How many orders it has followed in the partition; an order may set it back to `since`.
     orders: int = 0
 
 
@@ -46,11 +46,11 @@ class Known(NamedTuple):
     #: `None` in a checkpoint of the first form, or of Spark's own source.
     since: int | None
     end: int
-    #: As of the holder.
+    #: As `Holder.orders`.
     orders: int = 0
 
     def is_of(self, holder: Holder) -> bool:
-        """Whether this state belongs to that holder's time with the partition."""
+        """Return whether this state is from that holder's time with the partition."""
         return (self.since, self.orders) == (holder.since, holder.orders)
 
 
@@ -60,23 +60,23 @@ class Ledger:
 
     #: The next offset to read; the planned batch is not counted.
     offset: int
-    #: The holders in order; empty where another program has committed.
+    #: The holders in order; empty if another program has committed.
     chain: tuple[Holder, ...] = ()
-    #: End of the batch that the last holder has planned; `None` while nothing is in doubt.
+    #: End of the batch that the last holder has planned; `None` if all planned batches are finished.
     planned: int | None = None
-    #: How many batches were planned, by which one plan is told from the next.
+    #: How many batches were planned so far, which tells one plan from the next.
     count: int = 0
-    #: Of the topic of which this was said; empty where that was not known.
+    #: The id of the topic at the commit; empty if it was not known.
     topic_id: str = ""
 
     @property
     def holder(self) -> str | None:
-        """Name of the last holder; `None`: there is none."""
+        """The name of the last holder; `None` if there is none."""
         return self.chain[-1].name if self.chain else None
 
     @property
     def doubt(self) -> Span | None:
-        """Return the planned span that is not known to be finished; `None` if there is none."""
+        """The planned span that is not known to be finished; `None` if there is none."""
         if self.planned is None or self.planned <= self.offset:
             return None
         return Span(self.offset, self.planned)
@@ -86,17 +86,17 @@ class Place(NamedTuple):
     """The position at which a query goes on in a partition."""
 
     start: int
-    #: It must not read on behind this, where others have; `None`: it may.
+    #: The offset from which other queries have read, at which this query stops; `None` if none have.
     stop: int | None
-    #: With the query itself as the last; the group's is left alone where `stop` is a number.
+    #: The holders with this query as the last; with a `stop` the group's chain, which stays as it is.
     chain: tuple[Holder, ...]
-    #: Where the query took what it reads here, and how many orders it has followed.
+    #: The offset at which the query took over what it reads here, and how many orders it has followed.
     since: int
     orders: int = 0
 
 
 def parse_ledger(offset: int, metadata: str) -> Ledger:
-    """Parse metadata of `format_ledger`; of foreign metadata only the offset counts."""
+    """Parse metadata of `format_ledger`; with foreign metadata only the offset is kept."""
     try:
         said = json.loads(metadata)
         if said["kohort"] != _VERSION:
@@ -139,17 +139,17 @@ def format_ledger(ledger: Ledger) -> str:
 def find_place(
     ledger: Ledger | None, name: str, known: Known | None, *, is_owned: bool, follows_orders: bool = True
 ) -> Place | None:
-    """Find the place at which the query of that name goes on.
+    """Find the position at which the query of that name continues.
 
     Args:
-        ledger: of the group; `None` if it remembers nothing.
-        known: of the query's checkpoint; `None` if the query has not read the partition.
-        is_owned: whether the group has given the partition to the query; if not, only what the query has read itself,
-            and what its checkpoint does not have, is left for it.
-        follows_orders: whether an offset that was committed from outside counts where the checkpoint is beyond it.
+        ledger: the group's state; `None` if it has no committed offset.
+        known: the checkpoint's state; `None` if the query has not read the partition.
+        is_owned: whether the group has assigned the partition to the query; if not, the query reads only offsets that
+            it has read before and that its checkpoint does not have.
+        follows_orders: whether an offset that was committed from outside counts if the checkpoint is beyond it.
 
     Returns:
-        `None` if no query has begun the partition, or it is not the query's.
+        `None` if no query has read the partition yet, or the query has nothing to read in it.
     """
     if ledger is not None and ledger.chain:
         for start, end, holder in _find_lost(ledger, name, known):
@@ -167,10 +167,10 @@ def find_place(
 
 
 def trim(span: Span, ledger: Ledger | None, taken: Holder | None) -> Span:
-    """Return the rest of a planned span, without the part that others have taken over since.
+    """Return the rest of a planned span, without the part that other queries have taken over since.
 
     Args:
-        taken: the holder as which the query had taken the partition when it planned; `None` in a checkpoint of the
+        taken: the query's entry in the chain of holders when it planned the span; `None` in a checkpoint of the
             first form.
     """
     if ledger is None:
@@ -185,7 +185,7 @@ def trim(span: Span, ledger: Ledger | None, taken: Holder | None) -> Span:
 
 
 def is_last_holder(ledger: Ledger | None, taken: Holder) -> bool:
-    """Whether the holder that took the partition is still the last one."""
+    """Return whether `taken` is still the last holder of the partition."""
     return ledger is not None and ledger.chain[-1:] == (taken,)
 
 
@@ -197,17 +197,17 @@ def build_claims(
 ) -> tuple[dict[TopicPartition, Ledger], dict[TopicPartition, Holder]]:
     """Build the ledgers to commit before the query of that name reads these spans.
 
-    `places`: where it goes on; `None` in a partition that no query has begun.
+    `places`: the query's positions; `None` for a partition that no query has read yet.
 
     Returns:
-        The ledgers that change, and the holder as which the query has taken each partition.
+        The ledgers that change, and the query's entry in each partition's chain of holders.
     """
     claims: dict[TopicPartition, Ledger] = {}
     taken: dict[TopicPartition, Holder] = {}
     for partition, span in spans.items():
         place = places[partition]
         if place is None or (place.stop is None and span.start < place.since):
-            # No query has begun it, or it begins again: the topic that was taken over was made anew since.
+            # No query has read the partition yet, or its topic was recreated, so that the query starts anew.
             place = Place(span.start, None, (Holder(name, span.start),), span.start)
         taken[partition] = Holder(name, place.since, place.orders)
         before = found.get(partition)
@@ -222,12 +222,12 @@ def build_claims(
 
 
 def _find_first_place(ledger: Ledger | None, name: str, known: Known | None, *, follows_orders: bool) -> Place | None:
-    """Find where to go on in a partition of which no commit of kohort's is left."""
+    """Find the position in a partition for which the group has no commit of kohort's."""
     if known is None:
         return None if ledger is None else Place(ledger.offset, None, (Holder(name, ledger.offset),), ledger.offset)
     start, orders = known.end, known.orders
     if ledger is not None and ledger.offset != start:
-        # A checkpoint without `since` is of a query that was not in the group: nothing there was said to it.
+        # A checkpoint without `since` is of a query that was in no group: no offset there was an order to it.
         is_order = follows_orders and known.since is not None
         start = ledger.offset if is_order else max(start, ledger.offset)
         orders += is_order
@@ -236,7 +236,7 @@ def _find_first_place(ledger: Ledger | None, name: str, known: Known | None, *, 
 
 
 def _find_lost(ledger: Ledger, name: str, known: Known | None) -> Iterator[tuple[int, int, Holder]]:
-    """Yield each span that the query read, handed over and no longer knows, with its holder, in order.
+    """Yield each span that the query read and gave up and its checkpoint lacks, and its holder, in order.
 
     That happens when its checkpoint is restored from an older copy.
     """
@@ -252,13 +252,13 @@ def _find_lost(ledger: Ledger, name: str, known: Known | None) -> Iterator[tuple
 
 
 def _index(ledger: Ledger, taken: Holder) -> int | None:
-    """Return the last index in the chain at which the query took the partition so."""
+    """Return the last index of the holder in the chain; `None` if it is not there."""
     found = [number for number, holder in enumerate(ledger.chain) if holder == taken]
     return found[-1] if found else None
 
 
 def _append(chain: tuple[Holder, ...], holder: Holder) -> tuple[Holder, ...]:
-    """Append a holder, without those before it that took the partition there and have read nothing."""
+    """Append a holder; drop those before it that took over at its offset, and so have read nothing."""
     while chain and chain[-1].since >= holder.since:
         chain = chain[:-1]
     return (*chain, holder)

@@ -1,4 +1,4 @@
-"""Names of queries in a group: those present, and names that another query already bears.
+"""Names of queries in a group: a query's own, those of the group's members, and a name used twice.
 
 Source: KIP-345; a name is a member's `group.instance.id`.
 """
@@ -17,7 +17,7 @@ class QueryName:
     """The name of a query in its group, in one process.
 
     Args:
-        given: the user's name for a new query; `None`: a name is generated.
+        given: the user's name for a new query; if it is `None` a name is generated.
     """
 
     def __init__(self, given: str | None) -> None:
@@ -25,7 +25,7 @@ class QueryName:
         self._name: str | None = None
 
     def take(self, stored: str | None) -> str:
-        """Return the name in the query's checkpoint, or for a new query this process's own.
+        """Return the name stored in the query's checkpoint, or for a new query the given or generated one.
 
         Spark asks for the initial offset twice, and before it repeats a query's first batch, whose end has the name.
         """
@@ -34,7 +34,7 @@ class QueryName:
 
 
 class NameTakenError(KohortError):
-    """Another query bears the name that stands in this one's checkpoint."""
+    """Another running query has the name that is stored in this query's checkpoint."""
 
     def __init__(self, name: str, group_id: str) -> None:
         super().__init__(name, group_id)
@@ -49,10 +49,10 @@ class NameTakenError(KohortError):
 
 
 def find_names(client: Mapping[str, str], group_id: str) -> set[str]:
-    """Return names of the group's members, those that are away for a while included.
+    """Return the names of the group's members, including static members that are away for a while.
 
     Args:
-        client: settings of the connection, and perhaps others.
+        client: settings; those that an admin client does not have are ignored.
     """
     settings = {option.name: client[option.name] for option in ADMIN_OPTIONS if option.name in client}
     with Admin.from_config(settings) as admin:

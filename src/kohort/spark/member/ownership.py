@@ -1,6 +1,6 @@
 """The ownership of a stream's partitions, and its simple case: all partitions, without a group.
 
-Laws: the caller is one thread. With every plan it tells the end of the batches that Spark has finished.
+Laws: the caller is one thread. With every plan it passes the end of the batches that Spark has finished.
 Source: architecture, journey of a micro-batch.
 """
 
@@ -17,24 +17,24 @@ from kohort.spark.offsets import OffsetJson, QueryOffset, Span
 from kohort.spark.options import SourceOptions
 
 Spans = dict[TopicPartition, Span]
-#: partition -> id of its topic, empty where the broker has none; of all that is there, in order.
+#: partition -> id of its topic, empty if the broker has none; all existing partitions, sorted.
 Existing = Mapping[TopicPartition, str]
-#: Picks the next batch: a span for each of these places, which may be read now.
+#: Chooses the next batch: a span for each of these positions.
 Choose = Callable[[Places], Spans]
 
 
 class Ownership(Protocol):
     """The ownership of partitions, and how far they are read."""
 
-    #: Answers questions about offsets; holds the connection.
+    #: Looks up topics and offsets, and has the connections.
     consumer: Consumer
-    #: Everything was given up as the driver wanted: nothing is to be planned any more.
+    #: Whether all partitions were given up at the driver's request; no more batches are planned then.
     has_drained: bool
 
     def plan(self, start: QueryOffset, existing: Existing, choose: Choose, *, renewed: Collection[str] = ()) -> Plan:
-        """Plan a batch behind `start`, which is finished; `choose` picks among the owned partitions.
+        """Plan the batch after `start`, which is finished; `choose` gets the owned partitions' positions.
 
-        `renewed`: topics that were made anew since `start`.
+        `renewed`: topics that were recreated since `start`.
         """
         ...
 
@@ -43,11 +43,11 @@ class Ownership(Protocol):
         ...
 
     def note_logged(self) -> None:
-        """Note that Spark has written the last planned end into its log."""
+        """Note that Spark has written the last planned end to its offset log."""
         ...
 
     def resume(self, start: QueryOffset, end: QueryOffset, existing: Existing, renewed: Collection[str]) -> Spans:
-        """Return the spans still to be read of a batch that an earlier run has planned."""
+        """Return the spans still to be read in a batch that an earlier run has planned."""
         ...
 
     def check(self) -> None:
@@ -55,7 +55,7 @@ class Ownership(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave, within a few seconds."""
+        """Leave the group, if there is one, and close the connections, within a few seconds."""
         ...
 
 
@@ -65,7 +65,7 @@ class EveryPartition:
     def __init__(self, options: SourceOptions) -> None:
         self.has_drained = False
         self.consumer = Consumer.from_config({**options.client, "enable.auto.commit": False})
-        #: partition -> offset at which it goes on.
+        #: partition -> the next offset to read.
         self._ends: dict[TopicPartition, int] = {}
 
     def plan(self, start: QueryOffset, existing: Existing, choose: Choose, *, renewed: Collection[str] = ()) -> Plan:
@@ -76,7 +76,7 @@ class EveryPartition:
             end = self._ends[partition]
             places[partition] = Place(end, None, (), end)
         spans = choose(places)
-        # A partition that has just been begun is begun, though the checkpoint hears of it with the next batch.
+        # A new partition keeps its start, even if the checkpoint does not have it before the next batch.
         self._ends.update({partition: span.start for partition, span in spans.items()})
         return Plan(spans=spans)
 
@@ -94,5 +94,5 @@ class EveryPartition:
         """Do nothing: without a group nothing ends the ownership."""
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the consumer."""
         self.consumer.close(timeout=5.0)

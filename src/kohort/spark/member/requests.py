@@ -1,6 +1,6 @@
-"""Requests of a query's membership to its shell, as values, and its results.
+"""The requests that a query's `Membership` yields, as values, and the plan that it returns.
 
-Laws: the core yields one request at a time and gets the answer sent. The shell that carries it out decides nothing.
+Laws: `core.py` yields one request at a time and is sent its result. The code that carries it out decides nothing.
 Source: the calls of `client/steps.py`, which are coroutines for the same reason.
 """
 
@@ -23,7 +23,7 @@ Places = dict[TopicPartition, Place | None]
 class Fetch:
     """A fetch of the group's ledgers.
 
-    Answer: `dict[TopicPartition, Ledger]`, without partitions that the group does not know.
+    The result is a `dict[TopicPartition, Ledger]`, without partitions for which nothing is committed.
     """
 
     partitions: tuple[TopicPartition, ...]
@@ -31,21 +31,21 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit of ledgers; answer: whether the group has taken it, `False` if the member is fenced."""
+    """A commit of ledgers; the result is whether it was accepted, `False` if the member is fenced."""
 
     ledgers: dict[TopicPartition, Ledger]
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveNotes:
-    """A note on the positions of others' partitions (`batch_notes.py`); answer: whether it was possible."""
+    """A commit of notes on others' partitions (`batch_notes.py`); the result is whether it succeeded."""
 
     ledgers: dict[TopicPartition, Ledger]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadNotes:
-    """A look at another query's notes about these partitions; answer: `dict[TopicPartition, Ledger]`."""
+    """A fetch of another query's notes on these partitions; the result is as that of `Fetch`."""
 
     name: str
     partitions: tuple[TopicPartition, ...]
@@ -53,27 +53,27 @@ class ReadNotes:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A question for the names (`group.instance.id`) of the group's present members.
+    """A request for the names (`group.instance.id`) of the group's present members.
 
-    The answer includes members that are away for a while.
+    The result includes static members that are away for a while.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """A question for every partition of the topics that are read."""
+    """A request for all partitions of the topics that are read; the result is a list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """A choice of spans; answer: one for each place. A place of `None`: no query has begun the partition."""
+    """A choice of spans, one for each place; no query has read a partition whose place is `None`."""
 
     places: Places
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait for a moment or until something has changed; answer: the time in milliseconds."""
+    """A wait until something has changed, or for a moment; the result is the time in milliseconds."""
 
 
 Request = Fetch | Commit | LeaveNotes | ReadNotes | Names | Existing | Choose | Wait
@@ -81,11 +81,11 @@ Steps = Generator[Request, Any, T]
 
 
 class NoAssignment(Exception):
-    """The group assigned no partition in time; the shell tells the user, who may own them elsewhere."""
+    """The group assigned no partition in time; `thread.py` raises an error with possible reasons."""
 
     def __init__(self, *, is_joined: bool) -> None:
         super().__init__(is_joined)
-        #: Whether there was an assignment at all, but an empty one.
+        #: Whether the group has sent an assignment, but an empty one.
         self.is_joined = is_joined
 
 
@@ -94,9 +94,9 @@ class Plan:
     """The spans that a batch reads, with the other contents of its offset."""
 
     spans: dict[TopicPartition, Span]
-    #: Spans of partitions that are not in the batch: where the query left them.
+    #: Empty spans at the query's positions, for partitions that are not in the batch.
     others: dict[TopicPartition, Span] = field(default_factory=dict)
-    #: The holder as which the query has taken each partition.
+    #: The query's entry in each partition's chain of holders.
     taken: dict[TopicPartition, Holder] = field(default_factory=dict)
     #: Moves to offsets set from outside: from where to where.
     external: dict[TopicPartition, Span] = field(default_factory=dict)
@@ -111,15 +111,15 @@ class Plan:
         renewed: Mapping[str, str] | None = None,
         has_skipped: bool = False,
     ) -> OffsetJson:
-        """Build the offset of the batch's end; `start` itself, which is `done`, if there is nothing to do.
+        """Build the end offset of the batch; return `start` (parsed: `done`) if there is nothing to do.
 
         A new query writes its start into its checkpoint even if there is nothing to read yet. A query that has
-        skipped offsets writes where it goes on.
+        skipped offsets writes the position at which it continues.
 
         Args:
-            topic_ids: of the topics that are read, by their names.
-            renewed: topics that were made anew, with the ids of the old ones: what is known of them is about those. It
-                is kept until the batch reads the new topic, since a loss is told by then.
+            topic_ids: topic -> id, of the topics that are read.
+            renewed: recreated topic -> id of the deleted one, to which the known offsets belong. That id is kept until
+                a batch reads the new topic, because the loss of records is reported by then.
         """
         has_news = has_skipped or bool(self.external) or not done.spans
         if not any(span.size for span in self.spans.values()) and not (has_news and self.spans):

@@ -1,12 +1,12 @@
 """The thread that keeps a query's membership alive between Spark's calls, until the reader ends.
 
-The member is a consumer that fetches nothing: it heartbeats, holds partitions and commits. What it decides stands in
-`core.py`; here its requests are carried out.
+The member is a consumer that fetches nothing: it sends heartbeats, owns partitions and commits. `core.py` decides, and
+this module carries out its requests.
 
-Laws: the core is touched under one lock, which no thread holds while a broker is asked; one thread at a time runs the
+Laws: the core is used under one lock, which no thread holds during a request to a broker; one thread at a time runs the
 core's steps; a signal handler sets flags and nothing else.
 Source: measured life of the reader's process: background threads go on between calls; SIGTERM comes twice, `stop` is
-called when the JVM is gone.
+called when the JVM has ended.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from kohort.spark.planning import join
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Waits look up this often: a signal handler must take no lock to wake a thread, and Spark's log wakes none.
+#: Waits check this often: a signal handler must take no lock to wake a thread, and Spark's log wakes none.
 _LOOK_UP_S: Final = 0.1
 _CLOSE_S: Final = 5.0
-#: How long the process may spend on its last words to the group before it leaves.
+#: The timeout of the last commits before the member leaves.
 _LAST_WORDS_S: Final = 2.0
 
 
 class GroupMember:
-    """A member of `kafka.group.id` under the name that stands in the query's offsets; an `Ownership`."""
+    """The query's member of `kafka.group.id`, named as in the query's offsets; an `Ownership`."""
 
     def __init__(self, options: SourceOptions, name: str, *, is_bounded: bool) -> None:
         assert options.group_id is not None
@@ -60,7 +60,7 @@ class GroupMember:
             doubt_patience_ms=options.group_rebalance_timeout_ms,
         )
         self._core.is_bounded = is_bounded
-        #: Guards the core and what follows; the condition is "something of it has changed".
+        #: Guards the core and the attributes below; notified when one of them has changed.
         self._changed = threading.Condition()
         #: Held while the core's steps are carried out.
         self._turn = threading.Lock()
@@ -73,13 +73,13 @@ class GroupMember:
         self._topic_ids: dict[str, str] = {}
         # The reader's process is a child of the JVM.
         self._discovery = checkpoint.CheckpointDiscovery(os.getppid())
-        #: The driver has told that a batch is finished.
+        #: Whether the driver has sent a message that a batch is finished.
         self._has_listener = False
-        #: It was said that no checkpoint, or none that lasts, was found.
+        #: Whether the one warning about the checkpoint was logged.
         self._has_told = False
-        #: Everything was given up as the driver wanted, and nothing is planned any more.
+        #: Whether all partitions were given up at the driver's request; no more batches are planned then.
         self.has_drained = False
-        # Flags for the signal handler: set without a lock, never taken back.
+        # Flags for the signal handler: set without a lock, never reset.
         self._is_closing = False
         self._must_exit = False
         self._is_over = False
@@ -105,15 +105,15 @@ class GroupMember:
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
     def plan(self, start: QueryOffset, existing: Existing, choose: Choose, *, renewed: Collection[str] = ()) -> Plan:
-        """Tell the group that everything up to `start` is finished, and let `choose` pick the next batch.
+        """Commit that everything up to `start` is finished, and let `choose` plan the next batch.
 
         Raises:
             KohortTimeoutError: no assignment within `groupJoinTimeout`.
-            BatchNotLoggedError: Spark's checkpoint does not have the batch that it calls finished.
+            BatchNotLoggedError: Spark's commit log does not have the batch that ends at `start`.
         """
         unlogged = (checkpoint.BatchState.OPEN, checkpoint.BatchState.UNWRITTEN)
         if self._planned is not None and from_json(self._planned) == start and self._look() in unlogged:
-            # Spark calls a batch finished that its commit log does not have.
+            # Spark passes `start` as finished although its commit log does not have the batch.
             raise checkpoint.BatchNotLoggedError
         self._note(existing)
         return self._carry_out(lambda: self._core.plan(start, _now_ms(), renewed=renewed), choose=choose)
@@ -125,14 +125,14 @@ class GroupMember:
             self._discovery.watch(end)
 
     def note_logged(self) -> None:
-        """Note that Spark has written the last planned end into its log."""
+        """Note that Spark has written the last planned end to its offset log."""
         self._discovery.note_logged()
         self._check_location()
 
     def resume(
         self, start: QueryOffset, end: QueryOffset, existing: Existing, renewed: Collection[str]
     ) -> dict[TopicPartition, Span]:
-        """Return the spans still to be read of a batch that an earlier run has planned."""
+        """Return the spans still to be read in a batch that an earlier run has planned."""
         self._note(existing)
         return self._carry_out(lambda: self._core.resume(start, end, _now_ms(), renewed=renewed))
 
@@ -158,8 +158,8 @@ class GroupMember:
             signal.signal(signal.SIGTERM, lambda *_: self._leave_and_exit())
 
     def _leave_and_exit(self) -> None:
-        # No lock is taken and nothing waited for: the thread that this interrupts may be anywhere. The member's own
-        # thread does the rest.
+        # This takes no lock and waits for nothing: the interrupted thread may hold any lock. The member's own thread
+        # does the rest.
         self._must_exit = True
         self._is_closing = True
         if self._is_over:
@@ -169,7 +169,7 @@ class GroupMember:
 
     def _carry_out(self, begin: Callable[[], requests.Steps[T]], *, choose: Choose | None = None) -> T:
         with self._turn:
-            # Later messages about the last batch are not about the next one.
+            # Late messages about the last batch must not finish the next one.
             self._planned = None
             return self._drive(begin(), choose, None)
 
@@ -284,7 +284,7 @@ class GroupMember:
             finally:
                 self._is_over = True
                 if self._must_exit:
-                    # The main thread may be anywhere, and the JVM waits neither for it nor for us.
+                    # The main thread may be blocked, and the JVM waits for no thread of this process.
                     os._exit(0)
 
     def _hold_partitions(self) -> None:
@@ -307,7 +307,7 @@ class GroupMember:
             self._listen()
 
     def _on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        # No position is looked for of what is paused.
+        # The consumer looks up no positions for paused partitions.
         consumer.pause(partitions)
         with self._changed:
             self._core.on_assigned(partitions)
@@ -346,7 +346,7 @@ class GroupMember:
                 case BatchDone(end=end):
                     self._has_listener = True
                     self._end_batch(end)
-        # Without a message Spark's log tells of the end of a batch.
+        # Without a message Spark's log shows the end of a batch.
         self._end_batch(None)
         self._tell_of_checkpoint()
 
@@ -383,8 +383,8 @@ class GroupMember:
         )
 
     def _end_batch(self, said: str | None) -> None:
-        """Commit the open batch if it is the one `said`, or finished in Spark's log."""
-        # Where Spark's thread has its turn, it does this itself.
+        """Commit the open batch if a message (`said`) or Spark's log shows that it is finished."""
+        # A call of Spark's that is running the core's steps does this itself.
         if not self._turn.acquire(blocking=False):
             return
         try:
@@ -399,7 +399,7 @@ class GroupMember:
             self._turn.release()
 
     def _drains(self) -> bool:
-        """Whether the driver wants everything given up, and no batch needs anything."""
+        """Return whether the driver has asked to drain, and no batch is open."""
         if not self._core.is_draining or not self._turn.acquire(blocking=False):
             return False
         try:
@@ -409,7 +409,7 @@ class GroupMember:
         return self.has_drained
 
     def _part(self) -> None:
-        """Leave for good if nothing is in doubt, else as a member that comes back."""
+        """Leave for good if no batch may be unfinished, else as a static member that comes back."""
         try:
             goes = self._failure is None and self._say_last_words()
             with self._changed:
@@ -422,7 +422,7 @@ class GroupMember:
             self._mailbox.close()
 
     def _say_last_words(self) -> bool:
-        """Tell the group the position everywhere; return whether to leave for good."""
+        """Commit all positions; return whether to leave the group for good."""
         self._listen()
         if not self._turn.acquire(timeout=_LAST_WORDS_S):
             # Spark's thread was interrupted in the middle of a plan.
