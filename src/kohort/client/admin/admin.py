@@ -1,6 +1,6 @@
-"""The administration client: topics, groups and their offsets, clusters, transactions.
+"""The admin client: topics, groups and their offsets, clusters, transactions.
 
-The calls are those of the families beside this file, which are coroutines; the door names each of them once.
+The calls are coroutines in the modules of `admin/calls`; `AdminDoor` lists each of them once for both clients.
 Source: Kafka's Admin; C9.
 """
 
@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 
 class AdminDoor:
-    """The calls of an admin client, each named once, and its end."""
+    """The list of an admin client's calls, from which the blocking and the asyncio client are made."""
 
     list_topics = Call(TopicCalls.list_topics)
     describe_topics = Call(TopicCalls.describe_topics)
@@ -102,7 +102,7 @@ class AdminDoor:
 
     def __init_subclass__(cls, by: Callable[[Any], Callable[..., object]] | None = None) -> None:
         if by is None:
-            # An application's own heir of a door has that door's methods.
+            # An application's own subclass of a client inherits that client's methods.
             return
         for name, each in vars(AdminDoor).items():
             if isinstance(each, Call):
@@ -119,12 +119,12 @@ class AdminDoor:
         settings = client_settings(values, seed=time.monotonic_ns() & 0xFFFF_FFFF)
         self._io = build_host(AdminMachine(settings), settings, deliver=lambda _: None, what="admin client")
         questions = Questions(self._io, values["default.api.timeout.ms"] / 1000)
-        #: One object of each family, by the name of its class.
+        #: One object of each class of calls, by the name of the class.
         self._calls: dict[str, Any] = {family.__name__: family(questions) for family in Calls.__subclasses__()}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Create an admin client from Kafka's dotted names."""
+        """Create an admin client from a mapping of Kafka's dotted option names."""
         return cls(config)  # type: ignore[call-arg]  # what doors take
 
     def metrics(self) -> dict[str, float]:
@@ -135,10 +135,10 @@ class AdminDoor:
 
 @answering(ADMINS)
 class Admin(AdminDoor, by=blocking):
-    """A client that asks a cluster about itself, topics and groups, and changes them. May be shared by threads.
+    """Kafka's admin client: describes and changes a cluster, its topics and groups. May be shared by threads.
 
-    Options are Kafka's in snake_case, e.g. `request_timeout_ms`, `default_api_timeout_ms`, or by their dotted names in
-    a mapping: `Admin({"request.timeout.ms": 5000})`.
+    Options are Kafka's: keywords in snake_case, e.g. `request_timeout_ms`, `default_api_timeout_ms`, or a mapping of
+    dotted names: `Admin({"request.timeout.ms": 5000})`.
 
     >>> import kohort
     >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -148,10 +148,10 @@ class Admin(AdminDoor, by=blocking):
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[AdminOptions]) -> None:
-        """Create an admin client; nothing is connected before the first call.
+        """Create an admin client; it connects at the first call.
 
         Args:
-            config: options by Kafka's dotted names; may be mixed with keywords.
+            config: a mapping of Kafka's dotted option names; may be combined with keywords.
             options: options as keywords.
 
         Raises:
@@ -160,7 +160,7 @@ class Admin(AdminDoor, by=blocking):
         self._set_up(config, options, IoThread)
 
     def close(self) -> None:
-        """End the client; harmless if it is closed already."""
+        """Close the client; calls that are under way fail. Safe to call twice."""
         if self._io.is_running:
             self._io.post(AdminCloseAsked())
             self._io.join(5.0)

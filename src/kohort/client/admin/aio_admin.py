@@ -1,7 +1,7 @@
-"""The admin client on an event loop: the calls of `kohort.Admin`, awaited.
+"""The asyncio admin client: the calls of `kohort.Admin` as coroutines.
 
-Laws: no thread; a call that is cancelled is given up, what it has sent may be carried out.
-Source: `client/admin/admin.py`, its twin on a thread; aiokafka's names, where it has them.
+Laws: no thread. A cancelled call is dropped, but the broker may carry out a request that was sent.
+Source: `client/admin/admin.py`, the blocking client; aiokafka's names, where it has them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ R = TypeVar("R")
 
 @answering(ADMINS)
 class Admin(AdminDoor, by=awaited):
-    """A client that asks a cluster, and changes it, on the running loop; calls and options are those of `kohort.Admin`.
+    """Kafka's admin client for asyncio, with the calls and options of `kohort.Admin`.
 
-    May be shared by the tasks of a loop. A call that is cancelled is given up; what it has sent may be carried out.
+    May be shared by the tasks of a loop. If a call is cancelled, a request that was sent may still be carried out.
 
     >>> import asyncio, kohort, kohort.aio
     >>> async def partitions(address):
@@ -42,18 +42,18 @@ class Admin(AdminDoor, by=awaited):
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[AdminOptions]) -> None:
-        """Create an admin client; nothing is connected before the first call, and no loop is needed yet.
+        """Create an admin client; it connects at the first call, and needs no running loop before.
 
         Arguments and errors are those of `kohort.Admin`.
         """
         self._set_up(config, options, InLoop)
 
     async def start(self) -> None:
-        """Do nothing but check that the client is open (aiokafka has it): it connects with its first call."""
+        """Check that the client is open; aiokafka's name. The client connects at its first call."""
         self._io.check()
 
     async def close(self) -> None:
-        """End the client; harmless if it is closed already."""
+        """Close the client; calls that are under way fail. Safe to call twice."""
         if self._io.is_running:
             self._io.post(AdminCloseAsked())
             await self._io.join(5.0)

@@ -1,7 +1,7 @@
-"""Questions that the admin client asks brokers, and their answers.
+"""The requests of the admin client's calls: sending, retries, and the result of a call for several things.
 
-Laws: of several things that one call asks for, each is done or refused on its own. A thing that was answered for good
-is not asked for again. Nothing that was done is forgotten when the rest fails.
+Laws: if a call is about several things (topics, groups, ...), each succeeds or fails on its own. A thing with a final
+result is not asked for again. Results that are known are kept when the rest fails.
 Source: Kafka's Admin.
 """
 
@@ -53,17 +53,17 @@ GRACE_S: Final = 5.0
 
 
 class Coded(Protocol):
-    """An answer, or a row of one, that has an error code, and mostly an `error_message`."""
+    """A response, or a row of one, with an error code and usually an `error_message`."""
 
     error_code: int
 
 
 class Questions:
-    """The way of every call of the admin client to the brokers.
+    """Sends the requests of the admin client's calls and returns the responses.
 
     Args:
         host: runs the machine.
-        timeout_s: how long a call may take, seconds.
+        timeout_s: the limit of a call, seconds.
     """
 
     def __init__(self, host: Host[AdminEvent], timeout_s: float) -> None:
@@ -71,16 +71,16 @@ class Questions:
         self.timeout_s: Final = timeout_s
 
     async def ask(self, question: Question[R]) -> R:
-        """Send one request and return its response; send it again while the answer is a code that may pass.
+        """Send one request and return its response; repeat it while the response has a retriable error code.
 
         Raises:
-            UnsupportedFeatureError: the broker has no version of it from `min_version` to `max_version`.
+            UnsupportedFeatureError: the broker supports no version from `min_version` to `max_version`.
         """
         ticket = self._post(question, self.host.deadline_ms(self.timeout_s))
         return answered(await self._end(ticket, question.expected))
 
     async def ask_checked(self, question: Question[R]) -> R:
-        """Ask as `ask` does; raise the error that the code of the whole response means."""
+        """Ask as `ask` does; raise the error of the response's own error code, if it has one."""
         response = await self.ask(question)
         check(response, question.during)  # type: ignore[arg-type]  # it has a code
         return response

@@ -17,7 +17,7 @@ from kohort.errors import ErrorCode, KohortError
 from kohort.wire.messages import create_acls, delete_acls, describe_acls
 
 _NO_LISTS: Final = "the cluster keeps no access lists; set authorizer.class.name of its brokers and controllers"
-#: Part of a request that an entry takes; Apache Kafka changes no more than 10,000 at once.
+#: Share of one request for each entry; Apache Kafka changes no more than 10,000 at once.
 _PART: Final = 1 / 5_000
 
 
@@ -25,14 +25,14 @@ class AccessCalls(Calls):
     """The calls about access control lists."""
 
     async def create_acls(self, acls: Iterable[Acl]) -> None:
-        """Add entries; one that is there already stays as it is. Brokers heed them a little later.
+        """Add ACL entries; existing entries stay as they are. Brokers apply the new ones a moment later.
 
         Raises:
-            PartlyDoneError: some of them were refused; of one alone it is the error itself.
+            PartlyDoneError: some of them were refused; for a single entry its own error is raised.
             BrokerError: SECURITY_DISABLED: the cluster has no authorizer; CLUSTER_AUTHORIZATION_FAILED: this user may
                 not change the lists; POLICY_VIOLATION, ...
-            UnsupportedFeatureError: the broker keeps no access lists.
-            ConfigError, TypeError: an entry cannot be one; nothing is changed.
+            UnsupportedFeatureError: the broker does not support ACLs.
+            ConfigError, TypeError: an entry is invalid; nothing is changed.
         """
         during = "adding entries to the access lists"
         chosen = [results.to_acl(acl) for acl in to_several(acls, "entries", "[kohort.Acl(...)]")]
@@ -46,11 +46,11 @@ class AccessCalls(Calls):
             await self._questions.do_all(chosen, ask, during=during, per_request=lambda _: _PART)
 
     async def describe_acls(self, of: AclFilter | Acl | None = None) -> list[Acl]:
-        """Look up the entries that a filter lets through, all of them without one, by resource and principal.
+        """Return the ACL entries that match a filter, sorted by resource and principal; without one, all.
 
         Raises:
             BrokerError: SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED.
-            UnsupportedFeatureError: the broker keeps no access lists.
+            UnsupportedFeatureError: the broker does not support ACLs.
         """
         request = describe_acls.DescribeAclsRequest(**results.filter_fields(results.to_filter(of)))
         during = "looking up the access lists"
@@ -60,15 +60,15 @@ class AccessCalls(Calls):
         return results.described(response)
 
     async def delete_acls(self, filters: Iterable[AclFilter | Acl]) -> list[list[Acl]]:
-        """Remove all entries that filters let through; an `Acl` is a filter for itself.
+        """Delete all ACL entries that match a filter; an `Acl` as a filter matches itself.
 
         Returns:
-            The entries that each filter has removed, in the order of `filters`; an entry that several let through is in
-            the first.
+            The entries that each filter has deleted, in the order of `filters`; an entry that matches several filters
+            is listed for the first.
 
         Raises:
-            PartlyDoneError: some filters were refused; `done` says what the others have removed.
-            BrokerError, UnsupportedFeatureError, ConfigError, TypeError: as of `create_acls`.
+            PartlyDoneError: some filters were refused; `done` has the entries that the others have deleted.
+            BrokerError, UnsupportedFeatureError, ConfigError, TypeError: as for `create_acls`.
         """
         during = "removing entries from the access lists"
         chosen = [results.to_filter(each) for each in to_several(filters, "filters", "[kohort.AclFilter(...)]")]

@@ -1,4 +1,4 @@
-"""The admin client's calls about a cluster: brokers, features, the metadata's quorum, log directories, replicas.
+"""The admin client's calls about a cluster: brokers, features, the metadata quorum, log directories, replicas.
 
 Source: Kafka's Admin (describeCluster, describeFeatures, updateFeatures, describeMetadataQuorum, describeLogDirs,
 describeReplicaLogDirs, alterReplicaLogDirs, electLeaders, alterPartitionReassignments, listPartitionReassignments).
@@ -48,11 +48,11 @@ class ClusterCalls(Calls):
         """Describe the cluster: its id and brokers.
 
         Args:
-            include_fenced: also brokers that are registered, but not up to date: those that are stopped.
-            include_authorized_operations: also the operations on the cluster that the caller may do.
+            include_fenced: also return fenced brokers: registered, but stopped or not caught up.
+            include_authorized_operations: also return the operations on the cluster that the caller may perform.
 
         Raises:
-            UnsupportedFeatureError: the broker knows nothing of fenced ones.
+            UnsupportedFeatureError: `include_fenced` is set, and the broker cannot report fenced brokers.
         """
         request = describe_cluster.DescribeClusterRequest(
             include_cluster_authorized_operations=include_authorized_operations, include_fenced_brokers=include_fenced
@@ -64,7 +64,7 @@ class ClusterCalls(Calls):
         return results.ClusterDescription.of(response)
 
     async def describe_features(self) -> results.FeaturesDescription:
-        """Describe the features of the cluster, with the levels that the asked broker could run.
+        """Describe the feature levels of the cluster, and the levels that the responding broker supports.
 
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -84,16 +84,16 @@ class ClusterCalls(Calls):
         downgrade: Literal["safe", "unsafe"] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Switch features of the cluster to other levels, all of them or none.
+        """Change feature levels of the cluster, all of them or none.
 
         Args:
-            levels: the new level of each feature; 0 switches it off.
-            downgrade: whether a level may be lower than before: "safe" if nothing is lost by it, "unsafe" in any case.
-            validate_only: only say whether it could be done.
+            levels: the new level of each feature; 0 disables it.
+            downgrade: whether a level may be lowered: "safe" if no metadata is lost by it, "unsafe" in any case.
+            validate_only: only check whether the change is possible.
 
         Raises:
             BrokerError: INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED with the broker's reason; nothing is changed.
-            UnsupportedFeatureError: the broker has no features that could be changed.
+            UnsupportedFeatureError: the broker does not support UpdateFeatures.
         """
         during = "trying new levels of features" if validate_only else "updating features"
         response = await self._questions.ask_checked(
@@ -109,13 +109,13 @@ class ClusterCalls(Calls):
             check(row, f"{during}: {row.feature}")
 
     async def describe_broker(self) -> dict[str, str]:
-        """Describe a kohort broker: its counts and limits, and the longest turn of its event loop.
+        """Describe a kohort broker: its counts and limits, and the longest iteration of its event loop.
 
         Returns:
-            Facts by name, in an order to be read; docs/reference/cli.md says what they are.
+            Values by name, in reading order; docs/reference/cli.md explains each.
 
         Raises:
-            UnsupportedFeatureError: the broker is not one of kohort's.
+            UnsupportedFeatureError: the broker is not kohort's.
 
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -127,10 +127,10 @@ class ClusterCalls(Calls):
         return {fact.name: fact.value for fact in response.facts}
 
     async def describe_quorum(self) -> results.QuorumDescription:
-        """Describe the quorum that keeps the cluster's metadata, and how far each replica has come.
+        """Describe the KRaft quorum of the cluster's metadata, with the log end offset and lag of each replica.
 
         Raises:
-            UnsupportedFeatureError: the cluster's metadata is kept in another way.
+            UnsupportedFeatureError: the cluster has no KRaft quorum.
         """
         during = "describing the quorum of the metadata"
         response = await self._ask(
@@ -155,16 +155,16 @@ class ClusterCalls(Calls):
     async def describe_log_dirs(
         self, brokers: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None
     ) -> list[results.LogDirDescription]:
-        """Describe the log directories of brokers and the logs in them, by broker and path.
+        """Describe the log directories of brokers and the logs in them, sorted by broker and path.
 
         Args:
-            brokers: ids; `None`: all that are there.
-            partitions: only their logs are told; `None`: all.
+            brokers: broker ids; `None` means all brokers of the cluster.
+            partitions: return only the logs of these; `None` means all.
 
         Raises:
-            BrokerError: BROKER_NOT_AVAILABLE: there is no such broker now.
-            PartlyDoneError: of several brokers some did not tell; `done` and `failed` say which.
-            UnsupportedFeatureError: the broker keeps its files to itself.
+            BrokerError: BROKER_NOT_AVAILABLE: the cluster has no such broker now.
+            PartlyDoneError: some of several brokers have failed; `done` and `failed` say which.
+            UnsupportedFeatureError: the broker does not support DescribeLogDirs.
         """
         chosen = None if partitions is None else to_partitions(partitions)
         wanted = await self._addresses() if brokers is None else _ids(brokers)
@@ -191,13 +191,13 @@ class ClusterCalls(Calls):
     async def describe_replica_log_dirs(
         self, replicas: Iterable[tuple[str, int, int] | TopicPartitionReplica]
     ) -> list[results.ReplicaLogDir]:
-        """Describe the directories of copies of partitions, and those that they move to, in the order asked.
+        """Describe the log directory of each replica, and the one it is moving to, in the order of `replicas`.
 
         Args:
-            replicas: each a topic, a partition and the id of a broker: `("orders", 0, 1)`.
+            replicas: each a topic, a partition and a broker id: `("orders", 0, 1)`.
 
         Raises:
-            BrokerError: BROKER_NOT_AVAILABLE: there is no such broker now.
+            BrokerError: BROKER_NOT_AVAILABLE: the cluster has no such broker now.
         """
         chosen = _replicas(replicas)
         if not chosen:
@@ -207,14 +207,14 @@ class ClusterCalls(Calls):
         return results.replica_log_dirs(chosen, found)
 
     async def alter_replica_log_dirs(self, paths: Mapping[tuple[str, int, int] | TopicPartitionReplica, str]) -> None:
-        """Have brokers move copies of partitions to other directories; `describe_replica_log_dirs` says how far it is.
+        """Start moves of replicas to other log directories; `describe_replica_log_dirs` shows their progress.
 
         Args:
-            paths: of each topic, partition and broker the directory by its path there: `{("orders", 0, 1): "/data2"}`.
+            paths: (topic, partition, broker id) to the path on that broker: `{("orders", 0, 1): "/data2"}`.
 
         Raises:
             BrokerError: LOG_DIR_NOT_FOUND: the broker has no such directory; BROKER_NOT_AVAILABLE.
-            PartlyDoneError: some are not moved; `done` and `failed` say which.
+            PartlyDoneError: some moves were refused; `done` and `failed` say which.
         """
         if not isinstance(paths, Mapping) or not all(isinstance(path, str) for path in paths.values()):
             raise TypeError(f"paths cannot be {paths!r}: a mapping is expected, like {{('orders', 0, 1): '/data2'}}")
@@ -248,7 +248,7 @@ class ClusterCalls(Calls):
         }
 
     async def _ask_broker(self, broker: int, there: Mapping[int, Endpoint], question: Question[R]) -> R | KohortError:
-        """Ask one broker; return its error, but raise one that says that no broker can be asked so."""
+        """Ask one broker; return its error, but raise `UnsupportedFeatureError`, which concerns all brokers."""
         if broker not in there:
             text = f"the brokers now are {', '.join(map(str, sorted(there)))}"
             return BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, text, during=f"looking for broker {broker}")
@@ -257,13 +257,13 @@ class ClusterCalls(Calls):
         except UnsupportedFeatureError:
             raise
         except MovedError as moved:
-            # A broker that is not at its address any more is looked up again.
+            # A broker that has left its address is looked up again.
             return gone(moved, question.during)
         except KohortError as why:
             return why
 
     async def _addresses(self) -> dict[int, Endpoint]:
-        """Look up the addresses of the brokers that are there now."""
+        """Look up the addresses of the cluster's brokers, by broker id."""
         metadata = await self._questions.metadata(())
         return {row.node_id: Endpoint(row.host, row.port) for row in metadata.brokers}
 
@@ -281,25 +281,25 @@ def _replicas(replicas: object) -> list[TopicPartitionReplica]:
 
 
 class ReplicaCalls(Calls):
-    """The calls about the leaders and the copies of partitions."""
+    """The calls about leaders and replicas of partitions."""
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> list[results.LeaderElection]:
-        """Elect the first broker of each partition as its leader, or any that is alive.
+        """Elect the preferred replica of each partition as leader; with `unclean`, any replica that is alive.
 
         Args:
-            partitions: `None`: all that are not led so already.
-            unclean: where no broker in sync is alive any that is takes over; what it lacks of the log is lost.
+            partitions: `None` means all partitions that need an election.
+            unclean: if no in-sync replica is alive, elect one that is not in sync; the records it lacks are lost.
 
         Returns:
-            By topic and partition, also those that were led so already if they are named.
+            Sorted by topic and partition. A named partition that needed no election is included.
 
         Raises:
-            UnknownTopicError: a partition is not there; nothing is changed.
-            PartlyDoneError: some got no leader; `done` and `failed` say which. Of a single one it is its own error:
-                BrokerError with PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, ...
-            UnsupportedFeatureError: the broker holds no elections when it is asked to.
+            UnknownTopicError: a partition does not exist; nothing is changed.
+            PartlyDoneError: some elections have failed; `done` and `failed` say which. For a single partition its own
+                error is raised: BrokerError with PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, ...
+            UnsupportedFeatureError: the broker does not support ElectLeaders.
         """
         during = "electing leaders"
         if partitions is None:
@@ -342,18 +342,18 @@ class ReplicaCalls(Calls):
     async def alter_partition_reassignments(
         self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool = True
     ) -> None:
-        """Give partitions to other brokers; `list_partition_reassignments` lists those on their way.
+        """Start to move partitions to other brokers; `list_partition_reassignments` lists those in progress.
 
         Args:
-            replicas: of each partition the ids of its brokers, the preferred leader first; `None`: it stays where it
-                was, and a reassignment that is under way is called off.
-            allow_replication_factor_change: whether a partition may get more or fewer copies than it has.
+            replicas: by partition, the broker ids of its replicas, the preferred leader first; `None` cancels the
+                reassignment of the partition that is in progress.
+            allow_replication_factor_change: whether the number of replicas may change.
 
         Raises:
-            UnknownTopicError: a partition is not there; nothing is changed.
-            PartlyDoneError: some are not reassigned; `done` and `failed` say which. Of a single one it is its own
-                error: BrokerError with INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS, ...
-            UnsupportedFeatureError: the broker moves no partitions between brokers.
+            UnknownTopicError: a partition does not exist; nothing is changed.
+            PartlyDoneError: some were refused; `done` and `failed` say which. For a single partition its own error is
+                raised: BrokerError with INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS, ...
+            UnsupportedFeatureError: the broker does not support AlterPartitionReassignments.
         """
         wanted = results.to_reassignments(replicas)
         if not wanted:
@@ -383,10 +383,10 @@ class ReplicaCalls(Calls):
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> list[results.PartitionReassignment]:
-        """List the partitions that are on their way to other brokers, by topic and partition.
+        """List the partition reassignments in progress, sorted by topic and partition.
 
         Args:
-            partitions: `None`: all; those that are not on their way are left out.
+            partitions: only these; `None` means all.
         """
         chosen = None if partitions is None else to_partitions(partitions)
         if chosen == ():

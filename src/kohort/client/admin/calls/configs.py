@@ -1,4 +1,4 @@
-"""The admin client's calls about configs: of topics, brokers, groups and what else has some.
+"""The admin client's calls about configs: of topics, brokers, groups, client metrics and broker loggers.
 
 Source: Kafka's Admin (describeConfigs, incrementalAlterConfigs).
 """
@@ -23,7 +23,7 @@ V = TypeVar("V")
 _Said = dict[ConfigResource, V | KohortError]
 Resources = tuple[str, str | int] | Iterable[tuple[str, str | int]]
 
-#: Number of things that one request asks for.
+#: Number of resources in one request.
 _PER_REQUEST: Final = 200
 
 
@@ -33,19 +33,19 @@ class ConfigCalls(Calls):
     async def describe_configs(
         self, resources: Resources, names: Sequence[str] | None = None
     ) -> dict[ConfigResource, list[ConfigEntry]]:
-        """Describe the configs of topics, brokers, groups, ..., their own and the defaults.
+        """Describe the configs of topics, brokers, groups and other resources, including the defaults.
 
         Args:
             resources: `("topic", "orders")`, `("broker", 1)`, `("group", "billing")`, `("client-metrics", ...)`,
-                `("broker-logger", 1)`, or several of them. `("broker", "")`: the configs that all brokers share.
-            names: only these configs.
+                `("broker-logger", 1)`, or a list of them. `("broker", "")` means the defaults of all brokers.
+            names: only the configs with these names.
 
         Returns:
-            In the order asked; the configs of each by name.
+            The configs of each resource, sorted by name; resources are in the given order.
 
         Raises:
-            UnknownTopicError: there is no such topic.
-            PartlyDoneError: of several some cannot be described; `done` has the others.
+            UnknownTopicError: the topic does not exist.
+            PartlyDoneError: some of several resources have failed; `done` has the others.
 
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -82,20 +82,20 @@ class ConfigCalls(Calls):
         subtract: Mapping[str, object] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Change configs and leave all others as they are; of one thing all of the changes are made or none.
+        """Change some configs; all others stay as they are. Each resource gets all of the changes or none.
 
         Args:
-            resources: as of `describe_configs`; each of several gets the same changes.
-            changes: names and values; `None` takes a config back.
-            delete: configs to take back.
-            append: entries to add to lists, e.g. `{"cleanup.policy": "compact"}`.
-            subtract: entries to take out of lists.
-            validate_only: only say whether it could be done.
+            resources: as for `describe_configs`; each of several gets the same changes.
+            changes: names and values; `None` resets a config to its default.
+            delete: names of configs to reset to their defaults.
+            append: entries to add to configs that are lists, e.g. `{"cleanup.policy": "compact"}`.
+            subtract: entries to remove from configs that are lists.
+            validate_only: only check whether the change is possible.
 
         Raises:
-            BrokerError: INVALID_CONFIG with what is allowed, ...
-            UnknownTopicError: there is no such topic.
-            PartlyDoneError: of several things some were not changed; `done` and `failed` say which.
+            BrokerError: INVALID_CONFIG; the message has the allowed values, ...
+            UnknownTopicError: the topic does not exist.
+            PartlyDoneError: of several resources some were not changed; `done` and `failed` say which.
         """
         rows = results.to_changes(changes, delete=delete, append=append, subtract=subtract)
         if not rows:
@@ -116,7 +116,7 @@ class ConfigCalls(Calls):
         await self._of_each(results.to_resources(resources), ask, during="altering configs")
 
     async def describe_group_configs(self, group: str) -> list[GroupConfig]:
-        """Describe the configs of a group, its own and the broker's, by name; the group need not exist."""
+        """Describe the configs of a group, with the broker's defaults, by name; the group need not exist."""
         (rows,) = (await self.describe_configs(("group", group))).values()
         return [
             GroupConfig(name=row.name, value=row.value, is_own=row.source == "DYNAMIC_GROUP_CONFIG", doc=row.doc)
@@ -126,10 +126,10 @@ class ConfigCalls(Calls):
     async def alter_group_configs(
         self, group: str, changes: Mapping[str, object], *, validate_only: bool = False
     ) -> None:
-        """Set configs of a group, which need not exist, or take them back with `None`; all of them or none.
+        """Set configs of a group, all of them or none; `None` resets one. The group need not exist.
 
         Raises:
-            BrokerError: INVALID_CONFIG with what is allowed, ...
+            BrokerError: INVALID_CONFIG; the message has the allowed values, ...
         """
         await self.alter_configs(("group", group), changes, validate_only=validate_only)
 
@@ -140,7 +140,7 @@ class ConfigCalls(Calls):
         *,
         during: str,
     ) -> dict[ConfigResource, V]:
-        """Ask any broker, except for the configs of a broker, which that one tells."""
+        """Ask for each resource: about a broker and its loggers that broker itself, otherwise any broker."""
         brokers: dict[str, Endpoint] | None = None
 
         async def ask_part(part: Sequence[ConfigResource]) -> _Said[V]:
@@ -159,7 +159,7 @@ class ConfigCalls(Calls):
             try:
                 return await ask(part, brokers[one.name])
             except MovedError as moved:
-                # It is gone; the answers of the others count all the same.
+                # The broker has left its address; the results of the others are kept.
                 return {one: moved.why}
 
         return await self._questions.do_all(

@@ -1,10 +1,10 @@
 """The admin client's calls about groups.
 
-A question about many groups is one request for those of a coordinator, and another for those whose coordinator has
+A call about many groups sends each coordinator requests for its groups, and asks again for groups whose coordinator has
 moved.
 
-Laws: every group ends once, with an answer or the reason for which it has none. An error of one group leaves the others
-alone. A group that is named twice is asked for once.
+Laws: every group gets one result, a value or an error. An error of one group does not affect the others. A group that
+is named twice is asked for once.
 Source: Kafka's Admin (describeConsumerGroups and its like); KIP-699, KIP-709.
 """
 
@@ -50,10 +50,10 @@ _PAUSE_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inquiry(Generic[R, T]):
-    """A question about groups.
+    """A kind of request about groups: how it is built, and how its response is read.
 
-    `build` makes the request for some of them, and `read` finds group -> row in the response; `doing` is as in
-    "describing group orders". Versions from `several_since` on take several groups at once.
+    `build` makes the request for a list of groups, and `read` finds the row of each group in the response; `doing` is
+    as in "describing group orders". Versions from `several_since` on may name several groups.
     """
 
     doing: str
@@ -61,12 +61,12 @@ class Inquiry(Generic[R, T]):
     expected: type[R]
     read: Callable[[R, list[str]], Mapping[str, Row[T]]]
     several_since: int | None = None
-    #: Whether it deletes groups: one that is not there when it is asked for again is deleted.
+    #: Whether it deletes groups: a group that is missing at a second attempt has been deleted by the first.
     removes: bool = False
     max_version: int | None = None
 
     def question(self, groups: list[str], coordinator: Endpoint) -> Question[R]:
-        """Build the question for groups that this broker coordinates."""
+        """Build the request for groups that the broker at `coordinator` coordinates."""
         several = len(groups) > 1
         return Question(
             self.build(groups),
@@ -82,39 +82,39 @@ class Inquiry(Generic[R, T]):
 
 @dataclass(slots=True)
 class _Answers(Generic[T]):
-    """The answers so far; every group is in `found` or in `left`."""
+    """The results so far; every group is in `found` or in `left`."""
 
     found: dict[str, T | KohortError]
-    #: group -> why it has to be asked about again; `None` where it has not been.
+    #: group -> the error for which it is asked about again; `None` before the first attempt.
     left: dict[str, KohortError | None]
-    #: Coordinators that turned out not to be it.
+    #: group -> the broker that has turned out not to be its coordinator.
     lost: dict[str, Endpoint]
-    #: Coordinators that take one group at a time only.
+    #: Coordinators that accept one group in a request only.
     single: set[Endpoint]
 
     def put(self, group: str, value: T | KohortError) -> None:
-        """End one group with its answer."""
+        """Note the result of a group."""
         self.found[group] = value
         del self.left[group]
 
     def put_off(self, group: str, why: KohortError) -> None:
-        """Ask for a group again; the first failure says more than a timeout."""
+        """Note that a group has to be asked about again, with the latest error; of two timeouts, the first."""
         if not (isinstance(why, KohortTimeoutError) and isinstance(self.left[group], KohortTimeoutError)):
             self.left[group] = why
 
 
 class CoordinatorQuestions:
-    """Questions to the coordinators of groups."""
+    """Sends requests about groups to their coordinators, and again until each group has a result."""
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
         self._host = questions.host
 
     async def ask_about(self, groups: Iterable[str], inquiry: Inquiry[R, T]) -> dict[str, T | KohortError]:
-        """Return the answer for each group, or the error in its place.
+        """Return the result of each group, a value or an error.
 
         Raises:
-            BrokersUnreachableError: no broker answers.
+            BrokersUnreachableError: no broker can be reached.
         """
         names = to_groups(groups)
         answers: _Answers[T] = _Answers({}, dict.fromkeys(names), {}, set())
@@ -130,7 +130,7 @@ class CoordinatorQuestions:
                 await Pause(_PAUSE_S)
 
     async def _ask_coordinators(self, answers: _Answers[T], inquiry: Inquiry[R, T], deadline_ms: int) -> None:
-        """Ask for all groups that are left, once."""
+        """Ask the coordinators once for all groups that have no result yet."""
         asked: list[tuple[Endpoint, list[str]]] = []
         for endpoint, groups in (await self._find_coordinators(answers, deadline_ms)).items():
             size = 1 if endpoint in answers.single else _AT_A_TIME
@@ -157,7 +157,7 @@ class CoordinatorQuestions:
                     _note_rows(answers, inquiry, endpoint, groups, inquiry.read(response, groups))
 
     async def _find_coordinators(self, answers: _Answers[T], deadline_ms: int) -> dict[Endpoint, list[str]]:
-        """Find coordinator -> groups; end an id that is no group's, or that may not be looked up."""
+        """Find the groups of each coordinator; a group whose coordinator cannot be looked up gets the error."""
         places = await self._coordinators(tuple(answers.left), answers.lost, deadline_ms)
         answers.lost = {}
         by_coordinator: dict[Endpoint, list[str]] = {}
@@ -183,11 +183,11 @@ class CoordinatorQuestions:
 
 
 def to_groups(groups: object) -> list[str]:
-    """Check ids of groups, and keep each once.
+    """Check group ids, and remove duplicates.
 
     Raises:
-        TypeError: these are none, or one text.
-        ConfigError: one of them cannot be a group's id.
+        TypeError: `groups` is a single text, or not a list of texts.
+        ConfigError: a text cannot be a group id.
     """
     names = to_names(groups, "groups")
     for name in names:
@@ -236,9 +236,9 @@ _DELETE: Final = Inquiry(
     removes=True,
 )
 
-#: Pages of the topic that are read unless all are asked for: a thousand rows of all groups each.
+#: Pages of the topic `__group_journal` that are read without `whole`; a page has a thousand rows of all groups.
 _USUAL_PAGES: Final = 20
-#: Rows about the broker: in front of a group's first row they say nothing of the group.
+#: Rows about the broker; before a group's first row they do not concern the group.
 _OF_BROKER: Final = frozenset({"broker_started", "broker_stopped", "journal_gap"})
 
 
@@ -252,16 +252,16 @@ class GroupCalls(Calls):
     async def list_groups(
         self, states: Collection[str] | None = None, types: Collection[str] | None = None
     ) -> list[results.GroupListing]:
-        """List the groups by name; `states` and `types` ("classic", "consumer") narrow that down."""
+        """List the groups by name, if wanted only those of some `states` or `types` ("classic", "consumer")."""
         request = ListGroupsRequest(states_filter=list(states or ()), types_filter=list(types or ()))
         responses = await self._questions.ask_brokers(Question(request, ListGroupsResponse, during="listing groups"))
         found = {row.group_id: results.GroupListing.of(row) for response in responses for row in response.groups}
         return [found[name] for name in sorted(found)]
 
     async def summarize_groups(self) -> list[results.GroupSummary]:
-        """Count members and lag of every group, by name; a few requests to each broker for any number of groups.
+        """Return the number of members and the lag of every group, by name.
 
-        A group that goes meanwhile is left out.
+        Each broker gets a few requests, however many groups there are. A group deleted meanwhile is left out.
         """
         listed = {row.group_id: row for row in await self.list_groups()}
         described = {name: each for name, each in (await self.describe_groups(listed)).items() if not _is_gone(each)}
@@ -276,7 +276,7 @@ class GroupCalls(Calls):
         """Describe one group of either protocol.
 
         Args:
-            include_authorized_operations: also the operations on it that the caller may do.
+            include_authorized_operations: also return the operations on it that the caller may perform.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND.
@@ -288,13 +288,13 @@ class GroupCalls(Calls):
     async def describe_groups(
         self, groups: Iterable[str], *, include_authorized_operations: bool = False
     ) -> dict[str, GroupDescription | KohortError]:
-        """Describe groups of either protocol, in the order asked; an error takes the place of a description.
+        """Describe groups of either protocol, in the order of `groups`; a group that fails has an error as its value.
 
-        A few requests to each coordinator, however many groups there are.
+        Each coordinator gets a few requests, however many groups there are.
 
         Args:
-            groups: ids.
-            include_authorized_operations: also the operations on them that the caller may do.
+            groups: group ids.
+            include_authorized_operations: also return the operations on them that the caller may perform.
 
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -306,8 +306,8 @@ class GroupCalls(Calls):
         biling there is no group biling
 
         Raises:
-            BrokersUnreachableError: no broker answers.
-            TypeError: `groups` is one text, or no ids.
+            BrokersUnreachableError: no broker can be reached.
+            TypeError: `groups` is a single text, or not a list of texts.
         """
         names = to_groups(groups)
         with_operations = {"include_authorized_operations": include_authorized_operations}
@@ -331,16 +331,16 @@ class GroupCalls(Calls):
         return {**found, **former}
 
     async def group_offsets(self, group: str) -> list[results.GroupOffset]:
-        """Look up a group's offset and lag in every partition that it has committed or owns, by topic and partition."""
+        """Return committed offset and lag of each partition that a group has committed or owns, sorted."""
         check_group_id(group)
         return answered((await self.groups_offsets([group]))[group])
 
     async def groups_offsets(self, groups: Iterable[str]) -> dict[str, list[results.GroupOffset] | KohortError]:
-        """Look up groups' offsets as `group_offsets` does, in the order asked; an error takes the place of unknown.
+        """Return the `group_offsets` of several groups, in the order of `groups`; a group that fails has an error.
 
         Raises:
-            BrokersUnreachableError: no broker answers.
-            TypeError: `groups` is one text, or no ids.
+            BrokersUnreachableError: no broker can be reached.
+            TypeError: `groups` is a single text, or not a list of texts.
         """
         described = await self.describe_groups(groups)
         committed = await self.list_group_offsets(described)
@@ -363,9 +363,9 @@ class GroupCalls(Calls):
         return found
 
     async def list_group_offsets(self, groups: Iterable[str]) -> dict[str, results.Committed | KohortError]:
-        """Look up groups' committed offsets by partition, in the order asked; an error takes the place of unknown.
+        """Return the committed offsets of groups by partition, in the order of `groups`; a failed group has an error.
 
-        A few requests to each coordinator, however many groups there are; a group that is not there has none.
+        Each coordinator gets a few requests, however many groups there are. A group that does not exist has no offsets.
 
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -376,22 +376,22 @@ class GroupCalls(Calls):
         'by hand'
 
         Raises:
-            BrokersUnreachableError: no broker answers.
-            TypeError: `groups` is one text, or no ids.
+            BrokersUnreachableError: no broker can be reached.
+            TypeError: `groups` is a single text, or not a list of texts.
         """
         return await self._coordinators.ask_about(groups, _OFFSETS)
 
     async def group_history(self, group: str, *, after: int | None = None, whole: bool = False) -> GroupHistory:
-        """Read a group's history: the inputs, its coordinator's decisions, and the changes by them.
+        """Read a group's history: the coordinator's inputs, its decisions, and the changes of state they caused.
 
         Args:
-            group: its id.
-            after: only rows with a sequence above this one, as of an earlier call, that are in the broker's memory.
-            whole: all that the broker has; otherwise what is in its memory, and of the topic `__group_journal` the
-                latest 20,000 rows of all groups.
+            group: group id.
+            after: only rows in the broker's memory with a higher `sequence`, to continue an earlier call.
+            whole: read all rows that the broker has. By default: those in its memory, and the rows of the group among
+                the latest 20,000 of the topic `__group_journal`.
 
         Raises:
-            UnsupportedFeatureError: the broker is not one of kohort's: Apache Kafka keeps no history.
+            UnsupportedFeatureError: the broker is not kohort's; Apache Kafka keeps no history.
         """
         during = f"reading the history of group {group}"
 
@@ -407,9 +407,9 @@ class GroupCalls(Calls):
     async def explain_group(self, group: str, *, whole: bool = False, member: str | None = None) -> GroupExplanation:
         """Explain a group in sentences: the cause of each rebalance, the moves between members, and slow members.
 
-        Everything is told from the broker's history of the group; if its beginning is missing, it is missing here.
-        `whole`: of all its history, as for `group_history`. `member`: of `members` only this one, by the name that
-        sentences have or by its id.
+        The explanation is computed from the broker's history of the group, and covers no more than that. `whole`: read
+        all of the history, as for `group_history`. `member`: return only this one in `members`; its name as in the
+        sentences, or its id.
 
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -423,8 +423,8 @@ class GroupCalls(Calls):
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND.
-            NotInHistoryError: there is no such member.
-            UnsupportedFeatureError: the broker is not one of kohort's.
+            NotInHistoryError: the history has no such member.
+            UnsupportedFeatureError: the broker is not kohort's.
         """
         from kohort.journal.explain.explaining import explain
 
@@ -440,9 +440,9 @@ class GroupCalls(Calls):
         """Delete empty groups and their offsets.
 
         Raises:
-            BrokerError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, of the only one.
+            BrokerError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, if one group is named.
             PartlyDoneError: of several groups some were not deleted; `done` and `failed` say which.
-            TypeError: `names` is one text, or no ids.
+            TypeError: `names` is a single text, or not a list of texts.
         """
         ends = await self._coordinators.ask_about(names, _DELETE)
         Outcome.of("deleting groups", ends).settle()
@@ -459,8 +459,8 @@ async def _read_history(
 ) -> GroupHistory:
     """Read all pages of a group's history as one: those in the broker's memory, and older ones of `__group_journal`.
 
-    Laws: a row is there once, as it was told last. Where they meet, a row in the broker's memory is newer than one of
-    the topic.
+    Laws: each row is returned once. Of a row that is both in the broker's memory and in the topic, the one in memory is
+    returned, which is newer.
     """
     events: list[results.HistoryEvent] = []
     while True:
@@ -497,5 +497,5 @@ def _is_gone(found: object) -> bool:
 
 
 def _is_classic(found: object) -> bool:
-    """Return whether it may be a classic group, or the broker knows no others."""
+    """Return whether the error means that the group may be a classic one, or that the broker knows no others."""
     return _is_gone(found) or (isinstance(found, BrokerError) and found.code is ErrorCode.UNSUPPORTED_VERSION)

@@ -1,7 +1,7 @@
-"""The admin client's calls about groups whose members have names, and keep what they have while they are away.
+"""The admin client's calls about static groups: their members have names, and keep their partitions while offline.
 
-Laws: a call about a group that is not there, or not in the mode that it is about, changes nothing and says so; configs
-alone may be set for a group that is yet to come.
+Laws: a call about a group that does not exist, or is in the other mode, changes nothing and raises an error. Only
+configs can be set for a group before it exists.
 Source: KIP-345 as drafted (enableStaticMembership, enableDynamicMembership, forceRebalance); requirement S3.
 """
 
@@ -22,7 +22,7 @@ from kohort.errors import BrokerError, ErrorCode, UnsupportedFeatureError
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.private import SOFTWARE_NAME
 
-#: Apache Kafka's refusals to tell configs of groups: before 3.8 it knows no such resource, later some brokers may not.
+#: Apache Kafka's error codes for configs of groups: before 3.8 it has none, later some brokers do not support them.
 _NO_CONFIGS: Final = (ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION)
 
 
@@ -40,17 +40,17 @@ class MembershipCalls(Calls):
         registration_timeout: int | timedelta | None = None,
         expansion_timeout: int | timedelta | None = None,
     ) -> None:
-        """Make a group static: it keeps the partitions of offline members, and takes new ones in together.
+        """Make a group static: offline members keep their partitions, and new members are admitted together.
 
-        Every member needs a name (`group.instance.id`, `member.name`) from now on. Of a group that is static already
-        the timeouts are changed. A group that is yet to come can be made static by `alter_group_configs`.
+        From then on every member needs a name (`group.instance.id`, `member.name`). If the group is static already,
+        its timeouts are changed. A group that does not exist yet can be made static by `alter_group_configs`.
 
         Args:
-            group: its id, of either protocol.
+            group: id of a group of either protocol.
             registration_timeout: how long an offline member keeps its partitions; milliseconds, or a `timedelta`.
-                `None`: the config of the group, else the broker's, 30 minutes by default.
-            expansion_timeout: how long new members wait, from the first on, until one rebalance gives something to all
-                of them; likewise, 5 minutes by default.
+                `None` means the group's present config, else the broker's, 30 minutes by default.
+            expansion_timeout: how long new members wait, counted from the first of them, for one rebalance that assigns
+                partitions to all of them; milliseconds, a `timedelta` or `None`, 5 minutes by default.
 
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -62,30 +62,32 @@ class MembershipCalls(Calls):
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND; INVALID_CONFIG: a timeout is out of the broker's bounds, or members have no
-                names, with their ids.
+                names; the message lists their ids.
             ConfigError: a timeout is negative.
-            UnsupportedFeatureError: the broker is not one of kohort's.
+            UnsupportedFeatureError: the broker is not kohort's.
         """
         changes = static_changes(registration_timeout, expansion_timeout)
         await self._mode_of(group, "making group {} static")
         await self._configs.alter_group_configs(group, changes)
 
     async def enable_dynamic_membership(self, group: str) -> None:
-        """Let sessions decide again in a static group; no client is changed, names stay, sessions begin anew.
+        """Make a static group dynamic: a member that misses its session timeout loses its partitions again.
+
+        Clients need no change and keep their names; the session of each member begins anew.
 
         Raises:
-            BrokerError: GROUP_ID_NOT_FOUND; INVALID_REQUEST: it is dynamic already.
-            UnsupportedFeatureError: the broker is not one of kohort's.
+            BrokerError: GROUP_ID_NOT_FOUND; INVALID_REQUEST: the group is dynamic already.
+            UnsupportedFeatureError: the broker is not kohort's.
         """
         await self._check_static(group, "making group {} dynamic", "it is dynamic already")
         await self._configs.alter_group_configs(group, {MODE: DYNAMIC})
 
     async def force_rebalance(self, group: str) -> None:
-        """Have a static group assign its partitions anew, to all members that are online or wait to be let in.
+        """Make a static group assign its partitions anew, to the members that are online or wait for admission.
 
         Raises:
-            BrokerError: GROUP_ID_NOT_FOUND; INVALID_REQUEST: it is dynamic.
-            UnsupportedFeatureError: the broker is not one of kohort's.
+            BrokerError: GROUP_ID_NOT_FOUND; INVALID_REQUEST: the group is dynamic.
+            UnsupportedFeatureError: the broker is not kohort's.
         """
         why = "it is dynamic, and rebalances by itself whenever something changes"
         await self._check_static(group, "forcing a rebalance of group {}", why)
@@ -97,7 +99,7 @@ class MembershipCalls(Calls):
             raise BrokerError(ErrorCode.INVALID_REQUEST, text, during=doing.format(group))
 
     async def _mode_of(self, group: str, doing: str) -> str:
-        """Return static or dynamic, for a group that is there."""
+        """Return the mode of an existing group: "static" or "dynamic"."""
         during = doing.format(group)
         check_group_id(group)
         try:

@@ -1,4 +1,4 @@
-"""The admin client's calls about partitions that go from one member of a group to another.
+"""The admin client's calls that move partitions from one member of a group to another.
 
 Source: requirement H9; users@kafka, July 2014 (SwitchPartition).
 """
@@ -21,7 +21,7 @@ from kohort.wire.messages.describe_moves import DescribeMovesRequest, DescribeMo
 from kohort.wire.messages.submit_moves import SubmitMovesRequest, SubmitMovesResponse
 
 _FEATURE: Final = "moves partitions on request"
-#: Pause between two questions, seconds: at first, and at most.
+#: Pause between two requests, seconds: the first, and the longest.
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 1.0
 
@@ -34,11 +34,11 @@ class MoveCalls(Calls):
         self._groups = GroupCalls(questions)
 
     async def switch_partition(self, group: str, partition: TopicPartition, to_member: str) -> SubmittedMove:
-        """Give a partition to a member, from any owner; the coordinator has it on record when this returns.
+        """Move a partition to a member; the coordinator has stored the move when this returns.
 
-        The owner commits and acknowledges before the member gets it, at the group's pace (`group.moves.per.second`):
-        `wait_for_moves` waits for that. It stays so until members or topics of the group change and its assignor
-        decides anew; the assignor `external` then leaves it where it is.
+        The present owner commits and gives the partition up before the member gets it, at the group's rate of moves
+        (`group.moves.per.second`): `wait_for_moves` waits for that. The move holds until members or topics of the group
+        change and its assignor computes a new assignment; the assignor `external` keeps it even then.
 
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -55,8 +55,8 @@ class MoveCalls(Calls):
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group),
                 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_MEMBER_ID, INVALID_REQUEST (the member does not subscribe to the
-                topic); nothing is changed then.
-            UnsupportedFeatureError: the broker is not one of kohort's.
+                topic); nothing is changed.
+            UnsupportedFeatureError: the broker is not kohort's.
         """
         (move,) = await self.submit_moves(group, {partition: to_member})
         if not move.is_taken:
@@ -66,21 +66,21 @@ class MoveCalls(Calls):
     async def submit_moves(
         self, group: str, moves: Mapping[TopicPartition, str], *, validate_only: bool = False
     ) -> list[SubmittedMove]:
-        """Give partitions to members, all at once and each by itself: a refused one leaves the others alone.
+        """Move several partitions to members; each move is accepted or refused independently of the others.
 
         Args:
-            group: of the consumer protocol; while its coordinator computes an assignment, this waits.
-            moves: at most 10,000, partition -> id of the member that shall have it.
-            validate_only: return the same answers, and change nothing.
+            group: id of a group of the consumer protocol; while its coordinator computes an assignment, the call waits.
+            moves: by partition, the id of the member that is to get it; at most 10,000.
+            validate_only: return the same results, but change nothing.
 
         Returns:
-            The outcome of each, in the order of `moves`.
+            The result of each move, in the order of `moves`.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group), REBALANCE_IN_PROGRESS
-                (it changes all the time).
-            ConfigError: more moves than that.
-            UnsupportedFeatureError: the broker is not one of kohort's.
+                (an assignment was being computed until the timeout).
+            ConfigError: there are more than 10,000 moves.
+            UnsupportedFeatureError: the broker is not kohort's.
         """
         asked = results.wanted_moves(moves)
         during = f"submitting moves of group {group}"
@@ -96,14 +96,14 @@ class MoveCalls(Calls):
                 return results.submitted_moves(asked, response)
 
     async def moves(self, group: str) -> list[GroupMove]:
-        """List the partitions on their way, by topic and partition, also those that the assignor moves.
+        """List the moves in progress, by topic and partition, also those of the assignor; then finished ones.
 
-        Behind them are those that were asked for and have come, of each partition the latest move, the latest first;
-        they are known until the topic or the group goes, also beyond a restart. No more than 10,000 are told.
+        Finished moves are those requested by a call: the latest of each partition, latest first. The broker keeps them
+        until the topic or the group is deleted, even over a restart. At most 10,000 are returned.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group).
-            UnsupportedFeatureError: the broker is not one of kohort's.
+            UnsupportedFeatureError: the broker is not kohort's.
         """
         during = f"reading the moves of group {group}"
         request = DescribeMovesRequest(group_id=group)
@@ -116,17 +116,17 @@ class MoveCalls(Calls):
     async def wait_for_moves(
         self, group: str, moves: Iterable[SubmittedMove], *, timeout_s: float | None = None
     ) -> None:
-        """Return when every member has the partitions that `moves`, those that were taken, give it.
+        """Wait until the members own the partitions of all accepted `moves`.
 
         Args:
-            group: whose moves they are.
-            moves: as `submit_moves` has returned them.
-            timeout_s: for all of them together, seconds; by default `default.api.timeout.ms`.
+            group: id of the group.
+            moves: as returned by `submit_moves`; refused ones are ignored.
+            timeout_s: seconds for all moves together; `None` means `default.api.timeout.ms`.
 
         Raises:
-            TypeError: these are no moves that were submitted, or no seconds.
-            KohortTimeoutError: with the member that is waited for, and the phase.
-            KohortError: the group has changed meanwhile, and a partition is not to go there any more.
+            TypeError: `moves` are not submitted moves, or the timeout is not a number.
+            KohortTimeoutError: the message names a member that is waited for, and the phase of its move.
+            KohortError: the group has changed, so that a partition is assigned to another member.
         """
         left: Mapping[TopicPartition, str] = results.awaited_moves(moves)
         if timeout_s is not None and (isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float)):
@@ -164,14 +164,14 @@ class MoveCalls(Calls):
 
 
 class _Pauses:
-    """The pauses between questions, longer and longer, until time is up."""
+    """The pauses between requests: each is twice as long as the last, until the timeout."""
 
     def __init__(self, timeout_s: float) -> None:
         self._until = time.monotonic() + timeout_s
         self._next_s = _FIRST_PAUSE_S
 
     async def wait(self) -> bool:
-        """Wait a while; `False` where time is up."""
+        """Wait for one pause; return `False`, without a wait, after the timeout."""
         left_s = self._until - time.monotonic()
         if left_s <= 0:
             return False

@@ -22,7 +22,7 @@ from kohort.errors import BrokerError, ConfigError, ErrorCode, GroupNotEmptyErro
 from kohort.ids import TopicPartition
 from kohort.wire.messages import leave_group, offset_commit, offset_delete
 
-#: Refusals of a commit from outside into a group that has members.
+#: Error codes of a commit by a non-member into a group that has members.
 _HAS_MEMBERS = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH}
 )
@@ -37,14 +37,14 @@ class OffsetCalls(Calls):
         self._groups = GroupCalls(questions)
 
     async def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, Committable]) -> None:
-        """Set the committed offsets of a group; a group that is not there is created.
+        """Set committed offsets of a group; a group that does not exist is created.
 
         Args:
-            offsets: the next offset to read of each partition, with or without metadata.
+            offsets: by partition, the next offset to read; a number or an `OffsetAndMetadata`.
 
         Raises:
-            GroupNotEmptyError: it has members, whose next commit would undo it; nothing is changed.
-            UnknownTopicError: a partition is not there; the others are changed.
+            GroupNotEmptyError: the group has members, whose next commit would overwrite them; nothing is changed.
+            UnknownTopicError: a partition does not exist; the others are changed.
             BrokerError: OFFSET_METADATA_TOO_LARGE, ...
         """
         chosen = to_offsets(offsets)
@@ -69,11 +69,11 @@ class OffsetCalls(Calls):
                 check(row, during, text=f"{topic.name}-{row.partition_index}", topic=topic.name)
 
     async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Delete the committed offsets of a group for some partitions; one without an offset stays so.
+        """Delete a group's committed offsets of some partitions; a partition without an offset is no error.
 
         Raises:
-            BrokerError: GROUP_ID_NOT_FOUND; GROUP_SUBSCRIBED_TO_TOPIC: members read it, the others are forgotten.
-            UnknownTopicError: a partition is not there; the others are forgotten.
+            BrokerError: GROUP_ID_NOT_FOUND; GROUP_SUBSCRIBED_TO_TOPIC: members read it; other offsets are deleted.
+            UnknownTopicError: a partition does not exist; the offsets of the others are deleted.
         """
         chosen = to_partitions(partitions)
         if not chosen:
@@ -93,17 +93,17 @@ class OffsetCalls(Calls):
     async def remove_members(
         self, group: str, members: Collection[str] | None = None, *, reason: str | None = None
     ) -> list[str]:
-        """Take members out of a group, as if they had left; those that are alive come back by themselves.
+        """Remove members from a group, as if they had left; a client that is running joins again.
 
         Args:
-            members: member ids or static names (`group.instance.id`); `None`: all of them.
-            reason: for the broker's log and the group's history.
+            members: member ids or static names (`group.instance.id`); `None` means all members.
+            reason: a text for the broker's log and the group's history.
 
         Returns:
             The ids of the removed members.
 
         Raises:
-            BrokerError: GROUP_ID_NOT_FOUND; UNKNOWN_MEMBER_ID: one is not there; none is removed then.
+            BrokerError: GROUP_ID_NOT_FOUND; UNKNOWN_MEMBER_ID: a member does not exist, so none is removed.
         """
         if isinstance(members, str):
             raise TypeError(f"members cannot be {members!r}: a list of ids or names is expected, like [{members!r}]")
@@ -133,22 +133,22 @@ class OffsetCalls(Calls):
         of: Iterable[str | TopicPartition] | None = None,
         execute: bool = False,
     ) -> list[OffsetReset]:
-        """Plan the offsets at which a group begins anew, and with `execute` set them.
+        """Plan new committed offsets for a group, as kafka-consumer-groups --reset-offsets; `execute` sets them.
 
         Args:
-            to: "earliest", "latest" or "current"; an offset; a `datetime` with its time zone, or a `timedelta` for so
-                long ago: the first record that is as young, or the end; or an offset for each partition.
-            shift_by: so many records on, or back, from what is committed.
-            of: topics and partitions; `None`: all that the group has committed, or that `to` names.
-            execute: without it nothing is changed.
+            to: "earliest", "latest" or "current"; an offset; a mapping of partitions to offsets; or a time, as a
+                `datetime` with a time zone or a `timedelta` before now: the first record from then on, else the end.
+            shift_by: number of offsets to add to the committed ones; negative to go back.
+            of: topics and partitions; `None` means those that the group has committed, or that `to` names.
+            execute: set the offsets; otherwise nothing is changed.
 
         Returns:
-            By topic and partition; an offset is never below what the log has or beyond its end.
+            The plan, sorted by topic and partition. Each offset lies within the log: from its start to its end.
 
         Raises:
-            GroupNotEmptyError: with `execute`: it has members; nothing is changed.
-            UnknownTopicError: a topic or partition is not there.
-            ConfigError: there is nothing to reset, or what is asked for contradicts itself.
+            GroupNotEmptyError: with `execute`, the group has members; nothing is changed.
+            UnknownTopicError: a topic or partition does not exist.
+            ConfigError: there is nothing to reset, or the arguments contradict each other.
         """
         results.check_reset(to, shift_by)
         if isinstance(to, Mapping):

@@ -18,8 +18,8 @@ from kohort.errors import ConfigError, KohortError
 from kohort.wire.messages.alter_client_quotas import AlterClientQuotasResponse
 from kohort.wire.messages.describe_client_quotas import DescribeClientQuotasResponse
 
-#: Part of a request that an entity takes. Apache Kafka changes no more than 10,000 limits at once, and kohort's broker
-#: takes as many rows: an entity, its parts and its limits are up to eight.
+#: Share of one request for each entity. Apache Kafka changes no more than 10,000 limits at once, and kohort's broker
+#: accepts as many rows: an entity, its parts and its limits are up to eight rows.
 _PART: Final = 1 / 1_000
 
 
@@ -29,16 +29,16 @@ class QuotaCalls(Calls):
     async def describe_client_quotas(
         self, of: Mapping[str, str | EllipsisType | None] | None = None, *, strict: bool = False
     ) -> list[ClientQuota]:
-        """Look up the limits that are set, by entity.
+        """Return the quotas that are set, sorted by entity.
 
         Args:
-            of: "user", "client-id" or "ip" -> a name, `None` for the default, `...` for any name and the default;
-                all have to match. Nothing: all entities.
-            strict: only entities that have no part besides: with `{"user": ...}` not those of a user's client ids.
+            of: by "user", "client-id" or "ip", a name, `None` for the default, or `...` for any name and the default.
+                An entity has to match all of them. Without `of`, all entities are returned.
+            strict: only entities without other parts: with `{"user": ...}` not those of a user and a client id.
 
         Raises:
-            AuthorizationError: it takes `describe_configs` on the cluster.
-            UnsupportedFeatureError: the broker keeps no limits.
+            AuthorizationError: the caller lacks `describe_configs` on the cluster.
+            UnsupportedFeatureError: the broker does not support quotas.
         """
         during = "looking up quotas"
         request = results.describe_request(of, strict=strict)
@@ -49,17 +49,17 @@ class QuotaCalls(Calls):
         return results.described(response)
 
     async def alter_client_quotas(self, quotas: Iterable[ClientQuota], *, validate_only: bool = False) -> None:
-        """Set limits, or take them back with `None`; those that are not named stay. Brokers heed it a little later.
+        """Set quotas, or remove them with `None`; others stay. Brokers apply the changes a moment later.
 
         Args:
-            validate_only: only say whether it could be done.
+            validate_only: only check whether the change is possible.
 
         Raises:
-            PartlyDoneError: it was refused for some entities; of one alone it is the error itself.
-            BrokerError: INVALID_REQUEST: no such limit, or none of such an entity.
-            AuthorizationError: it takes `alter_configs` on the cluster.
-            UnsupportedFeatureError: the broker keeps no limits.
-            ConfigError, TypeError: a quota cannot be one; nothing is changed.
+            PartlyDoneError: the change was refused for some entities; for a single one its own error is raised.
+            BrokerError: INVALID_REQUEST: the quota does not exist, or not for such an entity.
+            AuthorizationError: the caller lacks `alter_configs` on the cluster.
+            UnsupportedFeatureError: the broker does not support quotas.
+            ConfigError, TypeError: a quota is invalid; nothing is changed.
         """
         during = "changing quotas"
         wanted: dict[Entity, Mapping[str, float | None]] = {}

@@ -1,6 +1,6 @@
 """The admin client's calls about capability tokens: those in use at a broker, and those that are revoked.
 
-Laws: a token itself is neither taken nor returned, only its ids: `kohort.capabilities` reads them from it.
+Laws: no call accepts or returns a token itself, only ids, which `kohort.capabilities` reads from a token.
 Source: requirement H6; KIP-48 (describeDelegationToken, expireDelegationToken).
 """
 
@@ -18,7 +18,7 @@ from kohort.errors import BrokerError, ConfigError, ErrorCode, UnsupportedFeatur
 from kohort.wire.messages.describe_tokens import DescribeTokensRequest, DescribeTokensResponse
 from kohort.wire.messages.revoke_tokens import RevocationToMake, RevokeTokensRequest, RevokeTokensResponse
 
-#: In place of the end of a lease: there is none.
+#: Stands for a lease that has no end.
 NO_END_MS: Final = (1 << 63) - 1
 _KINDS: Final = ("id", "label")
 #: How tokens begin; `kohort.capabilities` loads what an administrator without tokens does not need.
@@ -28,14 +28,14 @@ R = TypeVar("R", DescribeTokensResponse, RevokeTokensResponse)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenInUse:
-    """A token that clients of the broker are logged in with.
+    """A token with which clients of the broker are logged in.
 
     Args:
-        token_id: of the holder; its principal is `Token:` and this.
-        label: its name for monitoring; `None`: it has none.
-        chain: ids that end it when they are revoked, the first one's that of the token as it was minted.
-        not_after_ms: the end of its lease, ms since 1970; `None`: it has none.
-        connections: how many are open.
+        token_id: id of the token; the principal of its clients is `Token:` followed by this id.
+        label: name for monitoring; `None` means none.
+        chain: ids whose revocation ends the token; the first is that of the minted token it was derived from.
+        not_after_ms: the end of its lease, ms since 1970; `None` means no end.
+        connections: number of open connections.
     """
 
     token_id: str
@@ -47,13 +47,13 @@ class TokenInUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokedToken:
-    """A revocation that is in force.
+    """A revocation in force.
 
     Args:
-        kind: "id": tokens with this id in their chain; "label": tokens with this label, or one behind it.
+        kind: "id": of tokens with this id in their chain; "label": of tokens with this label, or one that extends it.
         name: the id or the label.
-        revoked_ms: when it was revoked, ms since 1970.
-        not_after_ms: when the last of the tokens' leases is over, and it may be forgotten; `None`: never.
+        revoked_ms: time of the revocation, ms since 1970.
+        not_after_ms: when the last of the tokens' leases ends and the revocation is dropped; `None` means never.
     """
 
     kind: str
@@ -64,21 +64,21 @@ class RevokedToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokensDescription:
-    """The tokens of a broker by id, and its revocations in the order in which they were made."""
+    """The tokens in use at a broker, by id, and its revocations, oldest first."""
 
     in_use: tuple[TokenInUse, ...]
     revoked: tuple[RevokedToken, ...]
 
 
 class TokenCalls(Calls):
-    """The calls about capability tokens; only kohort's broker has them."""
+    """The calls about capability tokens, which only kohort's broker has."""
 
     async def describe_tokens(self) -> TokensDescription:
-        """Look up the tokens that clients of a broker are logged in with, and the revocations.
+        """Return the tokens with which clients are logged in at a broker, and the revocations in force.
 
         Raises:
-            AuthorizationError: it takes `describe` on the cluster.
-            UnsupportedFeatureError: the broker is none of kohort's.
+            AuthorizationError: the caller lacks `describe` on the cluster.
+            UnsupportedFeatureError: the broker is not kohort's.
         """
         during = "looking up tokens"
         response = await self._ask_own(DescribeTokensRequest(), DescribeTokensResponse, during, operation="describe")
@@ -107,18 +107,18 @@ class TokenCalls(Calls):
     async def revoke_tokens(
         self, ids: Iterable[str] = (), *, labels: Iterable[str] = (), not_after: datetime | None = None
     ) -> None:
-        """Revoke tokens: their connections end at once, with what waits for them there.
+        """Revoke tokens: the broker closes their connections at once, and drops the requests that wait there.
 
         Args:
-            ids: an id ends each token that has it in its chain: the token itself and what was made of it.
-            labels: a label ends each token with it, and with labels that were put behind it.
-            not_after: when the last of their leases is over; then the revocation is forgotten. Without it, never.
+            ids: an id revokes each token with this id in its chain: the token itself and those derived from it.
+            labels: a label revokes each token with this label, or with a label that extends it.
+            not_after: when the last of their leases ends, so that the broker may drop the revocation. `None`: never.
 
         Raises:
-            AuthorizationError: it takes `alter` on the cluster.
-            BrokerError: INVALID_REQUEST: a name is no id and no label; POLICY_VIOLATION: too many are remembered.
-            UnsupportedFeatureError: the broker is none of kohort's.
-            ConfigError, TypeError: an argument cannot be one; nothing is revoked.
+            AuthorizationError: the caller lacks `alter` on the cluster.
+            BrokerError: INVALID_REQUEST: a name is neither id nor label; POLICY_VIOLATION: too many revocations.
+            UnsupportedFeatureError: the broker is not kohort's.
+            ConfigError, TypeError: an argument is invalid; nothing is revoked.
         """
         if not_after is not None and not_after.tzinfo is None:
             raise ConfigError("not_after has no time zone: datetime.now(UTC) + timedelta(hours=1) has one")
@@ -163,7 +163,7 @@ def _end_of(not_after_ms: int) -> int | None:
 
 
 def show_end(not_after_ms: int | None) -> str:
-    """Show the end of a lease.
+    """Return the end of a lease as text.
 
     >>> show_end(0), show_end(None)
     ('1970-01-01T00:00:00Z', 'none')

@@ -1,7 +1,7 @@
-"""The admin client's calls about topics, and about the records of partitions, which their leaders answer.
+"""The admin client's calls about topics, and about the offsets and records of partitions.
 
-Laws: each leader is asked once for all that it leads, all of them at the same time. A partition that has moved is asked
-for again at its new leader, and the answers of the others stand.
+Laws: each leader gets one request for all of its partitions, and all leaders are asked at the same time. A partition
+whose leader has changed is asked for again at the new leader; the responses for the others are kept.
 Source: Kafka's Admin (listOffsets, deleteRecords).
 """
 
@@ -44,10 +44,10 @@ _Said = Mapping[TopicPartition, V | KohortError]
 
 #: How long a created topic may take until every partition has a leader, seconds.
 _LEADERS_WITHIN_S: Final = 20.0
-#: How long a partition without a leader may take to get one, seconds: that of a new topic has none for a moment.
+#: How long a partition without a leader may take to get one, seconds: a new topic's has none for a moment.
 _LEADER_WITHIN_S: Final = 5.0
-#: Limits of one request: Apache Kafka takes 10,000 records of its controller at most, and a broker whose disk is slow
-#: has to be done with it before the client takes it for lost, and asks again for topics that are there by then.
+#: Limits of one request: Apache Kafka's controller writes at most 10,000 records for it, and a broker with a slow disk
+#: has to finish before the client's timeout, after which the client would ask again for topics that exist by then.
 _RECORDS_PER_REQUEST: Final = 5_000
 _TOPICS_PER_REQUEST: Final = 200
 
@@ -56,21 +56,21 @@ class TopicCalls(Calls):
     """The calls about topics: list, describe, create, grow, delete."""
 
     async def list_topics(self) -> list[results.TopicListing]:
-        """List the topics by name; the broker's own ones have `is_internal`."""
+        """List all topics by name; Kafka's internal topics have `is_internal`."""
         rows = [results.TopicListing.of(topic) for topic in (await self._questions.metadata(None)).topics]
         return sorted(rows, key=lambda row: row.name)
 
     async def describe_topics(
         self, names: Sequence[str], *, include_authorized_operations: bool = False
     ) -> list[TopicDescription]:
-        """Describe partitions, offsets and own configs of topics, in the order asked.
+        """Describe topics, in the order of `names`: their partitions, offsets and topic-level configs.
 
         Args:
-            names: of the topics.
-            include_authorized_operations: also the operations on them that the caller may do.
+            names: topic names.
+            include_authorized_operations: also return the operations that the caller is authorized to perform on them.
 
         Raises:
-            UnknownTopicError: one of them does not exist.
+            UnknownTopicError: a topic does not exist.
         """
         names = to_names(names, "topics")
         metadata = await self._questions.metadata(names, include_authorized_operations=include_authorized_operations)
@@ -93,14 +93,15 @@ class TopicCalls(Calls):
         configs: Mapping[str, object] | None = None,
         validate_only: bool = False,
     ) -> dict[str, str]:
-        """Create a topic and return when every partition has its leader and can be used.
+        """Create a topic, and wait until every partition has a leader.
 
         Args:
-            validate_only: only say whether it could be made; the other arguments are those of `kohort.NewTopic`.
+            validate_only: only check whether the topic could be created. The other arguments are those of
+                `kohort.NewTopic`.
 
         Returns:
-            Those of `configs` that the broker takes but does not act on, each with the broker's words for it, such as
-            "not acted on yet"; empty if there is none, and from brokers that tell none.
+            The `configs` that the broker accepts but ignores, each with the broker's remark, such as "not acted on
+            yet". Empty if there are none, or if the broker does not report them.
 
         Raises:
             BrokerError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_REPLICATION_FACTOR, ...
@@ -111,18 +112,18 @@ class TopicCalls(Calls):
     async def create_topics(
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
     ) -> list[CreatedTopic]:
-        """Create several topics, and return when every partition of them has its leader.
+        """Create several topics, and wait until every partition has a leader.
 
         Args:
-            topics: `kohort.NewTopic`, names alone (one partition), or what confluent-kafka and kafka-python call so.
-            validate_only: only say whether they could be made.
+            topics: `kohort.NewTopic`, plain names (one partition), or the NewTopic of confluent-kafka or kafka-python.
+            validate_only: only check whether the topics could be created.
 
         Returns:
-            What was made, in the order asked.
+            The created topics, in the order of `topics`.
 
         Raises:
-            PartlyDoneError: some are there already or cannot be; `done` and `failed` say which. Of a single topic it
-                is the error itself, as of `create_topic`.
+            PartlyDoneError: some exist already or were refused; `done` and `failed` say which. For a single topic its
+                own error is raised, as by `create_topic`.
 
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -167,18 +168,18 @@ class TopicCalls(Calls):
         assignments: Sequence[Sequence[int]] | Mapping[str, Sequence[Sequence[int]]] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Grow a topic to `total` partitions, or several: `{"orders": 6, "bills": 4}`.
+        """Increase the partition count of a topic to `total`, or of several: `{"orders": 6, "bills": 4}`.
 
-        Keys go to other partitions from then on than before.
+        From then on the same key may go to another partition than before.
 
         Args:
-            assignments: the brokers of each new partition, the preferred leader first; for several topics by name.
-            validate_only: only say whether it could be done.
+            assignments: the broker ids of each new partition, the preferred leader first; for several topics by name.
+            validate_only: only check whether the change is possible.
 
         Raises:
-            BrokerError: INVALID_PARTITIONS (it has as many already), INVALID_REPLICA_ASSIGNMENT, ...
-            UnknownTopicError: there is no such topic.
-            PartlyDoneError: of several topics some were not grown; `done` and `failed` say which.
+            BrokerError: INVALID_PARTITIONS (the topic has as many or more), INVALID_REPLICA_ASSIGNMENT, ...
+            UnknownTopicError: the topic does not exist.
+            PartlyDoneError: of several topics some were not changed; `done` and `failed` say which.
         """
         totals, brokers = _growth(topics, total, assignments)
 
@@ -206,7 +207,7 @@ class TopicCalls(Calls):
         """Delete topics with all their records.
 
         Raises:
-            UnknownTopicError: there is no such topic.
+            UnknownTopicError: the topic does not exist.
             PartlyDoneError: of several topics some were not deleted; `done` and `failed` say which.
         """
 
@@ -225,7 +226,7 @@ class TopicCalls(Calls):
         await self._questions.do_all(wanted, ask, during="deleting topics", per_request=lambda _: _part(1))
 
     async def _configs(self, names: Sequence[str]) -> dict[str, list[DescribeConfigsResourceResult]]:
-        """Look up topic -> its configs."""
+        """Look up the configs of topics, by topic name."""
         response = await self._ask(
             Question(
                 describe_request(ConfigResource("topic", name) for name in names),
@@ -237,7 +238,7 @@ class TopicCalls(Calls):
         return {result.resource_name: result.configs for result in response.results}
 
     async def _await_leaders(self, outcome: Outcome[str, Any], counts: Mapping[str, int]) -> None:
-        """Wait for the leaders of new partitions; if they do not come, refused topics are still told."""
+        """Wait until new partitions have leaders; after a failure, refused topics are reported together with it."""
         try:
             await self._wait_for_leaders(counts)
         except KohortError as why:
@@ -255,7 +256,7 @@ class TopicCalls(Calls):
             there = {topic.name or "": [row.partition_index for row in topic.partitions] for topic in metadata.topics}
             wanted = [TopicPartition(name, number) for name in left for number in there.get(name, ())]
             try:
-                # A broker may hear that it leads a little after the others: one that tells an end has heard it.
+                # A broker may learn that it leads later than the others do: if it returns an end offset, it knows.
                 ends = await self._questions.offsets(wanted, results.LATEST, metadata)
             except AdvertisedAddressError as why:
                 made = f"topic {next(iter(left))} was made, but "
@@ -269,7 +270,7 @@ class TopicCalls(Calls):
 
 
 def _part(records: int) -> float:
-    """Return the part of a request that a topic takes for which a controller writes so many records."""
+    """Return the share of one request that a topic uses up, by the records that the controller writes for it."""
     return max(records / _RECORDS_PER_REQUEST, 1 / _TOPICS_PER_REQUEST)
 
 
@@ -280,7 +281,7 @@ def _during(doing: str, names: Sequence[str]) -> str:
 def _growth(
     topics: str | Mapping[str, int], total: int | None, assignments: object
 ) -> tuple[dict[str, int], dict[str, tuple[tuple[int, ...], ...]]]:
-    """Check topic -> the number of its partitions to be; topic -> the brokers of each new one."""
+    """Check the arguments of `create_partitions`; return total counts and brokers of new partitions, by topic."""
     if isinstance(topics, str):
         if total is None:
             raise TypeError("total is missing: how many partitions the topic shall have")
@@ -303,7 +304,7 @@ def _growth(
 
 
 class RecordCalls(Calls):
-    """The calls about offsets and the deletion of records."""
+    """The calls that list offsets and delete records."""
 
     async def list_offsets(
         self,
@@ -312,22 +313,22 @@ class RecordCalls(Calls):
         *,
         isolation_level: str = "read_uncommitted",
     ) -> dict[TopicPartition, ListedOffset]:
-        """Look up the offsets of partitions at a time or at one of their ends; one request per leader.
+        """Look up offsets of partitions: the earliest, the latest, or that of a time; one request per leader.
 
         Args:
-            partitions: topics (all of their partitions) and partitions; or each partition with its own `at`.
-            at: "earliest", "latest", "max-timestamp" (the record with the latest time), "earliest-local",
-                "latest-tiered"; a `datetime` with its zone, a `timedelta` for so long ago or milliseconds since 1970:
-                the first record that is as young.
-            isolation_level: with "read_committed" the latest is the beginning of the first open transaction.
+            partitions: topics (all of their partitions) and partitions; or a mapping of partitions to their own `at`.
+            at: "earliest", "latest", "max-timestamp" (the record with the highest timestamp), "earliest-local",
+                "latest-tiered"; or a time: the first record with that timestamp or a later one. A time is a `datetime`
+                with a time zone, a `timedelta` before now, or milliseconds since 1970.
+            isolation_level: with "read_committed", "latest" is the last stable offset.
 
         Returns:
-            By topic and partition.
+            The offsets, sorted by topic and partition.
 
         Raises:
-            UnknownTopicError: a topic or partition is not there.
+            UnknownTopicError: a topic or partition does not exist.
             BrokerError: LEADER_NOT_AVAILABLE: a partition has no leader, ...
-            PartlyDoneError: of several partitions some have no answer; `done` has the others.
+            PartlyDoneError: some of several partitions have failed; `done` has the others.
 
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -361,19 +362,19 @@ class RecordCalls(Calls):
         return await self._of_leaders(sorted(stamps), question, _listed, during="listing offsets")
 
     async def delete_records(self, offsets: Mapping[TopicPartition, int | str]) -> dict[TopicPartition, int]:
-        """Delete the oldest records of partitions, for good; one request per leader.
+        """Delete the records of partitions below an offset, permanently; one request per leader.
 
         Args:
-            offsets: partition -> the offset at which it is to begin; "latest": all that is there.
+            offsets: by partition, the new log start offset; "latest" deletes all records.
 
         Returns:
-            The first offset of each partition now.
+            The log start offset of each partition after the deletion.
 
         Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE: it does not go as far, or POLICY_VIOLATION: the topic is compacted only.
-            UnknownTopicError: a partition is not there.
-            PartlyDoneError: of several partitions some were not cut; `done` and `failed` say which.
-            UnsupportedFeatureError: the broker deletes no records.
+            BrokerError: OFFSET_OUT_OF_RANGE: the offset is beyond the end; POLICY_VIOLATION: the topic is compact only.
+            UnknownTopicError: a partition does not exist.
+            PartlyDoneError: of several partitions some have failed; `done` and `failed` say which.
+            UnsupportedFeatureError: the broker does not support DeleteRecords.
         """
         cuts = results.to_cuts(offsets)
 
@@ -411,7 +412,7 @@ class RecordCalls(Calls):
         *,
         during: str,
     ) -> dict[TopicPartition, V]:
-        """Ask the leader of each partition, wherever it is by then."""
+        """Ask the leader of each partition, and a new leader where it has changed."""
         begun = time.monotonic()
 
         async def ask(part: Sequence[TopicPartition]) -> _Said[V]:
@@ -439,7 +440,7 @@ class RecordCalls(Calls):
     async def _leaders(
         self, partitions: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, KohortError], dict[Endpoint, list[TopicPartition]]]:
-        """Find the errors of some partitions, and the leaders of the others."""
+        """Look up the leaders of partitions; return an error for each partition without one."""
         metadata = await self._questions.metadata(dict.fromkeys(each.topic for each in partitions))
         leaders = leaders_of(metadata)
         topics = {topic.name: topic for topic in metadata.topics}

@@ -35,7 +35,7 @@ _Said = dict[TopicPartition, V | KohortError]
 
 #: `key_type` of FindCoordinator for transactional ids.
 _TRANSACTION: Final = 1
-#: After so long its coordinator has ended every transaction, unless `transaction.max.timeout.ms` says otherwise.
+#: The longest transaction, milliseconds: the default of `transaction.max.timeout.ms`. Its coordinator then aborts it.
 _LONGEST_MS: Final = 15 * 60 * 1000
 
 
@@ -50,17 +50,17 @@ class TransactionCalls(Calls):
         running_longer_than_ms: int | None = None,
         pattern: str | None = None,
     ) -> list[results.TransactionListing]:
-        """List the transactions that the cluster's brokers coordinate, by transactional id.
+        """List the transactions of the cluster, sorted by transactional id.
 
         Args:
-            states: only these: "Ongoing", "PrepareAbort", "CompleteCommit", ...
-            producer_ids: only those of these producers.
-            running_longer_than_ms: only those that have been open for longer.
-            pattern: only those whose transactional id matches, as a whole (RE2).
+            states: only in these states: "Ongoing", "PrepareAbort", "CompleteCommit", ...
+            producer_ids: only of these producers.
+            running_longer_than_ms: only transactions that have been open for longer.
+            pattern: only transactional ids that match this regular expression as a whole (RE2).
 
         Raises:
             ConfigError: a broker does not know one of the states.
-            UnsupportedFeatureError: the broker has no transactions, or cannot narrow the list so.
+            UnsupportedFeatureError: the broker has no transactions, or not this filter.
         """
         if not isinstance(pattern, str | None):
             raise TypeError(f"pattern must be text, not {type(pattern).__name__}: 'orders-.*'")
@@ -87,11 +87,11 @@ class TransactionCalls(Calls):
         return [found[name] for name in sorted(found)]
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[results.TransactionDescription]:
-        """Describe transactions by their ids, in the order asked; a coordinator is asked for all of its own together.
+        """Describe the transactions of these ids, in their order; each coordinator gets one request.
 
         Raises:
-            PartlyDoneError: some are not known (TRANSACTIONAL_ID_NOT_FOUND) or not told; of a single id it is the
-                BrokerError itself.
+            PartlyDoneError: some ids do not exist (TRANSACTIONAL_ID_NOT_FOUND) or have failed; for a single id its own
+                BrokerError is raised.
             UnsupportedFeatureError: the broker has no transactions.
         """
         during = "describing transactions"
@@ -119,10 +119,10 @@ class TransactionCalls(Calls):
         return list((await self._questions.do_all(wanted, ask, during=during)).values())
 
     async def fence_producers(self, transactional_ids: Iterable[str]) -> list[results.FencedProducer]:
-        """Take ids from the producers that have them: they can write no more, and what they have open is aborted.
+        """Fence the producers of transactional ids: they can write no more, and their open transactions are aborted.
 
         Raises:
-            PartlyDoneError: some are not fenced; `done` and `failed` say which. Of a single id it is the BrokerError.
+            PartlyDoneError: some were not fenced; `done` and `failed` say which. For a single id: its BrokerError.
             UnsupportedFeatureError: the broker has no transactions.
         """
         during = "fencing producers"
@@ -158,12 +158,12 @@ class TransactionCalls(Calls):
         return from_row(results.FencedProducer, response, transactional_id=name)
 
     async def describe_producers(self, partitions: Iterable[TopicPartition]) -> list[results.ProducerDescription]:
-        """Describe the latest producers of partitions, with sequence numbers, by partition and producer id.
+        """Describe the active producers of partitions, sorted by partition and producer id.
 
         Raises:
-            UnknownTopicError: a partition is not there.
-            PartlyDoneError: not all partitions could be asked for; of a single one it is the BrokerError itself.
-            UnsupportedFeatureError: the broker does not tell the producers.
+            UnknownTopicError: a partition does not exist.
+            PartlyDoneError: some partitions have failed; for a single one its own BrokerError is raised.
+            UnsupportedFeatureError: the broker does not support DescribeProducers.
         """
         during = "describing producers"
 
@@ -187,14 +187,14 @@ class TransactionCalls(Calls):
     async def find_hanging_transactions(
         self, partitions: Iterable[TopicPartition], *, older_than_ms: int = _LONGEST_MS
     ) -> list[results.ProducerDescription]:
-        """Find open transactions that no coordinator will ever end, by partition: `abort_transaction` ends them.
+        """Find hanging transactions: open in a partition, but unknown to their coordinator. See `abort_transaction`.
 
         Args:
-            older_than_ms: only where the producer has written nothing for so long; with less than the broker's
-                `transaction.max.timeout.ms`, 15 minutes, it may be one that has only just begun.
+            older_than_ms: only of producers that have written nothing for so long. With less than the broker's
+                `transaction.max.timeout.ms`, by default 15 minutes, a transaction that has just begun may be found.
 
         Raises:
-            UnknownTopicError, PartlyDoneError, UnsupportedFeatureError: as of `describe_producers`.
+            UnknownTopicError, PartlyDoneError, UnsupportedFeatureError: as for `describe_producers`.
         """
         arguments.whole_number(older_than_ms, "older_than_ms", "milliseconds, 0 or more,", arguments.INT64_MAX)
         latest = int(time.time() * 1000) - older_than_ms
@@ -213,21 +213,21 @@ class TransactionCalls(Calls):
         return [row for row in found if not _is_open(row, known.get(names.get(row.producer_id, "")))]
 
     async def abort_transaction(self, partition: TopicPartition, start_offset: int) -> results.ProducerDescription:
-        """End a transaction in one partition without its coordinator: for one that hangs.
+        """Abort a hanging transaction in one partition, without its coordinator.
 
-        End one that a coordinator still knows by `fence_producers`, in all of its partitions.
+        A transaction that its coordinator still knows is aborted by `fence_producers`, in all of its partitions.
 
         Args:
-            partition: in which it hangs.
-            start_offset: of its first record there: `transaction_start_offset` of `describe_producers`.
+            partition: where the transaction is open.
+            start_offset: offset of its first record there: `transaction_start_offset` of `describe_producers`.
 
         Returns:
-            The producer whose transaction it was.
+            The producer of the transaction.
 
         Raises:
-            ConfigError: no transaction that is open begins there.
-            UnknownTopicError: there is no such partition.
-            BrokerError: INVALID_PRODUCER_EPOCH: it has been ended meanwhile; CLUSTER_AUTHORIZATION_FAILED, ...
+            ConfigError: no open transaction begins at that offset.
+            UnknownTopicError: the partition does not exist.
+            BrokerError: INVALID_PRODUCER_EPOCH: the transaction has ended meanwhile; CLUSTER_AUTHORIZATION_FAILED, ...
             UnsupportedFeatureError: the broker has no transactions.
         """
         partition, begin = arguments.to_partition(partition), arguments.to_offset(start_offset)
@@ -265,7 +265,7 @@ class TransactionCalls(Calls):
         *,
         during: str,
     ) -> _Said[V]:
-        """Ask the leaders of partitions, each for its own; partitions without a leader have an error."""
+        """Ask each leader for its own partitions; a partition without a leader gets an error."""
         said: _Said[V] = {}
         known = await self._questions.metadata_of(chosen)
         for leader, mine in cluster_results.by_leader(chosen, known).items():
@@ -280,14 +280,14 @@ class TransactionCalls(Calls):
     async def _transaction_coordinators(
         self, names: Sequence[str], during: str
     ) -> tuple[dict[Endpoint, list[str]], dict[str, KohortError]]:
-        """Find address of a coordinator -> its transactional ids, and the errors of ids without one."""
+        """Find the transactional ids of each coordinator, and the errors of ids without one."""
         response = await self._ask(
             Question(
                 find_coordinator.FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=list(names)),
                 find_coordinator.FindCoordinatorResponse,
                 during=during,
                 codes=lambda _: (),
-                # What describes transactions finds many coordinators at once, too.
+                # A broker that has DescribeTransactions also accepts several ids here.
                 min_version=4,
             )
         )
@@ -300,7 +300,7 @@ class TransactionCalls(Calls):
             else:
                 said[row.key] = error
         if any(row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED for row in response.coordinators):
-            # A broker without transactions cannot say so here: it says so of what it does not have.
+            # A broker without transactions cannot report that here; it does for an API that it lacks.
             await self._ask(
                 Question(
                     describe_transactions.DescribeTransactionsRequest(),
@@ -317,7 +317,7 @@ def _text_of(code: int, name: str) -> str:
 
 
 def _is_open(producer: results.ProducerDescription, known: results.TransactionDescription | None) -> bool:
-    """Return whether a coordinator knows of the transaction that a producer has open in a partition."""
+    """Return whether the coordinator knows the transaction that a producer has open in a partition."""
     return (
         known is not None
         and known.producer_id == producer.producer_id

@@ -1,6 +1,6 @@
-"""The admin client's calls about users that log in by SCRAM.
+"""The admin client's calls about users and their SCRAM passwords.
 
-Laws: no password is in a text, and none travels; a salt is drawn for each.
+Laws: no password is shown in a text or sent to a broker: only its salted form is. Each gets a random salt.
 Source: Kafka's Admin (describeUserScramCredentials, alterUserScramCredentials); KIP-554.
 """
 
@@ -20,20 +20,20 @@ from kohort.wire.messages.alter_user_scram_credentials import AlterUserScramCred
 from kohort.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsResponse
 
 _SALT_BYTES: Final = 32
-#: Part of a request that a user takes; Apache Kafka changes no more than 10,000 at once.
+#: Share of one request for each user; Apache Kafka changes no more than 10,000 at once.
 _PART: Final = 1 / 5_000
 
 
 class UserCalls(Calls):
-    """The calls about logins by SCRAM."""
+    """The calls about SCRAM credentials."""
 
     async def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> list[UserScramCredential]:
-        """Look up the mechanisms by which users can log in, by user; all users unless some are named.
+        """Return the SCRAM mechanisms with which users can log in, by user; of all users unless some are named.
 
         Raises:
-            BrokerError: RESOURCE_NOT_FOUND: one of them has no password.
-            AuthorizationError: it takes `describe` on the cluster.
-            UnsupportedFeatureError: the broker keeps no users.
+            BrokerError: RESOURCE_NOT_FOUND: a named user has no SCRAM password.
+            AuthorizationError: the caller lacks `describe` on the cluster.
+            UnsupportedFeatureError: the broker does not store SCRAM credentials.
         """
         chosen = results.to_users(users)
         if chosen == []:
@@ -59,21 +59,21 @@ class UserCalls(Calls):
         upsertions: Iterable[ScramCredential] = (),
         deletions: Iterable[tuple[str, str] | UserScramCredential] = (),
     ) -> None:
-        """Set passwords, and take some away. Brokers heed it a little later.
+        """Set and delete SCRAM passwords. Brokers apply the changes a moment later.
 
-        Connections of a user stay open with a new password. Those of a removed user end at kohort's broker, and stay
-        until their session ends at Apache Kafka.
+        A new password does not close open connections. After a deletion, kohort's broker closes the user's
+        connections; Apache Kafka keeps them until their session ends.
 
         Args:
-            upsertions: passwords that are to count from now on.
-            deletions: pairs of user and mechanism by which it is not to log in any more.
+            upsertions: passwords to add or replace.
+            deletions: pairs of a user and the mechanism to delete.
 
         Raises:
-            PartlyDoneError: some of it was refused; of one alone it is the error itself.
+            PartlyDoneError: some changes were refused; for a single one its own error is raised.
             BrokerError: RESOURCE_NOT_FOUND: there is nothing to delete; UNACCEPTABLE_CREDENTIAL, ...
-            AuthorizationError: it takes `alter` on the cluster.
-            UnsupportedFeatureError: the broker keeps no users.
-            ConfigError, TypeError: a credential cannot be one; nothing is changed.
+            AuthorizationError: the caller lacks `alter` on the cluster.
+            UnsupportedFeatureError: the broker does not store SCRAM credentials.
+            ConfigError, TypeError: a credential is invalid; nothing is changed.
         """
         during = "changing the users of SCRAM"
         asked = to_several(upsertions, "upsertions", "[kohort.ScramCredential(...)]")
@@ -97,7 +97,7 @@ class UserCalls(Calls):
     async def _alter(
         self, logins: Sequence[ScramLogin], wanted: Mapping[ScramLogin, ScramCredential], during: str
     ) -> dict[ScramLogin, KohortError | None]:
-        """Change logins of one mechanism: no broker changes a user twice by one request."""
+        """Change the passwords of one mechanism: a request may name a user only once."""
         if not logins:
             return {}
         salted = [(wanted[each], secrets.token_bytes(_SALT_BYTES)) for each in logins if each in wanted]

@@ -1,1 +1,1 @@
-"""What the admin client returns: frozen rows, a module for each thing they are about."""
+"""The values that the admin client returns, and the requests behind them: one module per subject."""

@@ -1,6 +1,7 @@
-"""Entries of the access control lists of a cluster, as the admin client takes and returns them.
+"""ACL entries and filters of the admin client, and the requests about them.
 
-Laws: what passes the checks here can be asked. A number that is not known here is "unknown", which no call can ask for.
+Laws: a value that passes the checks here is valid in a request. A number in a response that is not known here is shown
+as "unknown", which no call accepts.
 Source: Kafka's AclBinding, AclBindingFilter, ResourceType, PatternType, AclOperation and AclPermissionType; KIP-11,
 KIP-290 (prefixes).
 """
@@ -51,17 +52,17 @@ _EXAMPLE: Final = "Acl(resource_type='topic', name='orders', principal='User:ali
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acl:
-    """An entry: it allows or denies a principal an operation on a resource.
+    """An ACL entry: it allows or denies a principal an operation on a resource.
 
     Args:
         resource_type: "topic", "group", "cluster", "transactional_id", "delegation_token" or "user".
-        name: of the resource, `*` for all of the type; the cluster is called "kafka-cluster".
-        pattern_type: "literal", or "prefixed": all whose names begin with `name`.
-        principal: such as "User:alice"; "User:*" is every user.
-        host: the address from which the principal comes; `*` for all.
+        name: resource name; `*` means all resources of the type; the cluster's name is "kafka-cluster".
+        pattern_type: "literal", or "prefixed" for all resources whose names begin with `name`.
+        principal: such as "User:alice"; "User:*" means every user.
+        host: the address from which the principal connects; `*` means any.
         operation: "read", "write", "create", "delete", "alter", "describe", "cluster_action", "describe_configs",
             "alter_configs", "idempotent_write", "create_tokens", "describe_tokens", "two_phase_commit" or "all".
-        permission: "allow" or "deny"; an entry that denies goes before every entry that allows.
+        permission: "allow" or "deny"; a deny entry takes precedence over every allow entry.
 
     >>> print(Acl(resource_type="topic", name="orders", principal="User:alice", operation="read"))
     allow User:alice to read topic orders
@@ -83,11 +84,11 @@ class Acl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFilter:
-    """A filter for entries; a field that is `None` lets every value through.
+    """A filter for ACL entries; a field that is `None` matches every value.
 
     Args:
-        pattern_type: "literal", "prefixed", or "match": every entry that concerns the resource `name`, also those for
-            all resources and for prefixes of it.
+        pattern_type: "literal", "prefixed", or "match": every entry that applies to the resource `name`, including
+            those for all resources and for prefixes of the name.
 
     >>> print(AclFilter(principal="User:alice", resource_type="topic"))
     entries with resource_type=topic, principal=User:alice
@@ -108,7 +109,7 @@ class AclFilter:
 
 
 def known_word(given: object, table: dict[str, int], what: str) -> str:
-    """Find a word of a table, however it is spelt: `idempotent_write`, `IdempotentWrite`, `idempotent-write`."""
+    """Find a word of a table in any spelling: `idempotent_write`, `IdempotentWrite`, `idempotent-write`."""
     if not isinstance(given, str):
         raise TypeError(f"{what} cannot be {given!r}: one of {', '.join(table)} is expected")
     plain = _letters(given)
@@ -119,7 +120,7 @@ def known_word(given: object, table: dict[str, int], what: str) -> str:
 
 
 def to_acl(value: object) -> Acl:
-    """Check an entry that a broker may be asked to add, and spell its words as this module does."""
+    """Check an entry to be added, and convert its words to this module's spelling."""
     if not isinstance(value, Acl):
         raise TypeError(f"an entry cannot be {value!r}: {_EXAMPLE} is one")
     acl = Acl(**{each.name: _checked(each.name, getattr(value, each.name), _WORDS) for each in fields(value)})
@@ -129,7 +130,7 @@ def to_acl(value: object) -> Acl:
 
 
 def to_filter(value: object) -> AclFilter:
-    """Check a filter, and spell its words as this module does; an entry is a filter for itself, `None` for all."""
+    """Check a filter, and convert its words to this module's spelling; an `Acl` matches itself, `None` every entry."""
     if value is None:
         return AclFilter()
     if isinstance(value, Acl):
@@ -138,7 +139,7 @@ def to_filter(value: object) -> AclFilter:
         raise TypeError(f"a filter cannot be {value!r}: AclFilter(principal='User:alice') is one")
     given = {each.name: getattr(value, each.name) for each in fields(value)}
     words = {**_WORDS, "pattern_type": PATTERN_FILTERS}
-    # An empty word stands for any, as `None` does; an empty text is refused.
+    # An empty word matches any, as `None` does; an empty text is refused.
     said = {name for name, each in given.items() if (each if name in words else each is not None)}
     chosen = AclFilter(**{name: _checked(name, each, words) if name in said else each for name, each in given.items()})
     if chosen.pattern_type == "match" and chosen.name is None:

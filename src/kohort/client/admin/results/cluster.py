@@ -1,4 +1,4 @@
-"""A cluster as the admin client asks for it and shows it: brokers, features, quorum, log directories, replicas."""
+"""Descriptions of a cluster, and the requests for them: brokers, features, quorum, log directories, replicas."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ T = TypeVar("T")
 #: How long a broker may take for one request, milliseconds.
 TIMEOUT_MS: Final = 30_000
 METADATA_TOPIC: Final = "__cluster_metadata"
-#: Kinds of a change of a feature, and their numbers in UpdateFeatures.
+#: Values of `downgrade`, and the upgrade types of UpdateFeatures.
 _UPGRADE_TYPES: Final[dict[str | None, int]] = {None: 1, "safe": 2, "unsafe": 3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDescription:
-    """One broker; a fenced one is registered, but leads nothing and is not up to date."""
+    """One broker; a fenced broker is registered, but leads no partition: it is stopped or not caught up."""
 
     broker_id: int
     host: str
@@ -46,10 +46,10 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDescription:
-    """The brokers by their ids.
+    """A cluster with its brokers, sorted by id.
 
-    `authorized_operations`: those that the caller may do with the cluster, named as in access control lists
-    ("describe", "alter_configs", ...); `None` if they were not asked for.
+    `authorized_operations`: the operations that the caller may perform on the cluster, named as in `Acl` ("describe",
+    "alter_configs", ...); `None` if they were not asked for.
     """
 
     cluster_id: str
@@ -71,7 +71,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureDescription:
-    """One feature: the levels that the asked broker could run, and the one that the cluster runs, 0 where it is off."""
+    """One feature: the levels that the broker supports, and the finalized level of the cluster; 0 means disabled."""
 
     name: str
     min_version: int
@@ -81,14 +81,14 @@ class FeatureDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeaturesDescription:
-    """Features by name; the epoch grows with every change of levels, -1 where the broker does not know it."""
+    """Features by name; the epoch grows with every change of a level, -1 means that the broker does not report it."""
 
     epoch: int
     features: tuple[FeatureDescription, ...]
 
     @classmethod
     def of(cls, response: api_versions.ApiVersionsResponse) -> FeaturesDescription:
-        """Build the description of features, also of those that only one of broker and cluster has."""
+        """Build the description of all features that the broker supports or the cluster has finalized."""
         supported = {row.name: (row.min_version, row.max_version) for row in response.supported_features}
         levels = {row.name: row.max_version_level for row in response.finalized_features}
         rows = []
@@ -102,10 +102,10 @@ class FeaturesDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumReplica:
-    """One that keeps the cluster's metadata.
+    """One voter or observer of the metadata quorum.
 
-    `lag` is how many records it is behind the leader; times are in milliseconds since 1970, `None` where they are not
-    known; `directory_id` is in Kafka's base64 form.
+    `lag`: number of records behind the leader. Times are milliseconds since 1970, `None` if unknown. `directory_id` is
+    in Kafka's base64 form.
     """
 
     replica_id: int
@@ -118,9 +118,9 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumDescription:
-    """The quorum that keeps the cluster's metadata: voters, and observers, which only follow.
+    """The KRaft quorum of the cluster's metadata: voters, and observers, which replicate without a vote.
 
-    `listeners`: of each controller "NAME://HOST:PORT", where the cluster tells it.
+    `listeners`: by controller id, "NAME://HOST:PORT"; empty if the cluster does not report them.
     """
 
     leader_id: int
@@ -132,7 +132,7 @@ class QuorumDescription:
 
     @classmethod
     def of(cls, row: describe_quorum.PartitionDataResponse, nodes: Iterable[describe_quorum.Node]) -> QuorumDescription:
-        """Build the description of a quorum: voters and observers by their ids."""
+        """Build the description of a quorum; voters and observers are sorted by id."""
         end = next((each.log_end_offset for each in row.current_voters if each.replica_id == row.leader_id), -1)
         return from_row(
             cls,
@@ -148,7 +148,7 @@ class QuorumDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDescription:
-    """One log in a directory; a future one takes the place of the present one when its lag, in records, is 0."""
+    """One log in a directory; a future log, the copy of a move, replaces the present one at lag 0 (records)."""
 
     topic: str
     partition: int
@@ -159,10 +159,10 @@ class LogDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirDescription:
-    """One directory of a broker with its logs by topic and partition.
+    """One log directory of a broker, with its logs sorted by topic and partition.
 
-    `error`: why it cannot be used, such as "KAFKA_STORAGE_ERROR"; `None`: it can. `total_bytes` and `usable_bytes` are
-    those of its volume, `None` where the broker does not tell. A cordoned directory gets no new logs.
+    `error`: the reason for which it cannot be used, such as "KAFKA_STORAGE_ERROR"; `None` if it can. `total_bytes` and
+    `usable_bytes`: of its volume, `None` if the broker does not report them. A cordoned directory gets no new logs.
     """
 
     broker_id: int
@@ -176,9 +176,9 @@ class LogDirDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaLogDir:
-    """The directory in which a broker keeps a copy of a partition, and the one that it moves to; lags in records.
+    """The log directory of a replica (`path`), and the one that it is moving to (`future_path`); lags in records.
 
-    `None` as path: the broker has no copy, or moves none.
+    `path` is `None` if the broker has no such replica, `future_path` if the replica is not moving.
     """
 
     topic: str
@@ -192,7 +192,7 @@ class ReplicaLogDir:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderElection:
-    """One partition; `is_elected` is false where the right broker led it already."""
+    """The result of an election in one partition; `is_elected` is false if none was needed."""
 
     topic: str
     partition: int
@@ -201,7 +201,7 @@ class LeaderElection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReassignment:
-    """One partition on its way: the brokers that have a copy, that get one, and that give one up; by their ids."""
+    """A reassignment in progress: ids of the brokers with a replica, of those to be added, and to be removed."""
 
     topic: str
     partition: int
@@ -211,7 +211,7 @@ class PartitionReassignment:
 
 
 class TopicPartitionReplica(NamedTuple):
-    """The copy of a partition that one broker has."""
+    """The replica of a partition on one broker."""
 
     topic: str
     partition: int
@@ -222,7 +222,7 @@ class TopicPartitionReplica(NamedTuple):
 
 
 def to_replica(value: object) -> TopicPartitionReplica:
-    """Check a copy of a partition, given as three values."""
+    """Check a replica, given as (topic, partition, broker id)."""
     if isinstance(value, str | bytes) or not isinstance(value, tuple) or len(value) != 3:
         raise TypeError(f"{value!r} is no replica: topic, partition and broker are expected, like ('orders', 0, 1)")
     topic, partition = to_partition(value[:2])
@@ -314,7 +314,7 @@ def log_dirs(broker_id: int, response: describe_log_dirs.DescribeLogDirsResponse
 def replica_log_dirs(
     replicas: Iterable[TopicPartitionReplica], found: Iterable[LogDirDescription]
 ) -> list[ReplicaLogDir]:
-    """Find the directory of each copy, in the order asked."""
+    """Find the log directory of each replica, in the given order."""
     logs = {
         (TopicPartitionReplica(log.topic, log.partition, row.broker_id), log.is_future): (row.path, log.offset_lag)
         for row in found
@@ -331,7 +331,7 @@ def replica_log_dirs(
 
 
 def move_request(paths: Mapping[TopicPartitionReplica, str]) -> alter_replica_log_dirs.AlterReplicaLogDirsRequest:
-    """Build the request that moves copies of one broker to directories."""
+    """Build the request that moves replicas of one broker to other log directories."""
     dirs: dict[str, list[TopicPartition]] = {}
     for each, path in paths.items():
         dirs.setdefault(path, []).append(TopicPartition(each.topic, each.partition))
@@ -358,12 +358,12 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _rows(partitions: Iterable[TopicPartition] | None, build: Callable[[str, list[int]], T]) -> list[T] | None:
-    """Build a row of each topic; `None`, which stands for all topics, stays."""
+    """Build a row for each topic; return `None`, which means all topics, unchanged."""
     return None if partitions is None else [build(name, numbers) for name, numbers in by_topic(partitions).items()]
 
 
 def to_reassignments(given: object) -> dict[TopicPartition, tuple[int, ...] | None]:
-    """Check partition -> its brokers, the preferred leader first; `None`: it stays where it is."""
+    """Check the broker ids of each partition, the preferred leader first; `None` cancels its reassignment."""
     if not isinstance(given, Mapping):
         raise TypeError(
             f"replicas cannot be {given!r}: a mapping is expected, like {{TopicPartition('orders', 0): [1, 2]}}"
@@ -391,7 +391,7 @@ def elect_request(partitions: Iterable[TopicPartition] | None, *, unclean: bool)
 def reassign_request(
     wanted: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool
 ) -> alter_partition_reassignments.AlterPartitionReassignmentsRequest:
-    """Build the request that gives partitions to brokers."""
+    """Build the request that reassigns partitions to brokers."""
     topics: dict[str, alter_partition_reassignments.ReassignableTopic] = {}
     for (name, number), brokers in sorted(wanted.items()):
         row = alter_partition_reassignments.ReassignablePartition(
@@ -444,7 +444,7 @@ def check_partitions(partitions: Iterable[TopicPartition], metadata: MetadataRes
 
 
 def leaders_of(metadata: MetadataResponse) -> dict[TopicPartition, Endpoint | None]:
-    """Return partition -> the address of its leader; `None` for one that has none."""
+    """Return the address of each partition's leader; `None` for a partition without one."""
     brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in metadata.brokers}
     return {
         TopicPartition(topic.name or "", row.partition_index): brokers.get(row.leader_id)
@@ -456,7 +456,7 @@ def leaders_of(metadata: MetadataResponse) -> dict[TopicPartition, Endpoint | No
 def by_leader(
     partitions: Iterable[TopicPartition], metadata: MetadataResponse
 ) -> dict[Endpoint | None, list[TopicPartition]]:
-    """Return address of a leader -> its partitions; `None`: those that have no leader now."""
+    """Return the partitions of each leader, by its address; `None` has the partitions without a leader."""
     leaders = leaders_of(metadata)
     found: dict[Endpoint | None, list[TopicPartition]] = {}
     for each in sorted(set(partitions)):

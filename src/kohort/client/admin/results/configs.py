@@ -1,6 +1,6 @@
-"""Configs as the admin client asks for them, changes them and shows them.
+"""Configs of resources, and the requests that describe and change them.
 
-Laws: a value that a broker calls sensitive is never shown.
+Laws: the value of a config that the broker marks as sensitive is never shown.
 Source: Kafka's Admin; KIP-133, KIP-226, KIP-339, KIP-569.
 """
 
@@ -19,9 +19,9 @@ from kohort.wire.private import idle_words_in
 
 
 class ConfigResource(NamedTuple):
-    """A thing with configs: `kind` is "topic", "broker", "group", "client-metrics" or "broker-logger".
+    """A resource that has configs: `kind` is "topic", "broker", "group", "client-metrics" or "broker-logger".
 
-    The name of a broker is its number; an empty one stands for the configs that all brokers share.
+    The `name` of a broker is its id; an empty name means the defaults of all brokers.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class ConfigResource(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSynonym:
-    """A place where a config gets its value if none before it is set; `source` as of `ConfigEntry`."""
+    """One candidate for the value of a config: the first of its `synonyms` that is set counts; see `ConfigEntry`."""
 
     name: str
     value: str | None
@@ -42,13 +42,13 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """One config as it is in force.
+    """One config with its effective value.
 
-    `value`: `None` where there is none, and always where it `is_sensitive`. `source`: Kafka's name of where the value
-    comes from, e.g. "DYNAMIC_TOPIC_CONFIG" (set on the topic), "STATIC_BROKER_CONFIG" (of the broker's start),
-    "DEFAULT_CONFIG". `default`: the value without being set at all, `None` where the broker does not tell. `type`:
-    Kafka's name, e.g. "LONG". `idle`: the broker's words for a value that it takes and does not act on. `doc`: `None`
-    where the broker says nothing.
+    `value`: `None` if there is none, and always if it `is_sensitive`. `source`: Kafka's name of the level that sets it,
+    e.g. "DYNAMIC_TOPIC_CONFIG" (set on the topic), "STATIC_BROKER_CONFIG" (in the broker's start-up options),
+    "DEFAULT_CONFIG". `default`: the value while it is set nowhere, `None` if the broker does not report it. `type`:
+    Kafka's name, e.g. "LONG". `idle`: the broker's remark if it accepts the value but ignores it. `doc`: the broker's
+    documentation, if it has any.
     """
 
     name: str
@@ -64,7 +64,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether it is not set; Apache Kafka sets `min.insync.replicas` of a new cluster to its default."""
+        """Whether the value is the default, e.g. `min.insync.replicas`, which Apache Kafka sets to its default."""
         is_preset = self.source == "DYNAMIC_DEFAULT_BROKER_CONFIG" and self.value == self.default
         return is_preset or self.source == "DEFAULT_CONFIG"
 
@@ -93,7 +93,7 @@ Change = tuple[str, int, str | None]
 
 
 def to_resources(given: object) -> list[ConfigResource]:
-    """Check one thing with configs or several: pairs of kind and name, or another client's config resources."""
+    """Check one or several resources: pairs of kind and name, or another client's ConfigResource."""
     one = _resource_of(given)
     if one is not None:
         return [one]
@@ -133,7 +133,7 @@ def to_changes(
     append: Mapping[str, object] | None,
     subtract: Mapping[str, object] | None,
 ) -> list[Change]:
-    """Check the changes, config by config; each is named once."""
+    """Check the changes of each config; a config may be named only once."""
     if isinstance(delete, str | bytes):
         raise TypeError(f"delete cannot be {delete!r}: a list of names is expected, like [{delete!r}]")
     rows: list[Change] = [(_config(name), DELETE, None) for name in delete]
@@ -181,7 +181,7 @@ def describe_request(
 def alter_request(
     resources: Iterable[ConfigResource], changes: Iterable[Change], *, validate_only: bool
 ) -> incremental_alter_configs.IncrementalAlterConfigsRequest:
-    """Build the request that makes the same changes to each of several things."""
+    """Build the request that makes the same changes to several resources."""
     rows = [
         incremental_alter_configs.AlterableConfig(name=name, config_operation=operation, value=value)
         for name, operation, value in changes
@@ -198,7 +198,7 @@ def alter_request(
 
 
 def resource_of(kind: int, name: str) -> ConfigResource:
-    """Return the thing that a broker names in its answer."""
+    """Return the resource that a row of a response is about."""
     return ConfigResource(_KIND_OF.get(kind, str(kind)), name)
 
 

@@ -1,4 +1,4 @@
-"""Groups and their offsets as the admin client asks for them and shows them: both protocols in one shape."""
+"""Descriptions of groups and their offsets, and the requests for them; the same classes for both group protocols."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _MOST_BYTES: Final = 32_767
 class HistoryEvent:
     """One row of a group's history.
 
-    `kind`: "stimulus" came in, "decision" was taken, "transition" has changed. `cause`: number of the input that made
-    the row; `origin`: number of the input that began the rebalance it belongs to. `times` above 1: it was repeated
-    until `last_time_ms`. Times in milliseconds since 1970.
+    `kind`: "stimulus" (an input, e.g. a request), "decision" of the coordinator, or "transition" (a change of state).
+    `cause`: number of the input that led to the row. `origin`: number of the input that began its rebalance. `times`:
+    how often the same event occurred, for the last time at `last_time_ms`. Times are milliseconds since 1970.
     """
 
     sequence: int
@@ -57,10 +57,10 @@ class HistoryEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHistory:
-    """A group's history as far as a broker has it, oldest first; `counts`: how often inputs came that change nothing.
+    """A group's history as far as a broker has it, oldest first; `counts`: number of inputs that changed nothing.
 
-    `is_complete`: no row of the group is missing. `has_older`: the broker has older rows on disk, which were not asked
-    for (`whole`).
+    `is_complete`: no row of the group is missing. `has_older`: the broker has older rows on disk, which are only
+    read with `whole`.
     """
 
     group_id: str
@@ -72,7 +72,7 @@ class GroupHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
-    """One group; `group_type` "classic" or "consumer", `state` as the broker names it."""
+    """One group of a list; `group_type` is "classic" or "consumer", `state` the broker's name, e.g. "Stable"."""
 
     group_id: str
     group_type: str
@@ -81,13 +81,13 @@ class GroupListing:
 
     @classmethod
     def of(cls, row: ListedGroup) -> GroupListing:
-        """Build the line of a group; before version 5 a broker has classic groups only, and tells no types."""
+        """Build the entry of a group; before version 5 the response has no types, and all groups are classic."""
         return from_row(cls, row, group_type=row.group_type.lower() or "classic", state=row.group_state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSummary:
-    """One group with its members counted; `lag`: over the partitions it has committed, `None` if there are none."""
+    """One group; `members`: their number. `lag`: the sum over all committed partitions, `None` without any."""
 
     group_id: str
     group_type: str
@@ -99,19 +99,18 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDescription:
-    """One member; `member_epoch` is `None` for a classic member, `target` is empty where the protocol has none.
+    """One member; `member_epoch` is `None` for a classic member, `target` is empty in classic groups.
 
-    `offline_since_ms`: of a static group, the time of the last sign of its offline member, milliseconds since 1970;
-    `None` for one that is online. `metadata`: the bytes that it publishes, `None` for none, as of every classic member
-    and on brokers that are none of kohort's. `metadata_size`: their number, -1 for none; where a group publishes more
-    than 1 MiB in all, some members have a size and `None`.
+    `offline_since_ms`: for an offline member of a static group, when it was last heard, milliseconds since 1970; `None`
+    while it is online. `metadata`: the bytes that it publishes (kohort's brokers, consumer protocol), else `None`.
+    `metadata_size`: their number, -1 for none. If a group publishes more than 1 MiB, `metadata` is left out for some
+    members, which still have a size.
 
-    Of brokers of kohort, which two descriptions may differ in and be equal, in milliseconds before the answer, `None`
-    where it is not known: `last_heard_ms` (a heartbeat, or
-    another sign of life), `last_fetch_ms`, `last_commit_ms`. `session_left_ms`: until its session ends. `overdue_ms`:
-    for how long others have waited for it to give up partitions or to rejoin; `None` where none does. `is_connected`:
-    whether one of its connections is open. `last_poll_ms`: since its application polled at most, which members by
-    kohort tell with heartbeats.
+    The other fields come from kohort's brokers only, are `None` if unknown, and do not count in a comparison.
+    Milliseconds before the response: `last_heard_ms` (a heartbeat or another request), `last_fetch_ms`,
+    `last_commit_ms`, and `last_poll_ms` (the application's last poll, at most; kohort's clients send it with
+    heartbeats). `session_left_ms`: until its session times out. `overdue_ms`: for how long other members have waited
+    for it to give up partitions or to rejoin, `None` if none waits. `is_connected`: whether it has an open connection.
     """
 
     member_id: str
@@ -146,7 +145,7 @@ class MemberDescription:
 
     @classmethod
     def of_classic(cls, row: describe_groups.DescribedGroupMember, protocol_type: str) -> MemberDescription:
-        """Build the description of a classic member; of protocol types but "consumer" only it can read assignments."""
+        """Build the description of a classic member; only the protocol type "consumer" has a known assignment."""
         return from_row(
             cls,
             row,
@@ -158,7 +157,7 @@ class MemberDescription:
         )
 
 
-#: Fields of a member that are -1 on the wire where they are not known.
+#: Fields of a member that are -1 in a response if they are unknown.
 _TIMES: Final = (
     "offline_since_ms", "last_heard_ms", "last_fetch_ms", "last_commit_ms", "session_left_ms", "overdue_ms",
     "last_poll_ms",
@@ -166,7 +165,7 @@ _TIMES: Final = (
 
 
 def _signs(row: consumer_group_describe.Member | describe_groups.DescribedGroupMember) -> dict[str, int | bool | None]:
-    """Return the latest signs of a member, as far as the broker tells them."""
+    """Return the times at which a member was last heard and its connection's state; `None` if not reported."""
     connected = or_none(row.is_connected)
     times: dict[str, int | bool | None] = {name: or_none(getattr(row, name)) for name in _TIMES}
     return {**times, "is_connected": None if connected is None else bool(connected)}
@@ -176,10 +175,10 @@ def _signs(row: consumer_group_describe.Member | describe_groups.DescribedGroupM
 class GroupDescription:
     """One group; epochs are `None` for a classic group.
 
-    `authorized_operations`: those that the caller may do with it ("describe", "read", ...), if they were asked for.
-    `is_static`: its membership is static (`Admin.enable_static_membership`).
-    `assignor_failure`: the latest failure of an assignor of your own, the broker's or a member's; `None` if it has not
-    failed since the latest assignment.
+    `authorized_operations`: the operations that the caller may perform on it ("describe", "read", ...), if asked for.
+    `is_static`: the group is static (`Admin.enable_static_membership`).
+    `assignor_failure`: the latest failure of a custom assignor, of the broker or of a member; `None` if none has failed
+    since the latest assignment.
     """
 
     group_id: str
@@ -225,7 +224,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffset:
-    """A group's offset in one partition; `committed` and `lag` are `None` where nothing is committed."""
+    """A group's offset in one partition; `committed` and `lag` are `None` if nothing is committed."""
 
     topic: str
     partition: int
@@ -237,9 +236,9 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetReset:
-    """The offset at which a group begins anew in one partition; `committed` is `None` where nothing was.
+    """The new committed offset of a group in one partition; `committed`: the present one, `None` if there is none.
 
-    `wanted`: the offset that was asked for; `offset` is the nearest that the log has.
+    `wanted`: the requested offset. `offset`: the one to set, the nearest within the log.
     """
 
     topic: str
@@ -251,9 +250,9 @@ class OffsetReset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """One config of a group; with `is_own` it was set for the group, otherwise `value` is the broker's.
+    """One config of a group; `is_own`: set for the group, otherwise `value` is the broker's default.
 
-    `doc` is `None` where the broker says nothing about it.
+    `doc`: the broker's documentation, `None` if it has none.
     """
 
     name: str
@@ -264,7 +263,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(Generic[T]):
-    """The row of one group in a response; `value` is for those without a code."""
+    """The row of one group in a response; `value` only counts if `code` is 0 (NONE)."""
 
     code: int
     message: str | None = None
@@ -274,7 +273,7 @@ class Row(Generic[T]):
 def read_consumer_groups(
     response: consumer_group_describe.ConsumerGroupDescribeResponse, _: list[str]
 ) -> dict[str, Row[GroupDescription]]:
-    """Read group -> its description as one of the consumer protocol."""
+    """Read the descriptions of groups of the consumer protocol, by group id."""
     return {
         row.group_id: Row(code=row.error_code, message=row.error_message, value=GroupDescription.of_consumer(row))
         for row in response.groups
@@ -284,11 +283,11 @@ def read_consumer_groups(
 def read_classic_groups(
     response: describe_groups.DescribeGroupsResponse, _: list[str]
 ) -> dict[str, Row[GroupDescription]]:
-    """Read group -> its description as a classic one; before version 6 the state Dead says that there is none."""
+    """Read the descriptions of classic groups; before version 6, state Dead means that the group does not exist."""
     return {
         row.group_id: Row(
             code=ErrorCode.GROUP_ID_NOT_FOUND if row.group_state == "Dead" and not row.error_code else row.error_code,
-            # Of a group that is not there some brokers say nothing, and others the same as kohort's.
+            # For a missing group some brokers send no message, and others the same as kohort's.
             message=row.error_message or None,
             value=GroupDescription.of_classic(row),
         )
@@ -297,18 +296,18 @@ def read_classic_groups(
 
 
 def read_deletions(response: delete_groups.DeleteGroupsResponse, _: list[str]) -> dict[str, Row[None]]:
-    """Read group -> the outcome of its deletion."""
+    """Read the result of each group's deletion."""
     return {row.group_id: Row(code=row.error_code, value=None) for row in response.results}
 
 
 def offsets_request(groups: list[str]) -> offset_fetch.OffsetFetchRequest:
-    """Ask for all committed offsets of groups; up to version 7 of one group."""
+    """Build the request for all committed offsets of groups; up to version 7 it can name one group only."""
     rows = [offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
     return offset_fetch.OffsetFetchRequest(group_id=groups[0], topics=None, groups=rows, require_stable=False)
 
 
 def read_offsets(response: offset_fetch.OffsetFetchResponse, groups: list[str]) -> dict[str, Row[Committed]]:
-    """Read group -> its committed offsets; up to version 7 the one group stands in the response itself."""
+    """Read the committed offsets of each group; up to version 7 those of one group are the response itself."""
     if not response.groups:
         return {groups[0]: _offsets_row(response.error_code, response.topics)}
     return {row.group_id: _offsets_row(row.error_code, row.topics) for row in response.groups}
@@ -392,11 +391,11 @@ def _embedded(blob: bytes) -> tuple[TopicPartition, ...]:
 
 
 def check_group_id(group_id: object) -> None:
-    """Refuse a group id that no request can have, before a coordinator is looked for.
+    """Check that a group id fits into a request, before its coordinator is looked up.
 
     Raises:
-        TypeError: it is no text.
-        ConfigError: it is too long, or no text that has bytes.
+        TypeError: the id is not text.
+        ConfigError: the id is too long, or cannot be encoded as UTF-8.
     """
     if not isinstance(group_id, str):
         raise TypeError(f"{group_id!r} is no group id; expected a text")
@@ -413,7 +412,7 @@ def static_changes(registration_timeout: object, expansion_timeout: object) -> d
 
     Raises:
         TypeError: a timeout is neither milliseconds nor a `timedelta`.
-        ConfigError: it is negative.
+        ConfigError: a timeout is negative.
     """
     given = {REGISTRATION: registration_timeout, EXPANSION: expansion_timeout}
     timeouts = {name: _milliseconds(value, name) for name, value in given.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Moves of partitions between members as the admin client asks for them and shows them."""
+"""Moves of partitions between members, and the requests for them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from kohort.wire.messages.submit_moves import MoveToSubmit, SubmitMovesResponse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedMove:
-    """The outcome of one move that was asked for.
+    """The coordinator's response to one requested move.
 
-    `move_id`: the id of the move in `GroupMove`; empty where it was refused, and where no member has to give the
-    partition up for it. `code` is NONE where it was taken, otherwise `message` says why it was not.
+    `move_id`: the id of the move in `GroupMove`; empty if the move was refused, or if no member has to give the
+    partition up for it. `code`: NONE if the move was accepted, otherwise `message` has the reason for its refusal.
     """
 
     topic: str
@@ -31,18 +31,18 @@ class SubmittedMove:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the member shall have the partition."""
+        """Whether the move was accepted."""
         return self.code is ErrorCode.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMove:
-    """A partition on its way from one member to another.
+    """A move of a partition from one member to another.
 
-    `phase`: "waiting" for the pace; "revoking", its owner is to hear of it; "fenced", that one may not use it any more;
-    "committed", it has committed and given it up; "granted", the new owner has it. `cause`: why it moves. Times of the
-    coordinator in milliseconds since 1970; `None`: it is not so far yet, or a restart has forgotten it, as it does of
-    moves that no call has asked for.
+    `phase`: "waiting" for the group's rate of moves; "revoking": the owner is to be notified; "fenced": the owner may
+    not use the partition any more; "committed": the owner has committed and given it up; "granted": the new owner has
+    it. `cause`: the reason for the move. Times are the coordinator's, milliseconds since 1970; `None` if the phase is
+    not reached, or after a restart of the broker, which keeps the times of requested moves only.
     """
 
     move_id: str
@@ -60,7 +60,7 @@ class GroupMove:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is on its way."""
+        """Whether the move is still in progress."""
         return self.granted_ms is None
 
 
@@ -70,11 +70,11 @@ _INT32: Final = range(-(2**31), 2**31)
 
 
 def wanted_moves(moves: Mapping[TopicPartition, str]) -> list[MoveToSubmit]:
-    """Check the moves that are asked for.
+    """Check requested moves, and build the rows of the request.
 
     Raises:
-        TypeError: something is no partition, or no member id.
-        ConfigError: there are more than a coordinator takes at once.
+        TypeError: a key is not a partition, or a value not a member id.
+        ConfigError: there are more moves than a coordinator accepts in one request.
     """
     if not isinstance(moves, Mapping):
         raise TypeError(f"moves are {type(moves).__name__}; expected a mapping of partitions to ids of members")
@@ -95,10 +95,10 @@ def _wanted(partition: object, member_id: object) -> MoveToSubmit:
 
 
 def awaited_moves(moves: Iterable[SubmittedMove]) -> dict[TopicPartition, str]:
-    """Return partition -> the member that shall have it, of those that were taken.
+    """Return the new owner of each partition whose move was accepted.
 
     Raises:
-        TypeError: these are no submitted moves.
+        TypeError: `moves` are not submitted moves.
     """
     if not isinstance(moves, Iterable):
         raise TypeError(f"{moves!r} are no moves; expected what submit_moves has returned")
@@ -110,7 +110,7 @@ def awaited_moves(moves: Iterable[SubmittedMove]) -> dict[TopicPartition, str]:
 
 
 def submitted_moves(asked: Sequence[MoveToSubmit], response: SubmitMovesResponse) -> list[SubmittedMove]:
-    """Read the outcomes, in the order in which the moves were asked for."""
+    """Read the results of moves, in the order of the request."""
     return [
         from_row(
             SubmittedMove,

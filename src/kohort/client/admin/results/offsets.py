@@ -1,6 +1,6 @@
-"""Committed offsets as the admin client changes them: requests, and where a group is to begin anew.
+"""Requests that change committed offsets and members, and the plan of an offset reset.
 
-Laws: an offset is never set below what the log has or beyond its end. What is planned is a function of what was found.
+Laws: a planned offset lies within the log: from its start to its end. A plan depends on its arguments alone.
 Source: Kafka's Admin and kafka-consumer-groups (`--reset-offsets`).
 """
 
@@ -22,7 +22,7 @@ _WORDS: Final = ("earliest", "latest", "current")
 
 
 def commit_request(group: str, offsets: Mapping[TopicPartition, Committable]) -> offset_commit.OffsetCommitRequest:
-    """Build a commit from outside of a group, which must have no members."""
+    """Build a commit by an administrator, which is no member; brokers accept it for an empty group only."""
     topics: dict[str, offset_commit.OffsetCommitRequestTopic] = {}
     for (name, number), given in sorted(offsets.items()):
         kept = with_metadata(given)
@@ -57,7 +57,7 @@ def leave_request(group: str, members: Iterable[tuple[str, str | None]], reason:
 
 
 def check_reset(to: object, shift_by: int | None) -> None:
-    """Raise `ConfigError` or `TypeError` for a place at which no group can begin."""
+    """Check the arguments of `reset_offsets` for the new position; raise `ConfigError` or `TypeError`."""
     if (to is None) == (shift_by is None):
         raise ConfigError("one of to and shift_by is expected: where the group shall begin, or by how many records")
     if isinstance(to, str) and to not in _WORDS:
@@ -73,7 +73,7 @@ def check_reset(to: object, shift_by: int | None) -> None:
 
 
 def timestamp_of(to: object, *, now_ms: int) -> int | None:
-    """Return the time that is meant, milliseconds since 1970; `None` where none is."""
+    """Return the time in `to`, milliseconds since 1970; `None` if `to` is not a time."""
     if isinstance(to, datetime):
         return int(to.timestamp() * 1000)
     return now_ms - int(to.total_seconds() * 1000) if isinstance(to, timedelta) else None
@@ -89,10 +89,10 @@ def plan(
     ends: Mapping[TopicPartition, int],
     by_time: Mapping[TopicPartition, int],
 ) -> list[OffsetReset]:
-    """Plan the offset at which each partition begins, by topic and partition.
+    """Plan the new committed offset of each partition, sorted by topic and partition.
 
     Args:
-        by_time: the first offsets at the time that is meant; -1 where no record is as young.
+        by_time: if `to` is a time, the offset of each first record from then on; -1 if there is none.
     """
 
     def wanted_of(partition: TopicPartition) -> int:

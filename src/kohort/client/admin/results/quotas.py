@@ -1,4 +1,4 @@
-"""Quotas of clients as the admin client takes and returns them.
+"""Client quotas of the admin client, and the requests about them.
 
 Source: KIP-546, KIP-13 (bytes), KIP-124 (requests), KIP-599 (topics), KIP-612 (connections).
 """
@@ -18,13 +18,13 @@ from kohort.wire.messages import alter_client_quotas, describe_client_quotas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuota:
-    """The limits of one entity: a user, a client id, both of them together, or an address.
+    """The quotas of one entity: a user, a client id, a client id of a user, or an IP address.
 
     Args:
-        entity: "user", "client-id" or "ip" -> name; `None` is the default, for all that have no limit of their own.
-        values: limit -> number: `producer_byte_rate` and `consumer_byte_rate` (bytes a second and broker),
-            `request_percentage` (of a thread), `controller_mutation_rate` (partitions a second),
-            `connection_creation_rate` (a second; of addresses). To a call that alters, `None` takes one back.
+        entity: by "user", "client-id" or "ip", its name; `None` means the default of all without a quota of their own.
+        values: quotas by name: `producer_byte_rate` and `consumer_byte_rate` (bytes per second and broker),
+            `request_percentage` (of a thread), `controller_mutation_rate` (partitions per second),
+            `connection_creation_rate` (per second; for IP addresses). `None` removes one (`alter_client_quotas`).
 
     >>> print(ClientQuota(entity={"user": "alice", "client-id": None}, values={"producer_byte_rate": 1e6}))
     user alice, default client-id: producer_byte_rate=1000000
@@ -39,7 +39,7 @@ class ClientQuota:
 
 
 def show_entity(entity: Mapping[str, str | None]) -> str:
-    """Name an entity for people."""
+    """Return an entity as text for people."""
     return ", ".join(f"default {kind}" if name is None else f"{kind} {name}" for kind, name in entity.items())
 
 
@@ -51,7 +51,7 @@ _EXAMPLE: Final = "kohort.ClientQuota(entity={'user': 'alice'}, values={'produce
 
 
 class Entity(tuple[tuple[str, str | None], ...]):
-    """An entity as a key: its parts in the order of their types; its text is for people."""
+    """An entity as a key of a mapping: its (type, name) parts in a fixed order; `str` gives a text for people."""
 
     __slots__ = ()
 
@@ -60,7 +60,7 @@ class Entity(tuple[tuple[str, str | None], ...]):
 
 
 def to_quota(value: object) -> tuple[Entity, dict[str, float | None]]:
-    """Check a quota; return the entity and the limits that are to be changed."""
+    """Check a quota; return its entity and its values by name."""
     if not isinstance(value, ClientQuota):
         raise TypeError(f"a quota cannot be {value!r}: {_EXAMPLE} is one")
     entity = _parts(value.entity, "entity")
@@ -87,7 +87,7 @@ def describe_request(
 
 
 def described(response: describe_client_quotas.DescribeClientQuotasResponse) -> list[ClientQuota]:
-    """Read quotas, by entity; a default stands behind the names."""
+    """Read quotas, sorted by entity; a default follows the named entities."""
     rows = {
         entity_of(entry.entity): {each.key: each.value for each in sorted(entry.values, key=lambda each: each.key)}
         for entry in response.entries or []
@@ -99,7 +99,7 @@ def described(response: describe_client_quotas.DescribeClientQuotasResponse) -> 
 def alter_request(
     changes: Iterable[tuple[Entity, Mapping[str, float | None]]], *, validate_only: bool
 ) -> alter_client_quotas.AlterClientQuotasRequest:
-    """Build the request that sets limits, or with `None` takes them back."""
+    """Build the request that sets quotas, or removes those whose value is `None`."""
     entries = []
     for entity, limits in changes:
         parts = [describe_client_quotas.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
@@ -112,7 +112,7 @@ def alter_request(
 
 
 def entity_of(parts: Iterable[describe_client_quotas.EntityData]) -> Entity:
-    """Read an entity as a key, in the order of `_parts`; unknown types stand behind."""
+    """Read an entity of a response as a key, in the order of `_parts`; unknown types come last."""
     known = {kind: place for place, kind in enumerate(ENTITY_TYPES)}
     named = ((part.entity_type, part.entity_name) for part in parts)
     return Entity(sorted(named, key=lambda part: (known.get(part[0], len(known)), part[0])))

@@ -1,4 +1,4 @@
-"""Topics, their offsets and their records as the admin client asks for them and shows them.
+"""Topics to create, descriptions of topics and their offsets, and the requests about them.
 
 Source: Kafka's Admin (OffsetSpec, deleteRecords) and kafka-get-offsets (`--time`).
 """
@@ -54,17 +54,17 @@ class NewTopic:
     """A topic to create.
 
     Args:
-        name: of the topic.
-        partitions: their number; `None`: as many as `assignments` has, or one; -1: the cluster's `num.partitions`.
-        replication_factor: copies of each partition; `None` or -1: the cluster's `default.replication.factor`.
-        assignments: the brokers of each partition, the preferred leader first: a list of lists, or by its number.
-        configs: its own configs; one with the value `None` is left to the cluster.
+        name: topic name.
+        partitions: their number; `None`: as many as `assignments` has, else one; -1: the cluster's `num.partitions`.
+        replication_factor: replicas per partition; `None` or -1: the cluster's `default.replication.factor`.
+        assignments: broker ids of each partition, the preferred leader first; a list of lists, or a mapping by number.
+        configs: topic-level configs; the value `None` means the cluster's default.
 
     >>> NewTopic("orders", assignments=[[1, 2], [2, 3]])
     NewTopic(name='orders', partitions=2, replication_factor=2, assignments=((1, 2), (2, 3)), configs={})
 
     Raises:
-        ConfigError: numbers that cannot be, or that contradict each other.
+        ConfigError: a number is out of range, or the arguments contradict each other.
     """
 
     name: str
@@ -99,7 +99,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicListing:
-    """One topic; `topic_id` in Kafka's base64 form."""
+    """One topic of a list; `topic_id` is in Kafka's base64 form."""
 
     name: str
     topic_id: str
@@ -108,14 +108,14 @@ class TopicListing:
 
     @classmethod
     def of(cls, topic: MetadataResponseTopic) -> TopicListing:
-        """Build the line of a topic."""
+        """Build the entry of a topic."""
         topic_id = format_topic_id(topic.topic_id)
         return from_row(cls, topic, name=topic.name or "", topic_id=topic_id, partition_count=len(topic.partitions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    """One partition; `leader` is a broker id, -1 while there is none; offsets are those that a reader may see."""
+    """One partition; `leader`: broker id, -1 for none. Offsets: log start offset and high watermark, -1 without one."""
 
     partition: int
     leader: int
@@ -128,12 +128,12 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """One topic with its partitions in order and its configs (those that differ from the broker's defaults).
+    """One topic with its partitions in order, and the configs that are set on it.
 
-    `idle`: those of them that the broker takes but does not act on, and its words for it ("not acted on yet").
-    `authorized_operations`: those that the caller may do with it ("describe", "write", ...), if they were asked for.
-    `loss_window`: the records that a power cut may take although acks=all was answered for them; `None`: none, or the
-    broker does not say.
+    `idle`: the configs among them that the broker accepts but ignores, with its remark ("not acted on yet").
+    `authorized_operations`: the operations that the caller may perform on it ("describe", "write", ...), if asked for.
+    `loss_window`: which records a power cut may destroy although the broker has acknowledged them with acks=all; `None`
+    means none, or that the broker does not report it.
     """
 
     name: str
@@ -154,7 +154,7 @@ class TopicDescription:
         begins: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> TopicDescription:
-        """Build the description of a topic; `rows`: its configs. Offsets of a partition without a leader are -1."""
+        """Build the description of a topic; `rows` are its configs. A partition without a leader has offsets of -1."""
         name = topic.name or ""
         partitions = tuple(
             from_row(
@@ -187,17 +187,17 @@ class TopicDescription:
 
     @property
     def copies(self) -> int:
-        """The number of brokers that have each partition."""
+        """The number of replicas of a partition; if partitions differ, the highest."""
         return max((len(row.replicas) for row in self.partitions), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedTopic:
-    """A topic that was made, or with `validate_only` would be.
+    """A topic that was created, or with `validate_only` could be.
 
-    `topic_id`: in Kafka's base64 form, `None` where nothing was made or the broker says none. `partition_count` and
-    `replication_factor`: as the cluster has settled them; `None` from brokers that do not say. `idle`: those of its
-    configs that the broker takes but does not act on, and its words for it ("not acted on yet").
+    `topic_id`: in Kafka's base64 form, `None` with `validate_only` or if the broker does not report it.
+    `partition_count` and `replication_factor`: as chosen by the cluster, `None` if not reported. `idle`: its configs
+    that the broker accepts but ignores, with the broker's remark ("not acted on yet").
     """
 
     name: str
@@ -208,7 +208,7 @@ class CreatedTopic:
 
     @classmethod
     def of(cls, row: create_topics.CreatableTopicResult, *, validate_only: bool) -> CreatedTopic:
-        """Build the row of a topic that a broker has made, or checked."""
+        """Build the result for a topic that a broker has created, or only checked."""
         # Apache Kafka has an id for a topic that it only checks, too.
         return cls(
             name=row.name,
@@ -221,10 +221,10 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedOffset:
-    """The offset of a partition at a time, or at one of its ends.
+    """An offset of a partition: the earliest, the latest, or that of a time.
 
-    `offset`: `None` where no record is as young. `timestamp`: of the record there, milliseconds since 1970; `None` for
-    the ends. `leader_epoch`: in which it was written; `None` where the broker does not say.
+    `offset`: `None` if the partition has no record from that time on. `timestamp`: of the record at the offset,
+    milliseconds since 1970; `None` for earliest and latest. `leader_epoch`: of the record; `None` if not reported.
     """
 
     offset: int | None
@@ -233,7 +233,7 @@ class ListedOffset:
 
     @classmethod
     def of(cls, row: list_offsets.ListOffsetsPartitionResponse) -> ListedOffset:
-        """Build the row of a partition from a leader's answer."""
+        """Build the result for a partition from the leader's response."""
         return cls(**{name: or_none(getattr(row, name)) for name in cls.__slots__})
 
 
@@ -271,7 +271,7 @@ def _to_new_topic(value: object) -> NewTopic:
 
 
 def to_assignments(given: object) -> tuple[tuple[int, ...], ...]:
-    """Check the brokers of partitions, in their order; all have as many."""
+    """Check the broker ids of each partition, in order of the partitions; each has the same number of them."""
     if isinstance(given, Mapping):
         if sorted(given) != list(range(len(given))):
             raise ConfigError(f"assignments has the partitions {sorted(given)}: they are numbered from 0 without gaps")
@@ -308,7 +308,7 @@ def _configs_of(configs: object) -> dict[str, object]:
 
 
 def create_request(topics: Iterable[NewTopic], *, validate_only: bool) -> create_topics.CreateTopicsRequest:
-    """Build the request that creates topics; a config with the value `None` is left to the cluster."""
+    """Build the request that creates topics; a config whose value is `None` keeps the cluster's default."""
     return create_topics.CreateTopicsRequest(
         topics=[_creatable(topic) for topic in topics], timeout_ms=TIMEOUT_MS, validate_only=validate_only
     )
@@ -336,14 +336,14 @@ def _creatable(topic: NewTopic) -> create_topics.CreatableTopic:
 
 
 def weight(topic: NewTopic) -> int:
-    """Estimate the records that a controller writes for a topic; a number that the cluster chooses is not known."""
+    """Estimate how many records a controller writes for a topic; partition counts left to the cluster are unknown."""
     return 1 + max(1, topic.partitions or 1) + len(topic.configs or ())
 
 
 def grow_request(
     totals: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]], *, validate_only: bool
 ) -> create_partitions.CreatePartitionsRequest:
-    """Build the request that grows topics to so many partitions; `assignments`: the brokers of each new one."""
+    """Build the request that increases partition counts; `assignments`: the broker ids of each new partition."""
     topics = [
         create_partitions.CreatePartitionsTopic(
             name=name,
@@ -370,7 +370,7 @@ def offsets_requests(
 def offsets_request(
     timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0
 ) -> list_offsets.ListOffsetsRequest:
-    """Ask one leader for offsets; Kafka's numbers stand for the ends."""
+    """Build the ListOffsets request to one leader; -2 stands for the earliest offset, -1 for the latest."""
     topics: dict[str, list_offsets.ListOffsetsTopic] = {}
     for (name, number), timestamp in timestamps.items():
         topic = topics.setdefault(name, list_offsets.ListOffsetsTopic(name=name))
@@ -381,7 +381,7 @@ def offsets_request(
 
 
 def check_topic(topic: MetadataResponseTopic) -> None:
-    """Raise `UnknownTopicError`, or the broker's own refusal, for a topic that Metadata did not give."""
+    """Raise `UnknownTopicError`, or the broker's error, for a topic that Metadata has refused."""
     code = ErrorCode.of(topic.error_code)
     if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
         raise UnknownTopicError(topic.name or "")
@@ -390,13 +390,13 @@ def check_topic(topic: MetadataResponseTopic) -> None:
 
 
 def idle_configs(rows: Iterable[DescribeConfigsResourceResult]) -> dict[str, str]:
-    """Return the own configs of a topic that change nothing, with the broker's words for it."""
+    """Return the configs set on a topic that the broker ignores, each with the broker's remark."""
     told = {row.name: idle_words_in(row.documentation) for row in rows if row.config_source == _SET_ON_TOPIC}
     return {name: words for name, words in told.items() if words is not None}
 
 
 def to_timestamp(at: object, *, now_ms: int) -> int:
-    """Return Kafka's number for a word, or milliseconds since 1970."""
+    """Return Kafka's number for a word such as "latest"; for a time, milliseconds since 1970."""
     if isinstance(at, str):
         found = next((number for word, number in WORDS.items() if word == at), None)
         if found is None:
@@ -412,7 +412,7 @@ def to_timestamp(at: object, *, now_ms: int) -> int:
 
 
 def first_version(timestamps: Iterable[int]) -> int | None:
-    """Return the version of ListOffsets that knows these; `None` if all do."""
+    """Return the first version of ListOffsets that has all of these special timestamps; `None` if each has."""
     return max((_SINCE[each] for each in timestamps if each in _SINCE), default=None)
 
 
@@ -424,7 +424,7 @@ def to_level(isolation_level: object) -> int:
 
 
 def to_places(given: object) -> tuple[list[str], list[TopicPartition]]:
-    """Check topics, which stand for all of their partitions, and single partitions."""
+    """Check topics and partitions, and return them apart; a topic means all of its partitions."""
     if isinstance(given, (str, bytes, TopicPartition)) or not isinstance(given, Iterable):
         raise TypeError(f"partitions cannot be {given!r}: a list of topics or partitions is expected, like ['orders']")
     topics: dict[str, None] = {}
@@ -438,12 +438,12 @@ def to_places(given: object) -> tuple[list[str], list[TopicPartition]]:
 
 
 def to_own_times(given: object) -> dict[TopicPartition, OffsetAt]:
-    """Return the place that each partition has of its own; a whole topic has none."""
+    """Return the partitions' own values of `at`, if they are given as a mapping; whole topics have none."""
     return {to_partition(each): at for each, at in given.items()} if isinstance(given, Mapping) else {}
 
 
 def to_cuts(offsets: object) -> dict[TopicPartition, int]:
-    """Check partition -> its first offset to be."""
+    """Check the new log start offset of each partition."""
     if not isinstance(offsets, Mapping):
         raise TypeError(
             f"offsets cannot be {offsets!r}: a mapping is expected, like {{TopicPartition('orders', 0): 5}}"

@@ -1,4 +1,4 @@
-"""Transactions and producers as the admin client asks for them and shows them."""
+"""Descriptions of transactions and producers, and the requests for them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kohort.wire.messages.write_txn_markers import WritableTxnMarker, WritableTx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerDescription:
-    """One producer as a partition's leader remembers it.
+    """The state of one producer at the leader of a partition.
 
     `last_timestamp` is in milliseconds since 1970. `transaction_start_offset` is the first offset of its open
-    transaction in this partition, `None` where it has none; readers of committed records get no record from there on.
+    transaction in this partition, `None` without one; consumers with read_committed get no record from there on.
     """
 
     topic: str
@@ -33,7 +33,7 @@ class ProducerDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionListing:
-    """One transaction in a list; `state` is "Ongoing", "CompleteCommit", ..."""
+    """One transaction of a list; `state` is "Ongoing", "CompleteCommit", ..."""
 
     transactional_id: str
     producer_id: int
@@ -42,9 +42,9 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDescription:
-    """One transaction; `started_ms` is in milliseconds since 1970, `None` while it has written nothing.
+    """One transaction; `started_ms` is in milliseconds since 1970, `None` before its first record.
 
-    `partitions`: those that it has written to; once it is being ended, those that have not heard of the end yet.
+    `partitions`: those that belong to it; while it is being committed or aborted, those whose marker is still missing.
     """
 
     transactional_id: str
@@ -72,7 +72,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FencedProducer:
-    """The present producer id and epoch of a transactional id: its former producers can write no more."""
+    """The new producer id and epoch of a transactional id; its former producers can write no more."""
 
     transactional_id: str
     producer_id: int

@@ -1,6 +1,6 @@
-"""Users that log in by SCRAM, as the admin client takes and returns them.
+"""SCRAM credentials of users, and the requests about them.
 
-Laws: a password is salted before it travels; a user is changed once per mechanism in one call.
+Laws: only the salted form of a password is sent. One call changes a user at most once per mechanism.
 Source: KIP-554; Kafka's ScramMechanism (which takes 4,096 to 16,384 rounds).
 """
 
@@ -20,11 +20,11 @@ from kohort.wire.messages import describe_user_scram_credentials as describe_scr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramCredential:
-    """A password that a user is to log in with from now on; it is in no text that is made of this.
+    """A password to set for a user and a mechanism; `repr` and `str` do not show it.
 
     Args:
         mechanism: "SCRAM-SHA-512" or "SCRAM-SHA-256".
-        iterations: rounds, 4,096 to 16,384: with more of them a stolen password takes longer to guess.
+        iterations: rounds of hashing, 4,096 to 16,384; with more, a stolen credential takes longer to crack.
 
     >>> ScramCredential(user="alice", password="wonder")
     ScramCredential(user='alice', mechanism='SCRAM-SHA-512', iterations=8192)
@@ -38,7 +38,7 @@ class ScramCredential:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserScramCredential:
-    """A mechanism by which a user can log in; no broker tells the password."""
+    """A mechanism with which a user can log in; brokers never return the password."""
 
     user: str
     mechanism: str
@@ -46,7 +46,7 @@ class UserScramCredential:
 
 
 class ScramLogin(NamedTuple):
-    """A user and a mechanism that it logs in by.
+    """A user and a SCRAM mechanism, the key of a credential.
 
     >>> print(ScramLogin("alice", "SCRAM-SHA-512"))
     SCRAM-SHA-512 of alice
@@ -67,7 +67,7 @@ _ONE: Final = "kohort.ScramCredential(user='alice', password=...)"
 
 
 def to_credential(value: object) -> ScramCredential:
-    """Check a password that a user is to log in with."""
+    """Check a credential to set."""
     if not isinstance(value, ScramCredential):
         raise TypeError(f"a credential cannot be a {type(value).__name__}: {_ONE} is one")
     if not isinstance(value.password, str):
@@ -85,7 +85,7 @@ def to_credential(value: object) -> ScramCredential:
 
 
 def to_deletion(value: object) -> ScramLogin:
-    """Check a user and a mechanism that it is not to log in by any more."""
+    """Check a credential to delete, a user and a mechanism."""
     if isinstance(value, UserScramCredential):
         return ScramLogin(to_user(value.user), to_mechanism(value.mechanism))
     match value:
@@ -96,12 +96,12 @@ def to_deletion(value: object) -> ScramLogin:
 
 
 def login_of(credential: ScramCredential) -> ScramLogin:
-    """Return the login that a password is for."""
+    """Return the user and mechanism of a credential."""
     return ScramLogin(credential.user, credential.mechanism)
 
 
 def check_once(changed: Iterable[ScramLogin]) -> None:
-    """Raise `ConfigError` for a user that is named twice with one mechanism."""
+    """Raise `ConfigError` if a user is named twice with one mechanism."""
     seen: set[ScramLogin] = set()
     for each in changed:
         if each in seen:
@@ -110,7 +110,7 @@ def check_once(changed: Iterable[ScramLogin]) -> None:
 
 
 def to_users(values: object) -> list[str] | None:
-    """Check names of users, and keep each once; `None`: all."""
+    """Check user names, and remove duplicates; `None` means all users."""
     return None if values is None else list(dict.fromkeys(map(to_user, to_several(values, "users", "['alice']"))))
 
 
@@ -156,7 +156,7 @@ def described(response: describe_scram.DescribeUserScramCredentialsResponse) -> 
 def alter_request(
     upsertions: Iterable[tuple[ScramCredential, bytes]], deletions: Iterable[ScramLogin]
 ) -> alter_scram.AlterUserScramCredentialsRequest:
-    """Build the request that sets passwords, each with its salt, and takes some away."""
+    """Build the request that sets passwords, each with its salt, and deletes others."""
     upserted = [
         alter_scram.ScramCredentialUpsertion(
             name=each.user,
