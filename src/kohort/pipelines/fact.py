@@ -1,6 +1,6 @@
-"""Facts about a group, of a few kinds and one shape, found by following its rows.
+"""Facts about a group, which are found in its journal rows: rebalances, gaps, stays, waits, refusals.
 
-Laws: a fact is told when it is over; one that is not over when the rows end is told then, without an end.
+Laws: a fact is returned when it is over; one that is not over when the rows end is returned then, without an end.
 Source: requirement P5.
 """
 
@@ -17,7 +17,7 @@ class Kind(StrEnum):
 
     #: From the row that raised the epoch to the one after which the group was at rest.
     REBALANCE = "rebalance"
-    #: A time in which a partition that had an owner is not read.
+    #: A time in which no member reads a partition that had an owner.
     GAP = "gap"
     #: A member, from its first row to its last.
     STAY = "stay"
@@ -36,16 +36,16 @@ class Fact:
     kind: Kind
     group_id: str
     began_ms: int
-    #: `None`: it went on when the rows ended.
+    #: `None` if the fact was not over when the rows ended.
     ended_ms: int | None = None
-    #: Its trigger, a word of the coordinator.
+    #: Its trigger or reason, as the coordinator names it.
     why: str | None = None
-    #: The same as a sentence.
+    #: More about it, for instance the member that joined.
     cause: str | None = None
     epoch: int | None = None
     protocol: str | None = None
     member_id: str | None = None
-    #: Its instance id, client id or member id.
+    #: The member's instance id, client id or member id.
     member: str | None = None
     host: str | None = None
     #: The new owner.
@@ -65,17 +65,17 @@ class Fact:
     fewest: int | None = None
     most: int | None = None
     times: int | None = None
-    #: The group had no members meanwhile.
+    #: Whether the group had no members meanwhile.
     is_empty: bool | None = None
-    #: The gap begins where the owner read last, or its connection was seen to break.
+    #: Whether the gap begins with the owner's last read, or with the loss of its connection.
     is_noticed: bool | None = None
-    #: The owner may have read for longer.
+    #: Whether the owner may have read for longer.
     is_at_most: bool | None = None
-    #: The one that was asked.
+    #: The assignor of a replay.
     assignor: str | None = None
 
 
-#: Name -> type, in Spark's words.
+#: Column -> its type in Spark's SQL.
 COLUMNS: Final[dict[str, str]] = {
     field.name: "boolean"
     if field.name.startswith("is_")
@@ -87,7 +87,7 @@ COLUMNS: Final[dict[str, str]] = {
     for field in fields(Fact)
 }
 
-#: What a kind speaks of beside `kind`, `group_id`, `began_ms` and `ended_ms`; the rest is `None` in all its facts.
+#: Kind -> its fields in addition to `kind`, `group_id`, `began_ms` and `ended_ms`; all others are `None`.
 SPOKEN_OF: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.REBALANCE: (
         "why", "cause", "epoch", "protocol", "members", "partitions", "moved", "given_back_by", "unread",

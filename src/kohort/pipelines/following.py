@@ -1,14 +1,14 @@
 """The follower of one group's rows, which finds its rebalances, gaps, stays, waits and refusals.
 
-Laws: nothing is measured here: every cause and every time is of a row that the coordinator wrote. A rebalance begins
-with the first new epoch since the latest target, as in `kohort group why`; it ends when every member is at the newest
-epoch and waits for no partition, with the row that the group is at rest (a member that an epoch leaves alone has no
-row), or when another one begins. A classic rebalance ends with that row. A partition is unread from its owner's last
-fetch or commit, which the row says that takes it, to the row that says that the next one reads. Rows of an earlier
-version say neither: there it counts from that row, or from the time when the owner's connection was lost or the owner
-went away for a while, to the row that gives it to the next one. What rows do not name is only counted.
-Rows that come twice count once. Pure: rows in, facts out; the state grows with members and partitions alone.
-Source: docs/how-to/explain-a-rebalance.md; `coordinator/journal_events/`, which words the rows.
+Laws: nothing is measured here: every cause and every time is from a row that the coordinator wrote. A rebalance begins
+with the first new epoch since the latest target, as in `kohort group why`. It ends when every member has the newest
+epoch and waits for no partition, with the row `group_at_rest` (a member that an epoch does not change has no row), or
+when the next rebalance begins. A classic rebalance ends with `group_at_rest`. A partition is unread from its owner's
+last fetch or commit, which is in the row that takes it away, to the row of the next owner's first fetch. Rows of an
+earlier version have neither: there the time counts from the row that takes it away, or from the time when the owner's
+connection was lost or the owner left for a while, to the row that assigns it again. Partitions that no row names are
+only counted. Rows that arrive twice count once. No I/O: rows in, facts out; only members and partitions take memory.
+Source: docs/how-to/explain-a-rebalance.md; `coordinator/journal_events/`, which writes the rows.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kohort.journal.words import JournalRow, Partition, read_partitions
 from kohort.pipelines.fact import Fact, Kind
 from kohort.pipelines.groupstate import KnownMember, OpenGap, OpenRebalance
 
-#: The reason of a removal after which nothing was heard of a member.
+#: The reason of the removal of a member that sent nothing any more.
 SILENT: Final = "session timeout"
 RETURNED: Final = "static member returned"
 ASKED_BACK: Final = "asked back"
 AWAY: Final = "away"
-#: Comings and goings that a cause names; the others it counts.
+#: The most joins and leaves that a cause names; further ones are counted.
 NAMED_CAUSES: Final = 8
 
 
@@ -49,7 +49,7 @@ class Follower:
         self._group_id: Final = group_id
         self._members: dict[str, KnownMember] = {}
         self._gaps: dict[Partition, OpenGap] = {}
-        #: Partition -> the member that got it last.
+        #: Partition -> the member that it was assigned to last.
         self._owners: dict[Partition, str] = {}
         self._epoch = 0
         self._is_classic = False
@@ -58,22 +58,22 @@ class Follower:
         self._holds_back = False
         #: Rebalances that are over, with the partitions that they assigned and that are not read yet.
         self._unread: list[tuple[Fact, set[Partition]]] = []
-        #: What the next rebalance comes from, and how much more.
+        #: The causes of the next rebalance, and the number of further ones.
         self._causes: list[str] = []
         self._more_causes = 0
-        #: The static member whose next process comes with the next row.
+        #: The name of a static member that has restarted: the next row is the join of its new process.
         self._returned = ""
         self._last = (-1, -1)
         self._told: list[Fact] = []
-        #: Members that were found behind a crash of the broker.
+        #: Members that the broker found again after a crash.
         self._found_ids: set[str] = set()
 
     def read(self, row: JournalRow) -> None:
-        """Take the next row in."""
+        """Process the next row."""
         tell = _READERS.get(row.event)
         if tell is None:
             return
-        # A broker that started anew counts from 1 again, at a later time; a clock that is set back goes on counting.
+        # A restarted broker counts from 1 again, at a later time; if only its clock was set back, numbers go on.
         if row.sequence <= self._last[0] and row.time_ms <= self._last[1]:
             return
         self._last = (row.sequence, row.time_ms)
@@ -87,7 +87,7 @@ class Follower:
         return told
 
     def finish(self) -> list[Fact]:
-        """Return the remaining facts, those not over without an end. No row may be read after this."""
+        """Return the remaining facts, unfinished ones without an end; read no row after this."""
         if self._open is not None:
             self._end_rebalance(self._open, None)
         self._tell_unread()
@@ -123,7 +123,7 @@ class Follower:
         member = self._members.pop(row.member_id, None)
         name = row.member_id if member is None else member.name
         if reason == RETURNED:
-            # Its next process is told with the next row: no other member notices.
+            # The next row is the join of its next process, which concerns no other member.
             self._returned = name
         else:
             farewells = {SILENT: f"{name} silent", "member left": f"{name} left"}
@@ -173,7 +173,7 @@ class Follower:
     def _connection_back(self, row: JournalRow) -> None:
         self._member(row).lost_since_ms = None
 
-    # A crash of the broker: some rows may not have come.
+    # A crash of the broker: some rows may be missing.
 
     def _crashed(self, row: JournalRow) -> None:
         self._found_ids = set()
@@ -294,7 +294,7 @@ class Follower:
             before = self._gaps.get(partition)
             if before is not None and read_ms is not None and not before.is_measured:
                 before.began_ms, before.is_noticed, before.is_measured = int(read_ms), True, True
-            # A member that was offline, or has lost it already, has let it go before.
+            # If the member was offline, or has lost the partition already, the gap has begun before.
             if partition not in self._gaps and self._owners.get(partition, member.member_id) == member.member_id:
                 gap = OpenGap(began_ms=now_ms, member=member.name, reason=reason)
                 if read_ms is not None:
@@ -319,7 +319,7 @@ class Follower:
         cause = self._take_causes() or row.details.get("why") or why
         latest = self._open
         if latest is not None and epoch is not None and latest.epoch is not None and not latest.is_computed:
-            # One target answers all changes before it.
+            # One target assignment covers all changes before it.
             latest.epoch = epoch
             latest.cause = ", ".join(dict.fromkeys((latest.cause, cause)))
             return
@@ -356,7 +356,7 @@ class Follower:
         if rebalance is None:
             return
         if self._is_classic and self._causes:
-            # A member that comes or goes while a classic group rebalances begins no other rebalance.
+            # A member that joins or leaves while a classic group rebalances starts no other rebalance.
             rebalance.cause += f", {self._take_causes()}"
         self._end_rebalance(rebalance, now_ms)
 
@@ -443,7 +443,7 @@ class Follower:
         self._told.append(fact)
 
 
-#: Event -> what it does; other rows change nothing that is told here.
+#: Event -> its handler; other rows change no fact.
 _READERS: Final = {
     "member_joined": Follower._joined,
     "member_kept": Follower._joined,

@@ -1,7 +1,7 @@
 """The state of a group while its rows are followed: members, open gaps, open rebalances.
 
 Apart: the checkpoints of streams name its classes by this module.
-Source: `coordinator/journal_events/`, which words the rows.
+Source: `coordinator/journal_events/`, which writes the rows.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ class OpenGap:
 
     began_ms: int
     member: str
-    #: Empty before the row that gives it.
+    #: Empty until a row names it.
     reason: str
     is_empty: bool = False
     is_noticed: bool = False
-    #: Rows say when it was read last, and will say when it is read again.
+    #: Whether rows have named the time of the last read, and will name that of the next one.
     is_measured: bool = False
     is_at_most: bool = False
-    #: The member that may have it.
+    #: The member that it was assigned to, and that has not read it yet.
     next_member: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class KnownMember:
-    """A member."""
+    """A member of the group."""
 
     member_id: str
     name: str
     began_ms: int
     host: str = ""
-    #: The epoch at which it waits for nothing, -1 while it waits.
+    #: The epoch that it has reached, waiting for no partition; -1 while it waits.
     settled: int = -1
-    #: Those that rows named; `unnamed` counts the others.
+    #: Owned partitions that rows named; `unnamed` counts the others.
     owned: set[Partition] = field(default_factory=set)
     unnamed: int = 0
     asked_ms: int | None = None
-    #: Counts its partitions at `asked_ms`, as `away` at `away_since_ms`.
+    #: Number of partitions asked back since `asked_ms`; `away` is the number owned at `away_since_ms`.
     asked: int = 0
     waits_since_ms: int | None = None
     away_since_ms: int | None = None
@@ -57,7 +57,7 @@ class OpenRebalance:
     """A rebalance that is not over."""
 
     began_ms: int
-    #: `None`: a classic one before its generation has begun.
+    #: `None` for a classic rebalance whose generation has not begun yet.
     epoch: int | None
     why: str
     cause: str
@@ -66,5 +66,5 @@ class OpenRebalance:
     unread_ms: int = 0
     is_computed: bool = False
     givers: set[str] = field(default_factory=set)
-    #: Partitions that it has given to members that have not read them yet.
+    #: Partitions that it has assigned to members that have not read them yet.
     awaited: set[Partition] = field(default_factory=set)

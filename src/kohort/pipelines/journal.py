@@ -1,8 +1,8 @@
-"""Rows of the coordinator's journal as a data frame, and the facts that come of them.
+"""Rows of the coordinator's journal as a data frame, and the facts that are found in them.
 
 Laws: the rows of a group are followed in their order, one at a time: a worker holds the state of one group and a batch
-of rows, however many there are; the driver holds none. Batch and stream follow by the same code; a stream tells a fact
-when it is over, a batch also what is not.
+of rows, however many there are; the driver holds none. Batch and stream use the same code; a stream returns a fact
+when it is over, a batch also those that are not over at the end.
 Source: requirement P5; the JSON of `kohort group history --json`, one document or a row per line.
 """
 
@@ -59,7 +59,7 @@ class Reader(Protocol):
     """A reader of one group's rows in order, which finds facts in them; it can be pickled."""
 
     def read(self, row: JournalRow) -> None:
-        """Take the next row in."""
+        """Process the next row."""
 
     def take(self) -> list[Fact]:
         """Return the facts that have ended since the last call."""
@@ -85,12 +85,12 @@ def read_journal(spark: SparkSession, path: str | list[str]) -> DataFrame:
 
 
 def parse_journal(lines: DataFrame) -> DataFrame:
-    """Parse a column `value` with such JSON into rows: columns of `JOURNAL_SCHEMA`.
+    """Parse a column `value` with JSON of `kohort group history` into columns of `JOURNAL_SCHEMA`.
 
     The values are text or bytes, of a batch or a stream.
 
-    So the history of a group can be followed through a topic: `kohort group history billing --json --follow | kohort
-    send history`, and here what `format("kohort")` reads of it.
+    So the history of a group can be sent through a topic: `kohort group history billing --json --follow | kohort send
+    history` writes it, and this function parses what `format("kohort")` reads.
 
     >>> rows = parse_journal(spark.readStream.format("kohort").options(**where).load())  # doctest: +SKIP
     """
@@ -112,12 +112,12 @@ def facts(
     The tables of this package are made of facts. Each table takes rows or facts; to make several, keep the facts
     (`facts(rows).persist()`), so that the rows are followed once.
 
-    In a stream, give it a watermark or none: it keeps the state of each group for ever, some kilobytes. Rows of one
-    group have to come in their order, as those of one partition of a topic do; facts that are not over are not told.
+    A stream keeps the state of each group for ever, some kilobytes; a watermark makes no difference. Rows of one group
+    must arrive in their order, as from one partition of a topic; facts that are not over are not returned.
 
     Args:
         rows: journal rows, batch or stream; facts are returned as they are.
-        assignors: those for which `what_if` finds rows in the facts; `partitions` is as there.
+        assignors: those for which `what_if` is to find rows in the facts; `partitions` is as for `what_if`.
 
     Raises:
         ConfigError: there is no assignor of that name.
@@ -155,8 +155,8 @@ def follow_groups(rows: DataFrame, make: Callable[[str], Reader], *, events: Col
 
     Args:
         rows: batch or stream.
-        make: a reader for a group; it can be pickled.
-        events: those that readers look at; other rows stay where they are.
+        make: makes the reader of a group; must be picklable.
+        events: those that readers use; rows of other events are dropped first.
     """
     from pyspark.sql import functions as f
 
@@ -176,7 +176,7 @@ def _follow_all(make: Callable[[str], Reader], batches: Iterable[pa.RecordBatch]
     """Follow groups one after the other, each whole and in order."""
     reader = make("")
     group: str | None = None
-    # Nothing here refers to itself: what an assignor leaves behind is looked for between batches.
+    # This code makes no reference cycles; those that an assignor makes are collected between batches.
     gc.disable()
     try:
         for batch in batches:
@@ -204,7 +204,7 @@ def _dictionaries(maps: pa.MapArray) -> Iterator[dict[str, str]]:
 def _follow_on(
     make: Callable[[str], Reader], key: tuple[str], frames: Iterator[pd.DataFrame], state: Any
 ) -> Iterator[pd.DataFrame]:
-    """Follow the rows of one group that came with one batch of a stream."""
+    """Follow the rows of one group in one micro-batch of a stream."""
     reader: Reader = pickle.loads(state.get[0]) if state.exists else make(key[0])
     rows = [_Row(*values) for frame in frames for values in frame[list(_READ)].itertuples(index=False)]
     # pandas has a map as a dictionary, or as pairs.
@@ -213,24 +213,24 @@ def _follow_on(
         reader.read(row)
     told = reader.take()
     state.update((pickle.dumps(reader),))
-    # Frames without lines make pandas warn where PySpark puts them together.
+    # pandas logs a warning when PySpark concatenates frames without rows.
     if told:
         yield frame_of(told)
 
 
 def frame_of(told: Sequence[Fact]) -> pd.DataFrame:
-    """Build a pandas frame with fixed columns and types, also without facts."""
+    """Build a pandas frame with fixed columns and types, even without facts."""
     import pandas as pd
     import pyarrow as pa
 
-    # PySpark puts the frames of many groups together.
+    # PySpark concatenates the frames of many groups.
     types = {pa.string(): pd.StringDtype(), pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype()}
     types[pa.bool_()] = pd.BooleanDtype()
     return pa.Table.from_batches(batches_of(told)).to_pandas(types_mapper=types.get)
 
 
 def batches_of(told: Iterable[Fact]) -> Iterator[pa.RecordBatch]:
-    """Build a record batch for each kind, which is empty in most columns."""
+    """Build an Arrow record batch for each kind of fact; most of its columns are null."""
     import pyarrow as pa
 
     types = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_()}

@@ -1,7 +1,7 @@
-"""Lag over time, by Spark: commits from `__consumer_offsets`, ends of logs from the topics.
+"""Lag over time, by Spark: commits from `__consumer_offsets`, log end offsets from the topics.
 
-Laws: read with `format("kohort")` and no group, so no group is disturbed; of the topics only offsets and times are
-fetched into columns, of commits nothing but offset and time. What compaction or retention has taken is not there.
+Laws: the data is read with `format("kohort")` without a group, so no group is disturbed. Of the topics only offsets and
+times are read, of commits only offset and time. What compaction or retention has removed is missing.
 Source: Kafka's group-coordinator `OffsetCommitKey.json` and `OffsetCommitValue.json`, versions 0 to 4.
 """
 
@@ -42,17 +42,17 @@ def parse_commits(records: DataFrame) -> DataFrame:
 
 
 def parse_ends(records: DataFrame, *, every: str) -> DataFrame:
-    """Parse the ends of logs at the end of each span, from the records of topics.
+    """Find the log end offsets at the end of each time span, from the records of topics.
 
-    Batch, and stream with update mode.
+    For batches, and for streams in update mode.
 
     Args:
         records: columns `topic`, `partition`, `offset` and `timestamp`; others need not be read (option `columns`).
         every: the span, as Spark writes it, such as "1 minute".
 
     Returns:
-        `topic`, `partition`, `time` (the span's beginning), `end_offset`: the next record's offset, by the times of
-        records.
+        `topic`, `partition`, `time` (the span's beginning), `end_offset`: the offset after the last record of the
+        span, by the records' timestamps.
     """
     spans = records.groupBy("topic", "partition", f.window("timestamp", every).alias("span"))
     return spans.agg((f.max("offset") + 1).alias("end_offset")).select(
@@ -64,13 +64,13 @@ def lag(commits: DataFrame, ends: DataFrame, *, every: str) -> DataFrame:
     """Find the lag of each group, span by span; batch only, since values carry over to later spans.
 
     Args:
-        commits: of `parse_commits`; read three times, so `persist` it, and the ends.
-        ends: of `parse_ends` with the same `every`.
+        commits: from `parse_commits`; they are read three times, so `persist` them, and the ends.
+        ends: from `parse_ends` with the same `every`.
         every: the span, as Spark writes it.
 
     Returns:
         `group_id`, `topic`, `partition`, `time` (a span's beginning), `committed`, `end_offset`, `lag`: offsets that
-        were there and not committed at the span's end; from the span of the group's first commit to the last of all.
+        existed and were not committed at the span's end; from the span of the group's first commit to the last of all.
     """
     keys = ("group_id", "topic", "partition")
     spans = commits.groupBy(*keys, f.window("time", every).alias("span")).agg(

@@ -1,8 +1,8 @@
-"""A replay of a group's membership: each of its assignments is asked of other assignors.
+"""A replay of a group's membership, in which other assignors compute each of its assignments.
 
-Laws: an assignor goes on from its own last answer, not from what was so; what it would have moved is counted as the
-rebalances count it: partitions that go from one member to another while both are there. Pure: rows in, counts out.
-Source: requirement P5; `coordinator/consumer/assignment/target.py`, which asks assignors the same way.
+Laws: an assignor continues from its own last assignment, not from the actual one. Moves are counted as for rebalances:
+partitions that go from one member to another while both are in the group. No I/O: rows in, counts out.
+Source: requirement P5; `coordinator/consumer/assignment/target.py`, which calls assignors the same way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def find_assignor(assignor: str | Assignor) -> Assignor:
     """Return the assignor of that name among kohort's own, or the given object itself.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no assignor of that name.
     """
     found = built_in(assignor) if isinstance(assignor, str) else assignor
     if found is None:
@@ -38,7 +38,7 @@ def find_assignor(assignor: str | Assignor) -> Assignor:
 
 @dataclass(frozen=True)
 class Replays:
-    """The factory of a group's replay."""
+    """A picklable factory of replays, each for one group."""
 
     assignors: tuple[Assignor, ...]
     partitions: dict[str, int]
@@ -49,9 +49,9 @@ class Replays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """The members with their subscriptions: the input of an assignor without the present owners."""
+    """The input of an assignor without the present owners: members, topics and subscriptions."""
 
-    #: In their order.
+    #: Sorted; a number of a member is an index into this list.
     member_ids: list[str]
     members: tuple[AssignableMember, ...]
     topics: list[str]
@@ -72,12 +72,12 @@ class Replay:
         self._counts: Final = dict(partitions)
         #: Member id -> (instance id, topics, pattern).
         self._members: dict[str, tuple[str, tuple[str, ...], str]] = {}
-        #: Of the latest assignment, and whose numbers stand in `_owners`.
+        #: The input of the latest assignment, to which the numbers in `_owners` refer.
         self._shape = _NOBODY
         self._is_changed = True
-        #: By assignor: the number of the member to which it assigned each partition of the shape; -1: none.
+        #: By assignor: the number of each partition's owner, in the order of the shape; -1 for none.
         self._owners: list[array[int]] = [array("i") for _ in self._assignors]
-        #: Instance id -> the member id that it had until the row before.
+        #: Instance id of a restarting static member -> its former member id.
         self._returning: dict[str, str] = {}
         #: The latest epoch of the group and its trigger.
         self._epoch = ""
@@ -86,7 +86,7 @@ class Replay:
         self._told: list[Fact] = []
 
     def read(self, row: JournalRow) -> None:
-        """Take the next row in."""
+        """Process the next row."""
         if row.event not in _READERS or (row.sequence <= self._last[0] and row.time_ms <= self._last[1]):
             return
         self._last = (row.sequence, row.time_ms)
@@ -98,7 +98,7 @@ class Replay:
         return told
 
     def finish(self) -> list[Fact]:
-        """Return the remaining facts: each assignment is replayed when its row comes."""
+        """Return the remaining facts; each assignment is replayed when its row is read."""
         return self.take()
 
     def _put(self, row: JournalRow) -> None:
@@ -135,7 +135,7 @@ class Replay:
 
     def _computed(self, row: JournalRow) -> None:
         if row.details["epoch"] != self._epoch:
-            # Several epochs in a short time are one assignment; one of an epoch before says nothing new.
+            # Several epochs in a short time give one assignment; a target of an older epoch is skipped.
             return
         if self._is_changed:
             old, self._shape = self._shape, self._look()
@@ -206,7 +206,7 @@ class Replay:
 
 
 def _carry(owners: list[array[int]], old: _Shape, new: _Shape) -> list[array[int]]:
-    """Translate owners into another shape; gone members and topics leave their partitions unowned."""
+    """Translate owners into another shape; partitions of removed members and new topics have none."""
     numbers = {member_id: number for number, member_id in enumerate(new.member_ids)}
     # -1, no owner, is the last one.
     translated = [*(numbers.get(member_id, -1) for member_id in old.member_ids), -1]
@@ -215,7 +215,7 @@ def _carry(owners: list[array[int]], old: _Shape, new: _Shape) -> list[array[int
 
 
 def _lay_out(owners: array[int], old: _Shape, new: _Shape) -> array[int]:
-    """Return the owners of one space's partitions laid out in another space."""
+    """Return the owners in the new shape's order of partitions; new partitions have none."""
     by_topic = {
         topic: owners[start : start + count]
         for topic, start, count in zip(old.topics, old.space.starts, old.space.counts, strict=True)
@@ -230,7 +230,7 @@ def _lay_out(owners: array[int], old: _Shape, new: _Shape) -> array[int]:
 
 _NOBODY: Final = _Shape(member_ids=[], members=(), topics=[], space=PartitionSpace([]), subscribers=())
 
-#: Event -> what it does; other rows change neither a group's membership nor its assignment.
+#: Event -> its handler; other rows change neither a group's membership nor its assignment.
 _READERS: Final = {
     "member_joined": Replay._put,
     "member_kept": Replay._put,

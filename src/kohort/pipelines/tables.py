@@ -25,20 +25,20 @@ from kohort.pipelines.replaying import EVENTS, Replays, find_assignor
 USUAL_SILENCE_MS: Final = 45_000
 #: The default window of `flapping`.
 EVERY: Final = "1 hour"
-#: Times that a member comes and goes in one window before it is said to flap.
+#: A member flaps if at least this many of its stays end in one window.
 FLAPS: Final = 3
 
 
 def rebalances(rows: DataFrame) -> DataFrame:
-    """Find each rebalance: from the row that raised the epoch to the row of the group's rest.
+    """Find each rebalance: from the row that raised the epoch to the row after which the group rests.
 
     Returns:
         `group_id`; `protocol` (consumer, classic); `epoch` (the generation of a classic group); `began`, `ended`
-        (null: it went on when the rows ended), `seconds`; `why`, a word of the coordinator; `cause`, for instance
-        the member that came or went; `members` at its end; `moved`, partitions that went from one living member to
+        (null: it went on when the rows ended), `seconds`; `why`, the coordinator's trigger; `cause`, for instance
+        the member that joined or left; `members` at its end; `moved`, partitions that went from one living member to
         another; `given_back_by`, members that had to stop for that; `unread`, partitions that no member read until
-        it assigned them; `unread_seconds`, the longest of these times, as in `kohort group why`. Of classic groups
-        `moved` and `given_back_by` are null; an eager one stands still for `seconds`.
+        it assigned them; `unread_seconds`, the longest of these times, as in `kohort group why`. For classic groups
+        `moved` and `given_back_by` are null; with eager rebalancing no member reads for `seconds`.
     """
     return _of(rows, Kind.REBALANCE).select(
         "group_id", "protocol", "epoch", *_span(), "why", "cause", "members", "moved", "given_back_by", "unread",
@@ -53,18 +53,18 @@ def unread(rows: DataFrame, *, session_timeout_ms: int | Mapping[str, int] = USU
 
     Args:
         rows: journal rows or facts.
-        session_timeout_ms: how long a member may be silent, for all groups or by group. A member that was given up
-            for its silence has read nothing for at least so long; rows of an earlier version do not say since when.
+        session_timeout_ms: the session timeout, for all groups or by group. A member that was removed by it has read
+            nothing for at least so long; rows of an earlier version do not say since when.
 
     Returns:
         `group_id`, `topic`, `partition`; `began`, `ended` (null: it still was when the rows ended), `seconds`; `member`
         that had it and `next_member` that got it; `why`: asked back, away, or the reason for which the member was
-        removed; `is_empty`: there was no member at all meanwhile, the group was stopped. Groups of the consumer
-        protocol, partitions that rows name.
+        removed; `is_empty`: there was no member at all meanwhile, the group was stopped. Only groups of the consumer
+        protocol, and partitions that rows name.
     """
     gaps = _of(rows, Kind.GAP)
     silence = f.when(f.col("why") == SILENT, _by_group(session_timeout_ms)).otherwise(f.lit(0))
-    # Where the connection was seen to break, the gap begins there.
+    # If the coordinator noticed the loss of the connection, the gap begins there.
     began = f.when(f.col("is_noticed"), f.col("began_ms")).otherwise(f.col("began_ms") - silence)
     return gaps.withColumn("began_ms", began).select(
         "group_id", "topic", "partition", *_span(), "member", "next_member", "why", "is_empty", "is_at_most"
@@ -82,7 +82,7 @@ def waits(rows: DataFrame, *, longer_than_s: float = 0.0) -> DataFrame:
         `group_id`, `member`, `member_id`; `began`, `ended` (null: it still did when the rows ended), `seconds`; `why`:
         `asked back` (it had to give up partitions and had not yet), `waits for others` (another member still has them),
         `away` (a static member that left for a while); `end`: given back, got them, returned, or the reason for which
-        it was removed; `partitions` that are meant, null if not known.
+        it was removed; `partitions`: how many of them, null if not known.
     """
     found = _of(rows, Kind.WAIT).select(
         "group_id", "member", "member_id", *_span(), "why", f.col("cause").alias("end"), "partitions"
@@ -91,7 +91,7 @@ def waits(rows: DataFrame, *, longer_than_s: float = 0.0) -> DataFrame:
 
 
 def stays(rows: DataFrame) -> DataFrame:
-    """Find the stay of each member from its coming to its end.
+    """Find the stay of each member in its group, from its join to its end.
 
     Returns:
         `group_id`, `member` (instance id, client id or member id), `member_id`, `host`; `began`, `ended` (null: it is
@@ -110,17 +110,17 @@ def flapping(rows: DataFrame, *, every: str = EVERY, flaps: int = FLAPS) -> Data
     Args:
         rows: journal rows or facts.
         every: the span in which ends are counted, as Spark writes it.
-        flaps: from so many ends on, for each member of that name at once, it is said to flap.
+        flaps: a member flaps from so many ends on, times the number of members that have its name at once.
 
     Returns:
-        `group_id`, `member`, `host`, `began` of the span; `ends` in it, `silent` of them without a word;
+        `group_id`, `member`, `host`, `began` of the span; `ends` in it, `silent` of them by session timeout;
         `shortest_seconds`, `mean_seconds` of those stays; `is_flapping`.
     """
     return flapping_of(stays(rows), every=every, flaps=flaps)
 
 
 def flapping_of(members: DataFrame, *, every: str = EVERY, flaps: int = FLAPS) -> DataFrame:
-    """Find what `flapping` does, from a table of `stays` that was kept."""
+    """Find flapping members as `flapping` does, from a table of `stays`."""
     ended = members.where("ended is not null")
     counted = ended.groupBy("group_id", "member", "host", f.window("ended", every).alias("span")).agg(
         f.count("*").alias("ends"),
@@ -136,7 +136,7 @@ def flapping_of(members: DataFrame, *, every: str = EVERY, flaps: int = FLAPS) -
 
 
 def skew(rows: DataFrame) -> DataFrame:
-    """Find how evenly each rebalance has left the partitions.
+    """Find how evenly partitions are spread over the members after each rebalance.
 
     Returns:
         `group_id`, `epoch`, `ended`; `members`, `partitions`; `fewest` and `most` partitions of one member; `ratio` of
@@ -192,17 +192,17 @@ def _by_group(milliseconds: int | Mapping[str, int]) -> Column:
 def what_if(
     rows: DataFrame, assignors: Sequence[str | Assignor] = BALANCING, *, partitions: Mapping[str, int] | None = None
 ) -> DataFrame:
-    """Find the moves of each assignor, had the group used it from the beginning; batch and stream.
+    """Find the moves that each assignor would have made, had the group used it from the beginning.
 
     Args:
-        rows: journal rows, of groups of the consumer protocol; of classic ones there is no table. Or facts that were
-            made with these assignors.
-        assignors: names of those that come with kohort, or assignors of one's own.
+        rows: journal rows, batch or stream, of groups of the consumer protocol (classic ones give no row); or facts
+            that were made with these assignors.
+        assignors: names of kohort's assignors, or your own assignors.
         partitions: topic -> its number of partitions; by default those that the rows name. Facts have their own.
 
     Returns:
         `group_id`; `began`, when the coordinator computed an assignment, its `epoch` and `why`; `assignor`; `members`
-        and `partitions` it had to do with; `moved`, as in `rebalances`; `fewest` and `most` partitions of one member
+        and `partitions` in that assignment; `moved`, as in `rebalances`; `fewest` and `most` partitions of one member
         then. Compare it with `moved` of `rebalances`, the actual moves.
 
     Raises:

@@ -209,11 +209,14 @@ class ConfluentMember(ThreadMember):
                 self.name, kind, [TopicPartition(row.topic, row.partition) for row in rows]
             )
 
+        def revoked(of: object, rows: Sequence[Any]) -> None:
+            # Where the commit behind the records has lost a race with the rebalance.
+            self._commit(of)
+            note("revoked")(of, rows)
+
         consumer = confluent_kafka.Consumer(self._config)
         try:
-            consumer.subscribe(
-                [self._topic], on_assign=note("assigned"), on_revoke=note("revoked"), on_lost=note("lost")
-            )
+            consumer.subscribe([self._topic], on_assign=note("assigned"), on_revoke=revoked, on_lost=note("lost"))
             while not self._is_leaving.is_set():
                 records: list[Any] = consumer.consume(500, timeout=0.1)
                 for record in records:
@@ -228,13 +231,13 @@ class ConfluentMember(ThreadMember):
 
     @staticmethod
     def _commit(consumer: Any) -> None:
-        """A commit that loses a race with a rebalance is lost; what it was about is read again."""
+        """A commit that loses a race with a rebalance is lost: the revocation commits again."""
         import confluent_kafka
 
         try:
             consumer.commit(asynchronous=False)
         except confluent_kafka.KafkaException as why:
-            if why.args[0].name() not in ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS"):
+            if why.args[0].name() not in ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "_NO_OFFSET"):
                 raise
 
 

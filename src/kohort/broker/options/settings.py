@@ -628,7 +628,7 @@ class BrokerSettings:
     @property
     def http_listener(self) -> ListenerSettings | None:
         """Where HTTP is spoken; `None`: nowhere."""
-        text = self.values[HTTP_LISTEN]
+        text = self.values["http.listen"]
         if not text:
             return None
         try:
