@@ -1,7 +1,7 @@
 """Arrays of numbers and bytes that kernels fill, and a pool of their memory.
 
-Laws: memory of a pool is handed out again only when no reference to it is left; what is in a blank array means
-nothing until it is written.
+Laws: memory of a pool is reused only when no reference to it is left; the content of a blank array is undefined until
+it is written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kohort.records.row_kernels import blank as blank_bytes
 Allocate: TypeAlias = Callable[[str, int], memoryview]
 
 _WIDTHS: Final = {"q": 8, "i": 4, "B": 1}
-#: Smaller arrays are as quickly made anew, larger ones come too seldom to be kept.
+#: Smaller arrays are allocated as quickly, larger ones are needed too seldom to be kept.
 _LEAST_POOLED_BYTES: Final = 32 * 1024
 _MOST_POOLED_BYTES: Final = 4 * 1024 * 1024
 
@@ -26,12 +26,12 @@ def zeros(kind: str, count: int) -> memoryview:
 
 
 def blank(kind: str, count: int) -> memoryview:
-    """Return an array without initial values, all of whose fields are about to be written."""
+    """Return an array without initial values; the caller writes all of its elements."""
     return _as(kind, memoryview(blank_bytes(count * _WIDTHS[kind])))
 
 
 class ArrayPool:
-    """A pool of blank arrays in memory that is used again.
+    """A pool of blank arrays, whose memory is reused.
 
     >>> pool = ArrayPool(limit_bytes=1 << 20)
     >>> first = pool.array("q", 10_000)
@@ -46,15 +46,15 @@ class ArrayPool:
     def __init__(self, *, limit_bytes: int) -> None:
         """
         Args:
-            limit_bytes: the most that is kept; more is handed out all the same.
+            limit_bytes: the most memory that is kept for reuse; arrays beyond it are allocated all the same.
         """
         self._limit_bytes: Final = limit_bytes
-        #: Each is lent while a memoryview, ours or an Arrow buffer's, refers to it; the one used last is first.
+        #: A block is in use while a memoryview, also that of an Arrow buffer, refers to it; the last used is first.
         self._blocks: Final[list[bytearray]] = []
         self._kept_bytes = 0
 
     def array(self, kind: str, count: int) -> memoryview:
-        """Return a blank array; its memory comes back when the last reference to it is gone."""
+        """Return a blank array; its memory is reused when no reference to it is left."""
         size = count * _WIDTHS[kind]
         if not _LEAST_POOLED_BYTES <= size <= _MOST_POOLED_BYTES:
             return blank(kind, count)
@@ -62,7 +62,7 @@ class ArrayPool:
             if size <= len(block) <= 2 * size and _is_free(block):
                 self._blocks.insert(0, self._blocks.pop(index))
                 return _as(kind, memoryview(block)[:size])
-        # Some more, so that it fits what is a little larger the next time.
+        # A quarter more, so that a slightly larger array fits the next time.
         block = blank_bytes(size + size // 4)
         self._keep(block)
         return _as(kind, memoryview(block)[:size])

@@ -1,4 +1,4 @@
-"""Records one by one: build a batch of them, and walk over those of whole batches.
+"""Records one by one: build a batch of records, and iterate over the records of whole batches.
 
 This is the path for small amounts (group records, single sends, tests); big reads go through `columns`.
 Laws: a batch built here reads back as the same records; iterating trusts no length of the input.
@@ -34,7 +34,7 @@ RecordInput: TypeAlias = tuple[Buffer | None, Buffer | None, int, Iterable[tuple
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_LIMIT: Final = 1 << 63
 _UINT64_LIMIT: Final = 1 << 64
-#: Version and kind of the control record.
+#: Version and type of the control record.
 _MARKER_KEY: Final = Struct(">hh")
 #: Version and epoch of the transaction coordinator that decided.
 _MARKER_VALUE: Final = Struct(">hi")
@@ -43,7 +43,7 @@ _COMMIT: Final = 1
 
 
 class Record(NamedTuple):
-    """One record as it was produced, at its place in the partition."""
+    """One record as it was produced, with its offset in the partition."""
 
     offset: int
     #: Milliseconds since 1970; -1 if it has none.
@@ -71,7 +71,7 @@ def build_batch(
 
     Args:
         records: at least one (key, value, timestamp_ms, headers).
-        level: of the codec; `None` means its usual one.
+        level: the codec's compression level; `None` means its usual one.
 
     Raises:
         LocalProtocolError: no records, or more bytes than a batch can hold.
@@ -104,7 +104,7 @@ def build_batch(
 
 
 def seal_batch(header: BatchHeader, payload: Buffer) -> bytes:
-    """Join header and records with their checksum."""
+    """Join header and records, and write the checksum."""
     batch = bytearray(pack_header(header))
     batch += payload
     seal(batch)
@@ -122,12 +122,12 @@ def iterate_records(
 
     Args:
         buffer: batches one after the other.
-        include_control: whether transaction markers are given out too.
-        check_crcs: whether each batch's CRC-32C is compared.
-        limit_bytes: the most that one batch may decompress to.
+        include_control: whether transaction markers are yielded, too.
+        check_crcs: whether each batch's CRC-32C is verified.
+        limit_bytes: the most bytes that one batch may decompress to.
 
     Raises:
-        CorruptRecordError: a batch is damaged; the records in front of it have been given out.
+        CorruptRecordError: a batch is damaged; the records before it have been yielded.
     """
     view = memoryview(buffer)
     for position, header in split_batches(view):
@@ -197,7 +197,7 @@ def _read_headers(body: bytes, position: int, end: int, count: int) -> tuple[tup
 
 
 def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    """Read bytes behind their length, within `end`; length -1 is `None`."""
+    """Read a length and so many bytes, not beyond `end`; length -1 gives `None`."""
     length, position = read_varint(body, position)
     if length == -1:
         return None, position
@@ -207,7 +207,7 @@ def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int
 
 
 def read_varint(body: Buffer, position: int) -> tuple[int, int]:
-    """Read a zigzag number of at most ten bytes, and its end; `IndexError` at the end of the body."""
+    """Return a zigzag varint of at most ten bytes, and its end; `IndexError` if the body ends first."""
     byte = body[position]
     position += 1
     if byte < 0x80:
@@ -225,7 +225,7 @@ def read_varint(body: Buffer, position: int) -> tuple[int, int]:
 
 
 def _encode_records(records: Sequence[RecordInput], base_timestamp: int, deltas: Iterable[int]) -> bytes:
-    """Encode records one behind the other."""
+    """Encode records one after the other."""
     varints = VARINTS
     pieces: list[Buffer] = []
     for delta, (key, value, timestamp, headers) in zip(deltas, records, strict=True):
@@ -244,7 +244,7 @@ def _encode_records(records: Sequence[RecordInput], base_timestamp: int, deltas:
 
 
 def encode_headers(headers: Iterable[tuple[str, Buffer | None]]) -> bytes:
-    """Encode the headers of one record, their number in front."""
+    """Encode the headers of one record, preceded by their number."""
     varints = VARINTS
     pieces: list[Buffer] = [b""]
     count = 0
@@ -276,7 +276,7 @@ def build_marker(
 
 
 def is_commit_marker(key: bytes | None) -> bool | None:
-    """Whether a control record's key is a commit, not an abort; `None`: no transaction marker.
+    """Return whether a control record's key is a commit, not an abort; `None` if it is no marker.
 
     >>> is_commit_marker(bytes([0, 0, 0, 1])), is_commit_marker(bytes(4)), is_commit_marker(b"")
     (True, False, None)

@@ -18,7 +18,7 @@ _KEPT_VARINTS: Final = 8192
 
 
 class _Varints(dict[int, bytes]):
-    """Numbers in zigzag form, seven bits a byte, lowest first; those that come up often are kept."""
+    """Number -> its zigzag varint (seven bits a byte, lowest first); frequent ones are kept."""
 
     def __missing__(self, value: int) -> bytes:
         rest = (value << 1) ^ (value >> 63)
@@ -39,7 +39,7 @@ VARINTS: Final = _Varints()
 def put_record(  # noqa: PLR0917
     out: bytearray, position: int, time: int, index: int, key: bytes | None, value: bytes | None, tail: bytes
 ) -> int:
-    """Write one record there; returns the byte behind it."""
+    """Write one record at `position`; return the position after it."""
     varints = VARINTS
     size = b"\x00" + varints[time] + varints[index]
     pieces = (

@@ -17,12 +17,12 @@ from kohort.records.header import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, pac
 from kohort.records.row_kernels import blank
 
 _INT32_MAX: Final = (1 << 31) - 1
-#: The most that a record takes beside what it carries; each header takes 10 more.
+#: The most bytes that a record takes in addition to its key, value and headers; each header takes 10 more.
 RECORD_ROOM_BYTES: Final = 36
 
 
 class Unwritten(Protocol):
-    """A record; key and value are taken off it when it is written."""
+    """A record to be written; writing it removes its key and value."""
 
     key: bytes | None
     value: bytes | None
@@ -30,12 +30,12 @@ class Unwritten(Protocol):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-#: Writes records behind a position, given their base timestamp; returns where they end, and the latest time.
+#: Writes records from a position on, given their base timestamp; returns their end, and the latest timestamp.
 Writer = Callable[[bytearray, int, int], tuple[int, int]]
 
 
 def writer_of(records: Sequence[Unwritten], index: int = 0) -> Writer:
-    """Return a writer of these records, the first of which has that place in its batch."""
+    """Return a writer of these records; `index` is the first record's index in its batch."""
     return lambda out, position, base_time: write_records(records, index, base_time, out, position, encode_headers)
 
 
@@ -51,13 +51,13 @@ def build(
     producer_epoch: int,
     base_sequence: int,
 ) -> bytearray:
-    """Build one batch.
+    """Build one batch of the records of these writers.
 
     Args:
-        writers: of its records, in their order.
-        count: of records, at least one.
-        base_timestamp: time of the first, milliseconds.
-        room_bytes: the most that the records take, see `RECORD_ROOM_BYTES`.
+        writers: the writers, in the order of their records.
+        count: number of records, at least one.
+        base_timestamp: the timestamp of the first record, milliseconds.
+        room_bytes: the most bytes that the records take, see `RECORD_ROOM_BYTES`.
 
     Raises:
         LocalProtocolError: more bytes than a batch can hold.

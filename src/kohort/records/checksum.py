@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 
 class Checksum(Protocol):
-    """Computes the checksum of a buffer, or goes on with that of the bytes before it."""
+    """A function that computes the checksum of a buffer, or continues that of the bytes before it."""
 
     def __call__(self, data: bytes | bytearray | memoryview, before: int = 0, /) -> int: ...
 

@@ -51,10 +51,10 @@ def kernel_name() -> str:
 
 
 def active_kernels() -> KernelSet:
-    """Return the kernels to run where a caller names none.
+    """Return the kernels to run if a caller names none.
 
     Raises:
-        ConfigError: KOHORT_KERNELS asks for what does not exist or was not compiled.
+        ConfigError: KOHORT_KERNELS names kernels that do not exist or were not compiled.
     """
     asked = asked_kernels()
     if asked:
@@ -71,8 +71,8 @@ def kernels_named(name: str) -> KernelSet:
     """Return an implementation by its name.
 
     Raises:
-        ConfigError: no such implementation, or C where nothing was compiled.
-        MissingDependencyError: numpy is asked for and not installed.
+        ConfigError: there is no such implementation, or it is C and was not compiled.
+        MissingDependencyError: the name is numpy, which is not installed.
     """
     if name == "c":
         if not is_compiled():
@@ -91,13 +91,13 @@ def kernels_named(name: str) -> KernelSet:
 
 @lru_cache(maxsize=1)
 def is_compiled() -> bool:
-    """Whether the kernels were compiled, and have every function of their present source."""
+    """Return whether the kernels are compiled, and have every function of their present source."""
     module = _imported_kernels()
     return is_compiled_form(module) and all(hasattr(module, name) for name in ("check_records", "gather"))
 
 
 def plain_kernels() -> ModuleType:
-    """Load `kernels.py` as plain Python, also if its compiled form would be imported first."""
+    """Load `kernels.py` as plain Python, even if its compiled form would be imported first."""
     return plain_form(_imported_kernels())
 
 
@@ -137,6 +137,6 @@ def _has_numpy() -> bool:
 
 
 def _kernel_set(name: str, *modules: ModuleType) -> KernelSet:
-    """Take each function of the set from the module that has it."""
+    """Build a set, each function from the module that has it."""
     loops = {each: getattr(module, each) for module in modules for each in KernelSet.__slots__ if hasattr(module, each)}
     return KernelSet(name=name, **loops)

@@ -1,6 +1,6 @@
-"""Records as columns: the fast way from record bytes to Arrow, and to records slice by slice.
+"""Records as columns: the fast path from record bytes to Arrow, and to records slice by slice.
 
-Laws: what is gathered was scanned, and so checked, before; columns own their memory.
+Laws: only records that were scanned, and so checked, are gathered; columns own their memory.
 Source: architecture, room `records`; the Arrow columnar format.
 """
 
@@ -22,7 +22,7 @@ from kohort.records.header import LOG_APPEND_TIME_BIT, Buffer
 from kohort.records.layout import SPAN_WIDTH
 from kohort.records.scan import ScannedRecords, table_field
 
-#: What was scanned, and the rows [start, stop) of it.
+#: The result of a scan, and the rows [start, stop) of it.
 Slice: TypeAlias = tuple[ScannedRecords, int, int]
 #: A region, and the rows [first, stop) of joined spans that lie in it.
 _Piece: TypeAlias = tuple[Buffer, int, int]
@@ -43,11 +43,11 @@ class RecordColumns:
     values: BinaryColumn | None
     #: `None` if no record has headers, or they were not asked for.
     headers: HeaderColumn | None
-    #: The offset behind the last batch that was taken, or the last row of a part of it: where to read on.
+    #: The offset at which to read on: that after the last scanned batch, or after the last row if that is before it.
     next_offset: int
-    #: The byte behind the last batch that was taken; smaller than the buffer if a batch is cut or the limit reached.
+    #: The end of the last scanned batch; less than the buffer's size if a batch is cut or the limit was reached.
     consumed_bytes: int
-    #: (row behind the batch's last one, leader epoch, timestamp type) of each batch with rows, ascending.
+    #: (row after the batch's last one, leader epoch, timestamp type) of each batch with rows, ascending.
     batches: tuple[tuple[int, int, int], ...]
 
     def __len__(self) -> int:
@@ -83,8 +83,8 @@ def gather_columns(
     """Gather rows of one scan or of several into columns that own their memory.
 
     Args:
-        slices: at least one, 2 GiB of them at the most, in the order in which the rows are to stand.
-        with_keys, with_values, with_headers: leave a column out where the caller does not ask for it.
+        slices: at least one, at most 2 GiB in total, in the order of the resulting rows.
+        with_keys, with_values, with_headers: whether to gather that column.
         allocate: makes the arrays that bytes are copied to; they are written as a whole.
     """
     gatherer = _Gatherer(slices[0][0].kernels, allocate)
@@ -105,7 +105,7 @@ def gather_columns(
 
 
 def _joined(kind: str, parts: Sequence[memoryview]) -> memoryview:
-    """Join arrays of one kind; a single one stays where it is."""
+    """Join arrays of one kind; return a single one as it is."""
     if len(parts) == 1:
         return parts[0]
     out = blank(kind, sum(map(len, parts)))
@@ -130,13 +130,13 @@ def _pieces(slices: Sequence[Slice]) -> list[_Piece]:
 
 @dataclass(frozen=True, slots=True)
 class _Gatherer:
-    """Copies fields of records behind each other."""
+    """The copier of records' fields into contiguous columns."""
 
     kernels: KernelSet
     allocate: Allocate
 
     def gather(self, pieces: Sequence[_Piece], spans: memoryview, *, width: int, field: int) -> BinaryColumn:
-        """Gather one field of all rows, behind each other."""
+        """Gather one field of all rows into a contiguous column."""
         kernels = self.kernels
         rows = len(spans) // width
         offsets = self.allocate("i", rows + 1)
@@ -200,7 +200,7 @@ def _batch_rows(slices: Sequence[Slice]) -> Iterator[tuple[int, int, int]]:
 
 @value
 class BinaryColumn:
-    """n byte strings behind each other, in the layout of Arrow's binary type.
+    """n contiguous byte strings, in the layout of Arrow's binary type.
 
     Laws: a column owns its memory; bytes objects are made only for the rows that are asked for.
     Source: the Arrow columnar format, variable-size binary layout.

@@ -19,7 +19,7 @@ from kohort.errors import ConfigError, CorruptRecordError
 from kohort.records.arrays import Allocate, blank
 from kohort.records.header import CODEC_NAMES, Buffer
 
-#: Bytes that one batch may unfold to by default.
+#: Bytes that one batch may decompress to by default.
 DEFAULT_LIMIT_BYTES: Final = 128 * 1024 * 1024
 
 _BIG_INT32: Final = Struct(">i")
@@ -43,9 +43,9 @@ LZ4_USUAL_LEVEL: Final = 9
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_BLOCK_BYTES: Final = 128 * 1024
 _ZSTD_LEVEL: Final = 3
-#: Blocks of a frame that are counted before its bound is taken to be the limit: a walk in Python must end soon.
+#: The most blocks of a frame that are counted, since counting in Python is slow; with more its bound is the limit.
 _MOST_BLOCKS: Final = 65_536
-#: The same where a loop waits for it.
+#: The same for a caller on an event loop.
 _FEW_BLOCKS: Final = 64
 _UNKNOWN_BOUND: Final = 1 << 62
 #: A decoder must be ready for windows of 8 MiB (RFC 8878); a larger one must fit the caller's limit.
@@ -92,9 +92,9 @@ def decompress(
 
 
 def unfolds_to(codec: int, data: Buffer) -> int:
-    """Return the most bytes that a batch can unfold to, by its frame alone; 0 for a damaged one.
+    """Return the most bytes that a batch can decompress to, by its frame alone; 0 if it is damaged.
 
-    One of more than `_FEW_BLOCKS` blocks counts as endless: to walk over them takes long as well.
+    A frame of more than `_FEW_BLOCKS` blocks counts as unlimited, because counting them takes long as well.
     """
     view = memoryview(data).cast("B")
     try:
@@ -315,7 +315,7 @@ def _into_bounded(
     bounds: tuple[int, int],
     allocate: Allocate,
 ) -> memoryview:
-    """Decompress into an array of the smaller of both bounds, the data's and the caller's."""
+    """Decompress into an array of the smaller of two sizes, the frame's bound and the caller's limit."""
     bound_bytes, limit_bytes = bounds
     out = allocate("B", min(bounds))
     try:

@@ -75,12 +75,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The last offset that the batch covers, also if compaction has taken the record away."""
+        """The last offset that the batch covers, even if compaction has removed its record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """Where the batch behind this one begins."""
+        """The offset at which the next batch begins."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -93,12 +93,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether its records are transaction markers, which no application sees."""
+        """Whether the batch's records are transaction markers, which applications do not see."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it belongs to a transaction."""
+        """Whether the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
@@ -111,7 +111,7 @@ def parse_header(buffer: Buffer, position: int = 0, *, origin: int = 0) -> Batch
     """Parse the header at `position`; its batch may end beyond the buffer.
 
     Args:
-        origin: where the buffer begins in what errors are about.
+        origin: the buffer's position in the file or response, which errors count from.
 
     Raises:
         CorruptRecordError: fewer than 61 bytes, a format other than version 2, or an impossible length.
@@ -157,10 +157,10 @@ def split_batches(buffer: Buffer) -> list[tuple[int, BatchHeader]]:
 
 
 def check_batch(buffer: Buffer, position: int, header: BatchHeader, *, with_crc: bool = True) -> None:
-    """Refuse a batch with bytes or counts that cannot be true.
+    """Raise an error for a batch that is cut, or has a wrong CRC or impossible counts.
 
     Args:
-        with_crc: whether the CRC is compared too; it costs a pass over the batch.
+        with_crc: whether the CRC is verified, too; that costs a pass over the batch.
 
     Raises:
         CorruptRecordError: the batch is not whole, its CRC differs, or its counts contradict each other.
@@ -174,7 +174,7 @@ def check_batch(buffer: Buffer, position: int, header: BatchHeader, *, with_crc:
 
 
 def torn_batch(header: BatchHeader, there: int) -> CorruptRecordError:
-    """Build the error for a batch of which only so many bytes are there."""
+    """Build the error for a batch of which only so many bytes exist."""
     return CorruptRecordError(
         f"the batch at offset {header.base_offset} has {header.size_bytes} bytes, only {there} are there"
     )
@@ -186,7 +186,7 @@ def damaged_batch(header: BatchHeader) -> CorruptRecordError:
 
 
 def check_counts(header: BatchHeader) -> None:
-    """Refuse a header with numbers that contradict each other."""
+    """Raise an error for a header with numbers that contradict each other."""
     first, last_delta, count = header.base_offset, header.last_offset_delta, header.record_count
     if first < 0 or last_delta < 0 or first + last_delta >= _OFFSET_LIMIT - 1:
         raise CorruptRecordError(f"a batch claims the offsets {first} to {first + last_delta}")
@@ -208,13 +208,13 @@ def rebase(buffer: bytearray | memoryview, position: int, base_offset: int, part
 
 
 def readdress(buffer: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Send one whole batch under another identity, in place."""
+    """Set producer id, producer epoch and base sequence of one whole batch, in place."""
     _PRODUCER.pack_into(buffer, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
     seal(buffer)
 
 
 def seal(buffer: bytearray | memoryview) -> int:
-    """Write the checksum of one whole batch into it; returns it."""
+    """Write the checksum of one whole batch into the batch, and return it."""
     with memoryview(buffer) as view, view[CRC_START:] as covered:
         crc = crc32c(covered)
     _UINT32.pack_into(buffer, _CRC_POSITION, crc)

@@ -35,7 +35,7 @@ def asked_kernels() -> str:
     """Return the form that KOHORT_KERNELS asks for; "" if it is not set.
 
     Raises:
-        ConfigError: what it asks for does not exist.
+        ConfigError: there is no such form.
     """
     asked = environ.get(VARIABLE, "")
     if asked and asked not in NAMES:
@@ -44,7 +44,7 @@ def asked_kernels() -> str:
 
 
 def is_compiled_form(module: ModuleType) -> bool:
-    """Whether a module of kernels is the compiled one."""
+    """Return whether a module of kernels is the compiled one."""
     return str(module.__file__).endswith(tuple(EXTENSION_SUFFIXES))
 
 
@@ -84,7 +84,7 @@ def tell_kernels(package: str = path.dirname(path.dirname(__file__))) -> str:
 @lru_cache(maxsize=1)
 def log_kernels() -> None:
     """Write the form of the kernels to the log, once a process: a warning where they are plain Python."""
-    # What is imported here has to come without threads, which logging brings.
+    # The import of this module must load no threads, which logging does.
     import logging
 
     told = tell_kernels()

@@ -1,8 +1,8 @@
-"""Whole fetch responses, checked: which records they hold and where the parts of each lie.
+"""The scan of whole fetch responses: it checks their records, and finds the position of each part.
 
-Laws: offsets ascend; nothing is read that was not checked; decompressed bytes are bounded. What a control batch or a
-compacted tail covers has no row but is counted by `next_offset`. A damaged batch is refused only when it is the first
-that is wanted: the records in front of it are given out before, so that an error never hides them.
+Laws: offsets ascend; nothing is read that was not checked; decompressed bytes are bounded. Offsets of a control batch
+or a compacted tail have no row but are counted by `next_offset`. A damaged batch raises an error only if it is the
+first wanted one: the records before it are returned first, so that an error never hides them.
 Source: Apache Kafka's record format, magic 2 (KIP-98); architecture, room `records`.
 """
 
@@ -46,13 +46,13 @@ from kohort.records.layout import (
     TABLE_WIDTH,
 )
 
-#: Bytes that one call unfolds before it stops at the end of a batch.
+#: Bytes that one call decompresses before it stops at the end of a batch.
 DEFAULT_TOTAL_BYTES: Final = 64 * 1024 * 1024
 #: Positions are 32-bit numbers.
 _REGION_LIMIT: Final = (1 << 31) - 1
-#: What is taken together must fit 32-bit offsets.
+#: Records that are scanned together must fit 32-bit positions.
 _LARGEST_LIMIT: Final = 1 << 30
-#: Unfolded batches up to here are joined; larger ones are worth a call each.
+#: Decompressed batches up to this size are joined; larger ones are scanned by a call each.
 _JOINED_BYTES: Final = 64 * 1024
 T = TypeVar("T", bound=tuple[object, ...])
 
@@ -68,7 +68,7 @@ class Region:
     first: int
     stop: int
     is_compressed: bool
-    #: The rows that came out of it.
+    #: The region's rows in the result: [first_row, stop_row).
     first_row: int = 0
     stop_row: int = 0
 
@@ -102,9 +102,9 @@ class ScannedRecords:
     timestamps: memoryview
     #: int32[n * SPAN_WIDTH]
     spans: memoryview
-    #: The offset behind the last batch that was taken: where to read on.
+    #: The offset at which to read on: that after the last scanned batch.
     next_offset: int
-    #: The byte behind the last batch that was taken; smaller than the buffer if a batch is cut or the limit reached.
+    #: The end of the last scanned batch; less than the buffer's size if a batch is cut or the limit was reached.
     consumed_bytes: int
     _headers: HeaderSpans | None = None
     _has_looked_for_headers: bool = False
@@ -114,7 +114,7 @@ class ScannedRecords:
 
     @property
     def headers(self) -> HeaderSpans | None:
-        """Where the headers lie, looked for when it is asked for; `None` if no record has any."""
+        """The positions of the headers, found on first use; `None` if no record has headers."""
         if not self._has_looked_for_headers:
             self._has_looked_for_headers = True
             self._headers = self._scan_headers()
@@ -130,13 +130,13 @@ class ScannedRecords:
             last = self.kernels.scan_headers(
                 region.join(), self.spans, region.first_row, region.stop_row, found.row_offsets, found.spans
             )
-            # The scan of the records has walked over the same bytes.
+            # The scan of the records has checked the same bytes.
             assert last >= 0, "headers changed while they were read"
         return found
 
 
 class _DamagedBatch(Exception):
-    """One batch of the table cannot be read; those in front of it can."""
+    """A batch of the table is damaged; those before it can be read."""
 
     def __init__(self, batch: int, reason: CorruptRecordError) -> None:
         super().__init__(batch, reason)
@@ -156,7 +156,7 @@ class _Scanner:
     allocate: Allocate
 
     def scan(self, view: memoryview, table: memoryview, count: int) -> ScannedRecords:
-        """Scan the records of the first `count` batches of the table; `_DamagedBatch`: the first bad one."""
+        """Scan the records of the table's first `count` batches; `_DamagedBatch` for the first bad one."""
         regions, taken = self.collect(view, table, count)
         capacity = sum(
             table[batch * TABLE_WIDTH + RECORD_COUNT]
@@ -187,7 +187,7 @@ class _Scanner:
         )
 
     def collect(self, view: memoryview, table: memoryview, count: int) -> tuple[list[Region], int]:
-        """Collect the regions of the wanted batches, and the number of batches that were handled."""
+        """Return the regions of the wanted batches, and the number of batches that were processed."""
         regions: list[Region] = []
         total = 0
         columns = (
@@ -217,7 +217,7 @@ class _Scanner:
         return regions, count
 
     def unfold(self, payload: memoryview, table: memoryview, batch: int, codec: int) -> Buffer:
-        """Decompress the records of one batch into at least the bytes that it claims."""
+        """Decompress the records of one batch; refuse too few bytes for its number of records."""
         try:
             body = decompress(codec, payload, limit_bytes=self.max_batch_bytes, allocate=self.allocate)
         except CorruptRecordError as error:
@@ -237,20 +237,20 @@ def scan_batches(
     kernels: KernelSet | None = None,
     allocate: Allocate = blank,
 ) -> ScannedRecords:
-    """Find the records of every whole batch at `start_offset` or behind it.
+    """Find the records of every whole batch at or after `start_offset`.
 
     Args:
         buffer: batches one after the other; a partial last one is left for the next fetch. It must stay as it is for as
             long as the result is used.
-        start_offset: records in front of it are cut off; a fetch answers with whole batches.
-        max_batch_bytes: the most that one batch may decompress to.
-        max_total_bytes: the scan stops in front of the batch that would exceed this; the first is always taken.
-        kernels: the implementation to run; `None` takes the one that `KOHORT_KERNELS` or the installation chose.
-        allocate: makes the arrays that are filled, and those that batches are unfolded to.
+        start_offset: records before it are left out; a fetch response has whole batches.
+        max_batch_bytes: the most bytes that one batch may decompress to.
+        max_total_bytes: the scan stops before the batch that would exceed this; the first is always scanned.
+        kernels: the implementation to run; `None` means the one that `KOHORT_KERNELS` or the installation chose.
+        allocate: makes the arrays that are filled, and those that batches are decompressed to.
 
     Raises:
-        CorruptRecordError: the first batch that is wanted is damaged, of an old format, or unfolds to more than
-            `max_batch_bytes`; a later one is left for the call that begins with it.
+        CorruptRecordError: the first wanted batch is damaged, of an old format, or decompresses to more than
+            `max_batch_bytes`; a later one raises in the call that starts with it.
     """
     kernels = kernels or active_kernels()
     scanner = _Scanner(
@@ -264,7 +264,7 @@ def scan_batches(
     view = memoryview(buffer).cast("B")[:_REGION_LIMIT]
     table, count, fault = read_table(view, kernels)
     while True:
-        # Offsets ascend: if the last batch is not wanted, the fault is in front of all that are.
+        # Offsets ascend: if the last sound batch is before `start_offset`, the bad one is the first wanted batch.
         if fault is not None and not (count and table[(count - 1) * TABLE_WIDTH + LAST_OFFSET] >= start_offset):
             raise fault
         try:
@@ -274,7 +274,7 @@ def scan_batches(
 
 
 def _extend(regions: list[Region], batch: int, data: Buffer, size: int, *, is_compressed: bool) -> int:
-    """Put a batch into the region of the former one, or a new one; return its first byte there."""
+    """Add a batch to the last region, or to a new one; return its first byte there."""
     last = regions[-1] if regions else None
     if (
         last is None
@@ -305,10 +305,10 @@ def _bad_record(table: memoryview, region: Region, position: int) -> _DamagedBat
 
 
 def read_table(view: memoryview, kernels: KernelSet) -> tuple[memoryview, int, CorruptRecordError | None]:
-    """Return the batch table, its number of batches, and the fault of the batch behind them.
+    """Return the batch table, its number of batches, and the error of the batch after them.
 
-    Laws: the table holds only batches whose headers do not contradict each other; what is wrong with the one behind
-    them is kept and raised by the reader that comes to it.
+    Laws: the table has only batches whose headers do not contradict each other; the error of the batch after them is
+    returned, and raised by a reader that reaches it.
     """
     count = kernels.count_batches(view)
     table = zeros("q", count * TABLE_WIDTH)
@@ -346,7 +346,7 @@ def build_rows(kind: type[T], partition: TopicPartition, scanned: ScannedRecords
     Args:
         kind: a tuple of topic, partition, offset, timestamp, timestamp type (0: the producer's, 1: the broker's), key,
             value, headers, leader epoch.
-        partition: whose records were scanned.
+        partition: the partition of the scanned records.
     """
     rows: list[T] = []
     found = scanned.headers

@@ -27,24 +27,24 @@ def hash_of(column: Any, row: int) -> int:
 def put_row(  # noqa: PLR0917
     out: bytearray, at: int, time: int, index: int, keys: Any, values: Any, tails: Any, tail: bytes, row: int
 ) -> int:
-    """Write a row as a record; `tail` is for all, where there are no `tails`."""
+    """Write a row as a record; `tail` is that of every row if there are no `tails`."""
     key = None if keys is None else keys.cut(row)
     return put_record(out, at, time, index, key, values.cut(row), tail if tails is None else tails.cut(row))
 
 
 def put_count(out: bytearray, at: int, count: int) -> int:
-    """Write a number; return the byte behind it."""
+    """Write a number; return the position after it."""
     return put_bytes(out, at, VARINTS[count])
 
 
 def put_field_of(out: bytearray, at: int, column: Any, row: int) -> int:
-    """Write a row's field with its length in front."""
+    """Write a row's field, preceded by its length."""
     field = column.cut(row)
     return put_bytes(out, at, b"\x01" if field is None else VARINTS[len(field)] + field)
 
 
 def put_bytes(out: bytearray, at: int, piece: bytes) -> int:
-    """Write bytes; return the byte behind them."""
+    """Write bytes; return the position after them."""
     end = at + len(piece)
     out[at:end] = piece
     return end

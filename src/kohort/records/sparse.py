@@ -1,8 +1,8 @@
 """Batches after compaction, whose remaining records are copied as bytes, not decoded.
 
-Laws: what is left of a batch by itself has all that its header said, but for the number of its records, their latest
-time and the checksum: the same offsets, producer, sequences, codec and kind of time. Records that become part of
-another batch get new differences of offset and time and keep every other byte.
+Laws: a batch that keeps some of its records keeps its header, except for the number of records, their latest timestamp
+and the checksum: the same offsets, producer, sequences, codec and timestamp type. Records that become part of another
+batch get new deltas of offset and timestamp, and keep every other byte.
 Source: Apache Kafka's record format, magic 2 (KIP-98); its log cleaner; KIP-534 (the delete horizon).
 """
 
@@ -26,13 +26,13 @@ from kohort.records.header import (
 
 
 class LooseRecord(NamedTuple):
-    """A record without its place, to be put into another batch."""
+    """A record without its deltas of offset and timestamp, to be put into another batch."""
 
     offset: int
     #: Milliseconds since 1970; -1 if it has none.
     timestamp: int
     attributes: int
-    #: From the length of the key on.
+    #: The record's bytes from the length of the key on.
     tail: bytes
 
 
@@ -49,8 +49,8 @@ def thin_batch(header: BatchHeader, records: Sequence[Buffer], *, max_timestamp:
     """Build the batch of this header with only these of its records.
 
     Args:
-        records: the bytes of each, as they stand in the batch.
-        max_timestamp: the latest time of theirs, or the batch's if that is the time of all its records.
+        records: the bytes of each, as they are in the batch.
+        max_timestamp: their latest timestamp, or the batch's with LogAppendTime.
     """
     payload = b"".join(records)
     codec = header.attributes & COMPRESSION_MASK
@@ -92,14 +92,14 @@ def gather_batch(
     codec: int,
     delete_horizon_ms: int | None,
 ) -> bytes:
-    """Build a batch without producer for the offsets [base_offset, last_offset].
+    """Build a batch without producer id for the offsets [base_offset, last_offset].
 
     Its records may come from several batches.
 
     Args:
         records: ascending offsets within that range; may be none.
-        codec: by its number.
-        delete_horizon_ms: when tombstones among them may go; `None` if there are none.
+        codec: number of the codec in a batch's attributes.
+        delete_horizon_ms: when tombstones among them may be removed; `None` if there are none.
     """
     header = BatchHeader(
         base_offset=base_offset,

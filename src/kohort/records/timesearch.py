@@ -1,6 +1,6 @@
-"""The first record of a batch that is as late as a time, without an object for each record before it.
+"""The search for the first record of a batch at or after a timestamp, without an object per record.
 
-Laws: what a batch unfolds to is bounded. Its records come in slices, each of which a kernel scans in well below a
+Laws: the decompressed size is bounded. Records are read in slices, each of which a kernel scans in well below a
 millisecond, so that a long batch blocks no other thread and memory does not grow with it.
 Source: Apache Kafka's record format, magic 2 (KIP-98).
 """
@@ -16,7 +16,7 @@ from kohort.records import kernels, layout
 from kohort.records.compression import decompress
 from kohort.records.header import HEADER_SIZE, MIN_RECORD_SIZE, BatchHeader
 
-#: Bytes that a batch may unfold to; of a larger one only the header is used.
+#: Bytes that a batch may decompress to; of a larger one only the header is used.
 LIMIT_BYTES: Final = 64 << 20
 #: Records of a slice.
 _RECORDS_AT_ONCE: Final = 4096
@@ -26,13 +26,13 @@ _NO_RECORD: Final = -1
 def first_record_since(
     batch: memoryview, header: BatchHeader, timestamp_ms: int, *, limit_bytes: int = LIMIT_BYTES
 ) -> tuple[int, int] | None:
-    """Find (timestamp, offset) of the first record at `timestamp_ms` or later; `None`: there is none.
+    """Find (timestamp, offset) of the first record at `timestamp_ms` or later; `None` if there is none.
 
     Args:
-        batch: the whole batch, whose CRC was compared when it came.
+        batch: the whole batch, whose CRC was verified when it arrived.
 
     Raises:
-        CorruptRecordError: the batch is damaged before that record, or unfolds to more than `limit_bytes`.
+        CorruptRecordError: the batch is damaged before that record, or decompresses to more than `limit_bytes`.
     """
     if header.is_control or not header.record_count:
         return None
@@ -50,8 +50,8 @@ def _record_slices(body: memoryview, header: BatchHeader) -> Iterator[tuple[memo
     """Yield timestamps and offsets of all records of a batch with this uncompressed body.
 
     Raises:
-        CorruptRecordError: a record is damaged, or there are fewer than the header claims; those of the slices before
-            have been given out.
+        CorruptRecordError: a record is damaged, or there are fewer than the header claims; earlier slices have been
+            yielded.
     """
     left = header.record_count
     if left < 0:
@@ -59,7 +59,7 @@ def _record_slices(body: memoryview, header: BatchHeader) -> Iterator[tuple[memo
     if left * MIN_RECORD_SIZE > len(body):
         raise CorruptRecordError(f"the batch at offset {header.base_offset} has fewer records than it claims")
     rows = min(left, _RECORDS_AT_ONCE)
-    # The row of a batch as the kernels take it: they take its records piece by piece.
+    # A row of the batch table, which gives the kernels the batch's records piece by piece.
     row = array("q", bytes(8 * layout.TABLE_WIDTH))
     row[layout.BODY_END] = len(body)
     row[layout.BASE_OFFSET], row[layout.LAST_OFFSET] = header.base_offset, header.last_offset
@@ -74,7 +74,7 @@ def _record_slices(body: memoryview, header: BatchHeader) -> Iterator[tuple[memo
         offsets[:count] = array("q", (_NO_RECORD,)) * count
         table[layout.BODY], table[layout.RECORD_COUNT] = position, count
         kernels.scan_records(body, table, 0, 1, _NO_RECORD + 1, 0, offsets, timestamps, spans)
-        # More records follow, or bytes that are none: where these ended is what hopping over them tells.
+        # More records follow, or other bytes: a walk by the records' lengths finds the end of these.
         end = kernels.walk_records(body, position, len(body), count)
         position = end if end >= 0 else -1 - end
         sound = count if offsets[count - 1] != _NO_RECORD else offsets[:count].tolist().index(_NO_RECORD)

@@ -1,9 +1,9 @@
 # ruff: noqa: PLR0917 - kernels take their arrays by position, as a compiled call does
 """The kernels in numpy, used where Arrow is in use and nothing was compiled.
 
-Laws: same results as `kernels.py`. Only well-formed bytes are read here; whatever looks impossible is given to the
-plain loop, which alone decides that it is. The one loop left steps from record to record, because where a record
-begins is only known from the one in front of it; runs of records of one length are taken at once.
+Laws: same results as `kernels.py`. Only well-formed bytes are read here; bytes that look impossible are passed to the
+plain loop, which alone decides whether they are. The one loop left steps from record to record, because the start of a
+record is known only from the record before it; runs of records of one length are read at once.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def _record_begins(region: Buffer, data: Bytes, batches: Int64s) -> Int64s:
 
 
 def _begins_of(source: Buffer, data: Bytes, position: int, end: int, count: int) -> tuple[list[Int64s], int]:
-    """Return the first bytes of so many records, in pieces, and the byte behind the last one."""
+    """Return the first bytes of so many records, in pieces, and the end of the last one."""
     pieces: list[Int64s] = []
     #: Begins that were found one by one since the last piece.
     loose: list[int] = []
@@ -321,7 +321,7 @@ def _run_length(data: Bytes, position: int, most: int, size: int, width: int) ->
 
 
 def _varints(data: Bytes, position: Int64s) -> tuple[Int64s, Int64s]:
-    """Read the zigzag numbers at these positions and their ends; `IndexError` beyond the region."""
+    """Return the zigzag numbers at these positions, and their ends; `IndexError` beyond the region."""
     byte = data[position]
     value = byte.astype(np.int64)
     following = position + 1
@@ -426,7 +426,7 @@ def gather(
 
 
 def _copy_all(source: Bytes, begins: Int32s, target: Bytes, places: Int64s, sizes: Int32s) -> None:
-    """Copy strings of any sizes with a handful of calls."""
+    """Copy strings of different sizes with a few calls of numpy."""
     # A string of n bytes is the first 2^k and the last 2^k of them, which overlap, where 2^k <= n < 2^(k+1): so all
     # strings with one k are two gathers of rows of 2^k bytes.
     magnitudes = np.frexp(sizes)[1]
