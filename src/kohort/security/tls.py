@@ -163,7 +163,7 @@ def load_certificate(
     """Load a certificate and its key, each a path or PEM text; without `key` the certificate has it.
 
     Raises:
-        ConfigError: a file is missing or has other content, or the key does not fit the certificate, or is encrypted.
+        ConfigError: a file is missing or has other content, or certificate, key and password do not fit.
     """
     for option, given in ((options.certificate, certificate), (options.key, key)):
         if given is not None and _BEGIN not in given and not os.path.isfile(_path(given)):
