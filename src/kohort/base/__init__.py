@@ -1,8 +1,8 @@
-"""Foundations that every room may import: error codes, options as data, deadlines, the clock, value classes, JSON."""
+"""Foundations for all other packages: error codes, options as data, deadlines, clocks, value classes, JSON."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: The version of kohort, which its clients and its broker tell each other.
+#: The version of kohort, which its clients and its broker send each other.
 VERSION: Final = "0.1.0"

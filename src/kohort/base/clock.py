@@ -1,4 +1,4 @@
-"""The only place of the base layer that reads a clock."""
+"""The clocks of brokers and clients; no other module of this package reads a clock."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import time
 from threading import Lock
 from typing import Final, Protocol
 
-#: A wall clock that differs by more than this from what has passed was set, or the machine slept.
+#: If the wall clock differs from elapsed time by more than this, it was set, or the machine slept.
 _STEP_NS: Final = 1_000_000_000
 
 
 class Clock(Protocol):
-    """A clock for shells."""
+    """A clock for code that does I/O and passes the time on to code that does none."""
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC, never decreasing unless a `WallClock` is set back."""
@@ -26,9 +26,9 @@ class WallClock(Clock, Protocol):
 
 
 class SystemClock:
-    """A broker's clock: even wall time, with steps where the wall clock was set or the machine slept.
+    """A broker's clock: wall time, which steps only if the wall clock was set or the machine slept.
 
-    Between two steps it is the monotonic clock's, so that no correction of the wall clock makes it go back.
+    Between two steps it follows the monotonic clock, so that no small correction of the wall clock moves it back.
     """
 
     def __init__(self) -> None:
@@ -49,12 +49,12 @@ class SystemClock:
         return (passed_ns + self._offset_ns) // 1_000_000
 
     def _step(self) -> None:
-        # A thread that was held up between its looks at the two clocks has seen a step that is none.
+        # A thread that was interrupted between reading the two clocks has seen a false step.
         with self._lock:
             before_ns, wall_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
             offset_ns = wall_ns - after_ns
             if after_ns - before_ns < _STEP_NS < abs(offset_ns - self._offset_ns):
-                # Whole milliseconds: what has passed and all steps are the time.
+                # Whole milliseconds, so that elapsed time plus all steps is exactly the time.
                 self._offset_ns += (offset_ns - self._offset_ns) // 1_000_000 * 1_000_000
 
 
@@ -62,18 +62,18 @@ class ElapsedClock:
     """A client's clock: wall time at its creation plus the time elapsed since.
 
     Args:
-        counts_sleep: whether time goes on while the machine sleeps. State shared with other machines, which stay
-            awake, needs it; a deadline of local work is better without.
+        counts_sleep: whether the clock counts time while the machine sleeps. State that is shared with other machines,
+            which stay awake, needs this; deadlines of local work do not.
     """
 
     def __init__(self, *, counts_sleep: bool = False) -> None:
-        #: The clock to ask; `None`: the monotonic one.
+        #: The system clock to read; `None` means the monotonic one.
         self._clock: Final = _AWAKE_OR_NOT if counts_sleep else None
         self._offset_ns: Final = time.time_ns() - self._passed_ns()
 
     def now_ms(self) -> int:
         """See `Clock`."""
-        # Not by `_passed_ns`: a client asks for the time several times in each event.
+        # Without a call of `_passed_ns`: a client reads the time several times for each event.
         passed_ns = time.monotonic_ns() if self._clock is None else time.clock_gettime_ns(self._clock)
         return (passed_ns + self._offset_ns) // 1_000_000
 
@@ -81,6 +81,6 @@ class ElapsedClock:
         return time.monotonic_ns() if self._clock is None else time.clock_gettime_ns(self._clock)
 
 
-#: The clock that goes on in a machine's sleep: Linux has it beside the monotonic one, which macOS's has by this name.
-#: `None`: there is none.
+#: The clock that also counts a machine's sleep: on Linux a clock of its own, on macOS the monotonic clock.
+#: `None` if the system has none.
 _AWAKE_OR_NOT: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))

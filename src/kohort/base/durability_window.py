@@ -1,7 +1,7 @@
 """The records acknowledged with acks=all that a power cut may lose, because a topic syncs them later.
 
-Laws: with flush.messages=1 none, since no producer is answered before the sync; otherwise the records since the last
-sync. The first limit that is reached begins a sync.
+Laws: with flush.messages=1 none, since no producer gets a response before the sync; otherwise the records since the
+last sync. The first limit that is reached starts a sync.
 Source: flush.messages and flush.ms of Apache Kafka's topics, which say the same of each copy of a partition.
 """
 
@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-#: As records or milliseconds: the system writes when it likes.
+#: The number of records or milliseconds that means no limit: the operating system decides when to write.
 NO_LIMIT: Final = (1 << 63) - 1
 
 
 class DurabilityWindow(NamedTuple):
-    """The window of records that may be lost: the last `records`, or those of the last `ms`.
+    """The records that may be lost: the last `records`, or those of the last `ms`.
 
-    `None` is no limit.
+    `None` means no limit.
     """
 
     records: int | None
     ms: int | None
 
     def told(self, copies: int = 1) -> str:
-        """Describe the window for a person; `copies`: of each partition.
+        """Describe the window as a sentence; `copies`: number of replicas of each partition.
 
         >>> DurabilityWindow(10_000, 1_000).told().partition(": ")[2]
         'a power cut may take about the last 10,000 records or 1 s of a partition'
@@ -41,7 +41,7 @@ class DurabilityWindow(NamedTuple):
 
 
 def durability_window(flush_messages: int, flush_ms: int) -> DurabilityWindow | None:
-    """Return the durability window of these configs; `None`: nothing can be lost.
+    """Return the durability window of these configs; `None` if nothing can be lost.
 
     >>> durability_window(1, NO_LIMIT)
     >>> durability_window(10_000, NO_LIMIT)
@@ -53,7 +53,7 @@ def durability_window(flush_messages: int, flush_ms: int) -> DurabilityWindow | 
 
 
 def widest(windows: Iterable[DurabilityWindow]) -> DurabilityWindow:
-    """Return the window by which most may be lost: no limit before a limit, records before time.
+    """Return the window with the greatest loss: first one without limits, then by records, then by time.
 
     >>> widest([DurabilityWindow(7, 100), DurabilityWindow(9, 5), DurabilityWindow(None, 5)])
     DurabilityWindow(records=None, ms=5)

@@ -158,12 +158,12 @@ class ErrorCode(IntEnum):
 
     @property
     def invalidates_metadata(self) -> bool:
-        """Whether the client's picture of leaders is out of date."""
+        """Whether the client's metadata about partition leaders is out of date."""
         return self in _INVALID_METADATA
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """Convert a peer's code; one that this version does not know becomes UNKNOWN_SERVER_ERROR."""
+        """Convert a peer's code; an unknown code becomes UNKNOWN_SERVER_ERROR."""
         try:
             return cls(code)
         except ValueError:

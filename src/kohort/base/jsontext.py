@@ -1,4 +1,4 @@
-"""JSON from other programs: one error for every fault of it.
+"""JSON from other programs, for every fault of which `ValueError` is raised.
 
 Source: RFC 8259 section 9: a parser may limit the depth of nesting; Python's raises RecursionError at its own.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; `ValueError` if the text is none, or nested too deeply."""
+    """Parse JSON; raise `ValueError` if the text is not JSON, or is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError as why:

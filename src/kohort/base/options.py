@@ -1,7 +1,7 @@
 """Options as data: names, types, limits and defaults of brokers, clients and the Spark source.
 
-Laws: an unknown name is an error that tells the nearest valid one, and one that only Kafka or another client knows is
-answered with what is so instead; a value is checked once, here; an option that changes nothing says so.
+Laws: an unknown name is an error that names the nearest valid one, or for a name of Kafka or another client what to
+use instead; a value is checked once, here; an option that changes nothing says so.
 Names are Kafka's own dotted ones; Python callers write them in snake_case.
 """
 
@@ -22,7 +22,7 @@ HIDDEN: Final = "[hidden]"
 
 
 class Password:
-    """A secret text: every text that is made of it is `HIDDEN`, and `value` alone has it.
+    """A secret text: its str and repr are `HIDDEN`, and only the attribute `value` has it.
 
     >>> str(Password("swordfish")), f"{Password('swordfish')}", Password("swordfish").value
     ('[hidden]', '[hidden]', 'swordfish')
@@ -30,7 +30,7 @@ class Password:
     Source: Apache Kafka's `Password`.
     """
 
-    # No dataclass: the conversions to dictionaries and JSON that take those apart would take the secret out.
+    # No dataclass: conversions of dataclasses to dictionaries and JSON would reveal the secret.
     __slots__ = ("value",)
 
     def __init__(self, value: str) -> None:
@@ -45,7 +45,7 @@ class Password:
     def __repr__(self) -> str:
         return HIDDEN
 
-    # A text that is given out anywhere may end in a log, so that none has the secret; `value` can be searched for.
+    # Any text may end in a log, so none has the secret; uses of `value` can be found by a search.
     __str__ = __repr__
 
 
@@ -125,7 +125,7 @@ def as_text(value: object) -> str:
 class Idle:
     """The mark of an option that is kept and shown but changes nothing, with `words` that say so.
 
-    `unless`: values that say what happens anyway, of which there is nothing to tell.
+    `unless`: values that ask for what happens anyway, and so need no remark.
     """
 
     words: str
@@ -146,11 +146,11 @@ class Option:
     maximum: float | None = None
     #: Of a list, the possible entries.
     choices: tuple[Any, ...] = ()
-    #: `None` where the option is acted on, as nearly all are.
+    #: `None` if the option has an effect, as nearly all have.
     idle: Idle | None = None
-    #: Its names in other clients, taken as well.
+    #: Its names in other clients, which are accepted as well.
     also: tuple[str, ...] = ()
-    #: No text that is made for people has its value.
+    #: Whether errors and log lines must not show the value.
     is_secret: bool = False
 
     @property
@@ -181,7 +181,7 @@ class Option:
         return value
 
     def idle_words(self, raw: object) -> str | None:
-        """Return the words for a value that changes nothing; `None` if it is acted on."""
+        """Return the remark on a value that changes nothing; `None` if it has an effect."""
         if self.idle is None:
             return None
         try:
@@ -194,7 +194,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """The mark of a field that is another client's name for the option `of`, taken as well."""
+    """The mark of a field that is another client's name for the option `of`, accepted as well."""
 
     of: str
 
@@ -230,9 +230,9 @@ def _words_of(kind: object) -> tuple[str, ...]:
 
 
 class Verdict(Enum):
-    """The reason for which another program's option is none here."""
+    """The reason for which an option of another program does not exist here."""
 
-    #: It sets a thing that does not exist here and is not missed.
+    #: It sets a thing that does not exist here and is not needed.
     NOT_NEEDED = "is not needed here"
     NOT_YET = "is not served yet"
     #: Likewise, but its users rely on it: without it a promise would be broken.
@@ -245,7 +245,7 @@ class Verdict(Enum):
 class Unserved:
     """Options of Kafka or its clients that kohort lacks: `names`, a final `*` for any rest, and why.
 
-    `why` says what is so instead; of a `Verdict.CALLED` it is the name that the option has here.
+    `why` says what happens or what to use instead; for a `Verdict.CALLED` it is the option's name here.
     """
 
     names: str

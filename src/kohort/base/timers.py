@@ -1,7 +1,7 @@
 """Deadlines as data: one instant per (kind, group, member), and the earliest of them.
 
 Laws: nothing here reads a clock; equal deadlines fire in the order in which they were armed. Moving a deadline to
-a later time, as each heartbeat does, touches no queue: the entry in the queue is put right when it comes up.
+a later time, as each heartbeat does, changes no queue: the queue's entry is corrected when it gets to the top.
 Source: architecture rule 1; bench/memory.py: as an object with four numbers and a tuple in the queue, the deadline of
 an idle member's session took 330 bytes, a fifth of what the member took; as a row of columns it takes half of that.
 """
@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar
 Key = TypeVar("Key")
 
 
-#: A number in the queue is the deadline, then the call that armed it, then the place: such numbers sort as timers fire.
+#: An entry of the queue is one number of deadline, call of `arm`, and place, so that entries sort as timers fire.
 _PLACE_BITS: Final = 32
 _SEQUENCE_BITS: Final = 64
 _PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
@@ -75,7 +75,7 @@ class TimerTable(Generic[Key]):
         return len(self._places)
 
     def arm(self, key: Key, deadline_ms: int) -> None:
-        """Set the deadline of `key`, in place of the one that it had."""
+        """Set the deadline of `key`, replacing an earlier one."""
         self._sequence = sequence = self._sequence + 1
         place = self._places.get(key)
         if place is None:
@@ -91,7 +91,7 @@ class TimerTable(Generic[Key]):
             self._rebuild()
 
     def disarm(self, key: Key) -> None:
-        """Forget the deadline of `key`; one that is not armed is fine."""
+        """Forget the deadline of `key`; without one do nothing."""
         place = self._places.pop(key, None)
         if place is not None:
             self._queued_sequences[place] = -1
@@ -123,8 +123,8 @@ class TimerTable(Generic[Key]):
         return key
 
     def shift(self, by_ms: int, *, but_for: Callable[[Key], bool] = lambda _: False) -> None:
-        """Move every deadline by `by_ms`, except those of keys `but_for`, which are promises."""
-        # A process that stood still fences no member.
+        """Move every deadline by `by_ms`, except for keys for which `but_for` is true."""
+        # So that a process that was suspended fences no member because of that.
         for key, place in self._places.items():
             if not but_for(key):
                 self._deadlines[place] += by_ms
@@ -176,19 +176,19 @@ _NEVER: Final = 1 << 62
 
 
 class Schedule:
-    """The parts of one machine that have work to do: those that were woken, and those whose deadline has come.
+    """The parts of a state machine that have work to do: woken ones, and those whose deadline has passed.
 
-    Laws: parts work in the order in which they were added, each once in a run. A part that is woken behind its turn
-    works in the next run. The deadline of a part is asked for only after it was woken: what moves it to an earlier
-    time wakes the part.
+    Laws: parts work in the order in which they were added, each once in a run. A part that is woken after its turn
+    works in the next run. The deadline of a part is read only after it was woken or has worked: code that moves a
+    deadline to an earlier time must wake the part.
     """
 
     __slots__ = ("_deadlines", "_parts", "_woken", "earliest_ms")
 
     def __init__(self) -> None:
-        #: Place of a part -> its work, and the question when it has work without being woken; `None`: never.
+        #: Index of a part -> its work, and the function that returns its deadline; `None` if it has none.
         self._parts: Final[list[tuple[Callable[[int], None], Callable[[], int | None] | None]]] = []
-        #: Place -> its deadline. A machine has a dozen parts: their least is found sooner than that of a queue.
+        #: Index -> its deadline. With a dozen parts the minimum of a list is faster than a queue.
         self._deadlines: Final[list[int]] = []
         self._woken: Final[set[int]] = set()
         #: The earliest deadline, `None` if no part has one.
@@ -197,14 +197,14 @@ class Schedule:
     def add(
         self, work: Callable[[int], None], next_deadline: Callable[[], int | None] | None = None
     ) -> Callable[[], None]:
-        """Add a part behind the others; return the function that wakes it.
+        """Add a part after the others; return the function that wakes it.
 
-        `next_deadline` returns when the part has work though no event wakes it.
+        `next_deadline` returns the time at which the part has work even if nothing wakes it.
         """
         place = len(self._parts)
         self._parts.append((work, next_deadline))
         self._deadlines.append(_NEVER)
-        # Before its first run nothing is known of its deadline.
+        # Its deadline is not known before its first run.
         self._woken.add(place)
         return partial(self._woken.add, place)
 

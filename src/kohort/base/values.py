@@ -1,9 +1,9 @@
 """Value classes: named fields, given by keyword, compared by value, never changed.
 
-A frozen dataclass compiles its methods where it is declared, about half a millisecond each, and what a client's two
-sides say to each other is forty classes, what is said to a coordinator and stored by it a hundred. Here a constructor
-is compiled with the first instance, as those of messages are, and the other methods are shared. That nothing changes is
-held by the type checker alone. To `dataclasses.replace`, `fields` and `asdict` a value is a dataclass.
+A frozen dataclass compiles its methods when it is declared, about half a millisecond each. A client's events and
+commands are forty such classes, those of a coordinator and its state a hundred. Here a constructor is compiled with the
+first instance, as those of messages are, and the other methods are shared. Only the type checker prevents changes.
+`dataclasses.replace`, `fields` and `asdict` treat a value as a dataclass.
 `from_row` makes one object of another that has fields of the same names.
 """
 
@@ -21,7 +21,7 @@ _OF_INSTANCES: Final = ("__dict__", "__weakref__")
 
 
 class _Told:
-    """An attribute by which the module `dataclasses` knows the fields of a class, made when it asks for them."""
+    """An attribute by which `dataclasses` recognises the fields of a class, made on first use."""
 
     def __init__(self, name: str) -> None:
         self._name: Final = name
@@ -39,7 +39,7 @@ class _Value:
     #: The fields in their order, those of bases first, and the defaults of those that have one.
     _fields: tuple[str, ...] = ()
     _defaults: Mapping[str, object] = {}
-    #: Makes something of an instance that is equal for equal ones.
+    #: Returns a key of an instance, by which instances are compared.
     _key: Callable[[object], object] = attrgetter("_fields")
 
     def __eq__(self, other: object) -> bool:
@@ -54,7 +54,7 @@ class _Value:
 
 
 def _construct_first(self: _Value, **values: object) -> None:
-    """Be the constructor of a class until its first instance."""
+    """Compile the constructor of a class with its first instance, and call it."""
     cls = type(self)
     cls.__init__ = _compile_constructor(cls)  # type: ignore[method-assign]
     cls.__init__(self, **values)
@@ -62,7 +62,7 @@ def _construct_first(self: _Value, **values: object) -> None:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def value(cls: type[T]) -> type[T]:
-    """Make a class of annotated fields, some with defaults that never change, one of values.
+    """Convert a class of annotated fields, some with immutable defaults, to a value class.
 
     Its bases are values, too.
 
@@ -96,15 +96,15 @@ def _compile_constructor(cls: type[_Value]) -> Callable[..., None]:
 
 
 def from_row(kind: type[T], row: object, **others: object) -> T:
-    """Make an object of a row's fields by the same names, and of `others`, which take precedence.
+    """Make an object from a row's fields of the same names, and `others`, which take precedence.
 
-    `kind`: a class with slots whose constructor takes them by keyword: of values, of a message, a dataclass.
+    `kind`: a class with slots that are keywords of its constructor: a value class, a message or a dataclass.
     """
     return kind(**{name: getattr(row, name) for name in _shared(kind, type(row))} | others)  # type: ignore[arg-type]
 
 
 def or_none(number: int) -> int | None:
-    """Return a number of the wire, where a negative one stands for none."""
+    """Return a number of the protocol, or `None` for a negative one, which means none."""
     return None if number < 0 else number
 
 

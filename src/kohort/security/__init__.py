@@ -1,1 +1,1 @@
-"""Proof of identity and decisions about rights: SASL exchanges, certificates, secrets, the authorizer."""
+"""Authentication and authorization: SASL exchanges, certificates, tokens, stored passwords, ACLs."""

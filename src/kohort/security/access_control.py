@@ -1,4 +1,4 @@
-"""The words of Kafka's access control: kinds of resources, patterns of their names, operations, permissions.
+"""The enumerations of Kafka's ACLs: resource types, pattern types, operations, permissions.
 
 Source: Apache Kafka's ResourceType, PatternType, AclOperation and AclPermissionType; KIP-11, KIP-290.
 """
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class ResourceType(IntEnum):
-    """Kafka's numbers of the kinds of resources."""
+    """Kafka's numbers of resource types."""
 
     TOPIC = 2
     GROUP = 3
@@ -21,7 +21,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """Kafka's numbers of the patterns of resource names."""
+    """Kafka's numbers of the pattern types of resource names."""
 
     LITERAL = 3
     PREFIXED = 4

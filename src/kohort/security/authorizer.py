@@ -1,10 +1,10 @@
-"""Decisions about rights: access control entries, and the questions whether a principal may do something.
+"""Authorization: Kafka's ACLs, and decisions whether they allow a principal an operation.
 
-Laws: a super user may do everything; an entry that denies goes before every entry that allows; where entries are
-about a resource, what none of them allows is denied, and only a resource that no entry is about follows the default.
+Laws: a super user may do everything; an entry that denies goes before every entry that allows. If a resource has
+entries, any operation that none of them allows is denied; only a resource without entries follows the default.
 An entry that allows to read, write, delete or alter allows to describe as well, and one that allows to alter configs
-allows to describe them; an entry that denies denies nothing but its own operation. A decision costs a look into a table
-for each length that a prefix of that type has, however many entries there are. Nothing here does I/O.
+allows to describe them; an entry that denies denies only its own operation. A decision costs one look-up for each
+length of the prefixes of that resource type, however many entries there are. Nothing here does I/O.
 Source: Apache Kafka 4.3: StandardAuthorizerData, Authorizer.authorizeByResourceType, ResourcePatternFilter; KIP-11,
 KIP-290 (prefixes), KIP-679 (any resource of a type).
 """
@@ -21,15 +21,15 @@ from typing import Final, NamedTuple
 from kohort.base.values import value
 from kohort.security.access_control import WILDCARD, AclOperation, AclPermission, PatternType, ResourceType
 
-#: The principal of the entries that are about every user.
+#: The principal of entries for every user.
 EVERY_USER: Final = "User:*"
 #: The bits of all operations (KIP-430).
 EVERY_OPERATION: Final = sum(1 << operation for operation in AclOperation)
-#: Kafka's numbers in filters, beside those of `PatternType`: every value; every pattern that has the named resource.
+#: Kafka's numbers in filters, in addition to `PatternType`: every value; every pattern that matches the named resource.
 ANY: Final = 1
 MATCH: Final = 2
 
-#: Of the bits of one pattern and principal, those above this one are denied operations, those below allowed ones.
+#: In the bits of one pattern and principal, denied operations begin at this bit; those below are allowed ones.
 _DENIED_FROM: Final = 16
 _ALL: Final = 1 << AclOperation.ALL
 _IMPLY_DESCRIBE: Final = sum(
@@ -70,7 +70,7 @@ class Acl(NamedTuple):
 
 @value
 class AclFilter:
-    """A filter of entries, with Kafka's numbers; `ANY` and `None` let every value through."""
+    """A filter of entries, with Kafka's numbers; `ANY` and `None` match every value."""
 
     resource: int = ANY
     pattern: int = ANY
@@ -81,7 +81,7 @@ class AclFilter:
     permission: int = ANY
 
     def has_pattern(self, resource: int, pattern: int, name: str) -> bool:
-        """Whether the filter lets the resource pattern of an entry through.
+        """Return whether the filter matches the resource pattern of an entry.
 
         >>> AclFilter(pattern=MATCH, name="orders-eu").has_pattern(2, PatternType.PREFIXED, "orders-")
         True
@@ -95,7 +95,7 @@ class AclFilter:
         return self.name.startswith(name) if pattern == PatternType.PREFIXED else name == WILDCARD
 
     def has_entry(self, acl: Acl) -> bool:
-        """Whether the filter lets the principal, host, operation and permission of an entry through."""
+        """Return whether the filter matches an entry's principal, host, operation and permission."""
         return (
             self.principal in (None, acl.principal)
             and self.host in (None, acl.host)
@@ -105,7 +105,7 @@ class AclFilter:
 
 
 class _Patterns:
-    """The entries about one type of resource with one type of pattern."""
+    """The entries for one resource type with one pattern type."""
 
     __slots__ = ("by_name", "by_who", "lengths", "of_length")
 
@@ -139,7 +139,7 @@ class _Patterns:
         return True
 
     def _forget(self, name: str, who: Who) -> None:
-        """Forget a principal that a name has no entries for any more."""
+        """Forget a principal and host for which a name has no entries any more."""
         del self.by_name[name][who], self.by_who[who][name]
         if not self.by_who[who]:
             del self.by_who[who]
@@ -159,7 +159,7 @@ class _Patterns:
         return found
 
     def prefixes(self, name: str) -> Iterator[str]:
-        """Yield the names here that `name` begins with, the shortest first."""
+        """Yield the names of these entries that are prefixes of `name`, the shortest first."""
         for length in self.lengths:
             if length > len(name):
                 return
@@ -174,10 +174,10 @@ class Authorizer:
     """The entries in force, and the decisions that follow from them."""
 
     def __init__(self, *, super_users: Iterable[str] = (), allows_by_default: bool = False) -> None:
-        """Create an authorizer without entries; `allows_by_default`: about resources that no entry is about."""
+        """Create an authorizer without entries; `allows_by_default` is for resources without entries."""
         self.super_users: Final = frozenset(super_users)
         self.allows_by_default: Final = allows_by_default
-        #: Rises with each change after which a decision may be another one.
+        #: Rises with each change of the entries, after which decisions may differ.
         self.edition = 1
         self._count = 0
         self._literal: Final = {resource: _Patterns() for resource in ResourceType}
@@ -194,7 +194,7 @@ class Authorizer:
         return self.matching(AclFilter())
 
     def change(self, *, added: Iterable[Acl] = (), removed: Iterable[Acl] = ()) -> None:
-        """Remove entries, then add entries; what is there, or gone, already stays so."""
+        """Remove entries, then add entries; missing ones to remove and present ones to add are ignored."""
         before, changed = self._count, 0
         for acl in removed:
             changed -= self._patterns(acl.resource, acl.pattern).change(acl, wanted=False)
@@ -218,8 +218,8 @@ class Authorizer:
 
         Args:
             whos: the principal and hosts that entries may name, from `whos_of`.
-            resource: its type.
-            name: its name; a pattern is never asked for.
+            resource: the resource's type.
+            name: the resource's name, not a pattern.
         """
         if whos[0][0] in self.super_users:
             return EVERY_OPERATION
@@ -232,7 +232,7 @@ class Authorizer:
         for prefix in prefixed.prefixes(name):
             is_named = True
             found |= prefixed.bits(prefix, whos)
-        # Kafka's default is about resources that nothing was said of, not about principals.
+        # Kafka's default is for resources without any entry, not for principals without one.
         return _allowed(found) if is_named else EVERY_OPERATION * self.allows_by_default
 
     def denials(self, whos: tuple[Who, ...], resource: ResourceType, name: str) -> int:
@@ -247,19 +247,19 @@ class Authorizer:
         return EVERY_OPERATION if denied & _ALL else denied
 
     def allows(self, principal: str, host: str, operation: AclOperation, resource: ResourceType, name: str) -> bool:
-        """Whether a principal may do this to the resource of that name."""
+        """Return whether a principal may do this operation on the resource of that name."""
         return bool(self.grants(whos_of(principal, host), resource, name) >> operation & 1)
 
     def allows_any(self, whos: tuple[Who, ...], operation: AclOperation, resource: ResourceType) -> bool:
-        """Whether a principal may do this to at least one resource of that type (KIP-679).
+        """Return whether a principal may do this to at least one resource of that type (KIP-679).
 
-        A prefix that is allowed counts unless it, or what it begins with, is denied: resources that are denied one by
-        one below an allowed prefix change nothing.
+        An allowed prefix counts unless it, or a prefix of it, is denied: resources that are denied one by one below an
+        allowed prefix change nothing.
         """
         if self.grants(whos, resource, _ANY_NAME) >> operation & 1:
             return True
         literal, prefixed = self._literal[resource], self._prefixed[resource]
-        # Nothing is implied here: only the operation itself counts, and that for all.
+        # No operation implies another here: only the operation itself and ALL count.
         allows = 1 << operation | _ALL
         denies = allows << _DENIED_FROM
         of_all = literal.bits(WILDCARD, whos)
@@ -274,20 +274,20 @@ class Authorizer:
         return False
 
     def _is_denied(self, whos: tuple[Who, ...], denies: int, resource: ResourceType, name: str, literal: bool) -> bool:
-        """Whether an allowed pattern is denied by one that has all its resources."""
+        """Return whether an allowed pattern is denied by one that covers all its resources."""
         if literal and self._literal[resource].bits(name, whos) & denies:
             return True
         prefixed = self._prefixed[resource]
         return any(prefixed.bits(prefix, whos) & denies for prefix in prefixed.prefixes(name))
 
     def matching(self, wanted: AclFilter) -> Iterator[Acl]:
-        """Yield the entries that a filter lets through, by resource pattern."""
+        """Yield the entries that a filter matches, by resource pattern."""
         return chain.from_iterable(self.scan(wanted))
 
     def scan(self, wanted: AclFilter) -> Iterator[list[Acl]]:
         """Yield the same entries in parts; each takes little time, and may be empty.
 
-        Entries may come and go between two parts.
+        Entries may be added and removed between two parts.
         """
         part: list[Acl] = []
         looked_at = 0
@@ -328,7 +328,7 @@ class Authorizer:
 
 
 def whos_of(principal: str, host: str) -> tuple[Who, ...]:
-    """Return each principal and host by which an entry may mean a principal that comes from a host.
+    """Return each principal and host by which an entry may name this client.
 
     >>> whos_of("User:alice", "10.0.0.7")[0]
     ('User:alice', '10.0.0.7')
@@ -338,7 +338,7 @@ def whos_of(principal: str, host: str) -> tuple[Who, ...]:
 
 
 def is_met(principal: str, host: str) -> bool:
-    """Whether a client can be of that kind of principal, and come from a host that is written so.
+    """Return whether an entry with this principal and host can match any client.
 
     >>> [is_met("User:eve", host) for host in ("*", "10.0.0.7", "::1", "::ffff:10.0.0.7", "10.0.0.0/8", "eve.example")]
     [True, True, True, False, False, False]
@@ -356,13 +356,13 @@ def is_met(principal: str, host: str) -> bool:
 
 
 def _spellings(host: str) -> tuple[str, ...]:
-    """Return an address as it came, and as Java writes it: `::1` is `0:0:0:0:0:0:0:1` there."""
+    """Return an address as given, and as Java writes it: `::1` is `0:0:0:0:0:0:0:1` there."""
     try:
         address = ipaddress.IPv6Address(host)
     except ValueError:
         return (host,)
     if address.ipv4_mapped is not None:
-        # A socket for both kinds of addresses shows those of the older kind so.
+        # A socket for IPv6 and IPv4 shows IPv4 addresses in this form.
         return (str(address.ipv4_mapped), host)
     path, _, scope = host.partition("%")
     words = (f"{int(word, 16):x}" for word in ipaddress.IPv6Address(path).exploded.split(":"))
@@ -374,7 +374,7 @@ def _bit(acl: Acl) -> int:
 
 
 def _allowed(bits: int) -> int:
-    """Return the operations that are allowed where entries allow and deny those of `bits`."""
+    """Return the operations that remain allowed if entries allow and deny those of `bits`."""
     denied, allowed = bits >> _DENIED_FROM, bits & EVERY_OPERATION
     if denied & _ALL:
         return 0

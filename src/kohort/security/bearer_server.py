@@ -1,7 +1,7 @@
-"""The broker's half of OAUTHBEARER: the client's message, the check of its token, and the answer to a refused one.
+"""The broker's side of OAUTHBEARER: the client's message, the check of its token, and the refusal of a token.
 
-Laws: the exchange is pure, and leaves signatures to a thread and missing keys to its caller. A refused token gets the
-error of RFC 7628 as a challenge; the login fails with the client's next message. Extensions are read and not used.
+Laws: the exchange does no I/O: it leaves signatures to a thread and missing keys to its caller. A refused token gets
+the error of RFC 7628 as a challenge; the login fails with the client's next message. Extensions are read and not used.
 Source: RFC 7628 (OAUTHBEARER), RFC 6750 (the words of its errors); Apache Kafka's OAuthBearerSaslServer; KIP-342.
 """
 
@@ -27,24 +27,24 @@ _MOST_PAIRS: Final = 64
 
 
 class KeySource(Protocol):
-    """The keys of the provider, kept by the broker."""
+    """The broker's cache of the identity provider's keys."""
 
     @property
     def keys(self) -> KeySet:
-        """The keys that are known now."""
+        """The keys that are cached now."""
 
     async def fetch(self, token: UnverifiedToken) -> None:
-        """Look for a key of the token at the provider; return in bounded time, whether there is one or not."""
+        """Fetch the provider's keys to find the token's; return in bounded time, even if it is not found."""
 
 
 class BearerServer:
-    """The broker's half of one OAUTHBEARER exchange.
+    """The broker's side of one OAUTHBEARER exchange.
 
     Args:
         keys: the provider's keys.
-        rules: what the listener asks of a token.
-        now_ms: the time of the day, milliseconds since 1970.
-        admit: takes capability tokens, which are no JWT; `None`: none logs in.
+        rules: the listener's requirements for a token.
+        now_ms: returns the wall-clock time, milliseconds since 1970.
+        admit: verifies capability tokens, which are no JWT; if `None` they cannot log in.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class BearerServer:
         self._now_ms: Final = now_ms
         self._admit: Final = admit
         self._is_used = False
-        #: Why the token was refused; the client has been told by a challenge.
+        #: Why the token was refused; a challenge has said so to the client.
         self._refusal: str | None = None
 
     def step(self, message: bytes) -> Step:
-        """Take the client's message: its token, or its answer to the refusal."""
+        """Process the client's message: its token, or its response to the refusal."""
         if self._refusal is not None:
             # RFC 7628 §3.2.3: the client answers with one byte 1. Whatever it says, the login has failed.
             raise LoginFailed(self._refusal)
@@ -105,7 +105,7 @@ class BearerServer:
 
 
 def parse_message(message: bytes) -> tuple[str, str]:
-    r"""Return token and authorization identity of a client's first message; raise `LoginFailed` if it is none.
+    r"""Return token and authorization identity from a client's first message; `LoginFailed` if malformed.
 
     >>> parse_message(b"n,a=alice,\x01auth=Bearer ey.J.x\x01traceId=7\x01\x01")
     ('ey.J.x', 'alice')
@@ -129,7 +129,7 @@ def parse_message(message: bytes) -> tuple[str, str]:
         if EXTENSION_NAME.fullmatch(name) is None or EXTENSION_VALUE.fullmatch(value) is None:
             raise LoginFailed("Invalid OAUTHBEARER client first message: an extension is malformed")
         if name == "auth":
-            # A message of two tokens may be read as one of either: it is nobody's.
+            # A message with two tokens is refused, since different readers may take either one.
             token = "" if token else _bearer(value)
             if not token:
                 break
@@ -139,7 +139,7 @@ def parse_message(message: bytes) -> tuple[str, str]:
 
 
 def _bearer(value: str) -> str:
-    """Return the token of `Bearer ...`, empty if it is none."""
+    """Return the token of `Bearer ...`, empty if the value has another form."""
     scheme, _, token = value.partition(" ")
     token = token.strip(" ")
     return token if scheme.lower() == "bearer" and TOKEN.fullmatch(token) else ""

@@ -1,7 +1,7 @@
 """The parser of `sasl.jaas.config`, the form in which Java's clients and brokers get names and passwords.
 
-Laws: one login module, of PLAIN or SCRAM, is read; every other one is refused by its name, with what to use. No text
-that is made for people has a value of it.
+Laws: one login module, of PLAIN or SCRAM, is read; every other one is refused by its name, with what to use. No error
+or log line has a value of it.
 Source: Apache Kafka's `sasl.jaas.config`; the login configuration file of Java's Configuration class.
 """
 
@@ -33,7 +33,7 @@ _LONGEST: Final = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """A name and a password with their mechanisms; `has_token`: they belong to a delegation token."""
+    """A name and a password for PLAIN or SCRAM; `has_token`: they are those of a delegation token."""
 
     is_scram: bool
     username: str
@@ -45,7 +45,7 @@ def parse_jaas(text: str) -> Login:
     """Return the login that a `sasl.jaas.config` describes.
 
     Raises:
-        ConfigError: it is of another form, names another login module, or lacks name or password.
+        ConfigError: the text has another form, names another login module, or lacks name or password.
 
     >>> parse_jaas('org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b";')
     Login(is_scram=False, username='a', has_token=False)
@@ -77,7 +77,7 @@ def parse_jaas_users(text: str) -> dict[str, str]:
     Its own `username` and `password` are for connections to other brokers, and are not read.
 
     Raises:
-        ConfigError: it is of another form, or names another login module.
+        ConfigError: the text has another form, or names another login module.
 
     >>> parse_jaas_users('org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="wonder";')
     {'alice': 'wonder'}
@@ -102,7 +102,7 @@ def _split(text: str) -> list[str]:
         if found is None:
             raise ConfigError("sasl.jaas.config has a quote that is not closed")
         quoted = found[1] if found[1] is not None else found[2]
-        # What stands in quotes is marked, or a password of `;` would end it all.
+        # Quoted text is marked by a leading quote, or a password of `;` would end the text.
         parts.append(found[3] or found[4] or "" if quoted is None else '"' + _ESCAPED.sub(r"\1", quoted))
         position = found.end()
     return parts

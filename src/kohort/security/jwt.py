@@ -1,8 +1,8 @@
-"""Signed tokens (JWT) as proofs of who a client is: their keys, their signature, their claims.
+"""Signed tokens (JWT) as proof of a client's identity: their keys, their signature, their claims.
 
 Laws: only signatures of a public key count: RS, PS, ES and EdDSA. `none`, and HS with a public key as its secret, are
-refused before a key is looked for. Keys that a token brings along or points to are not looked at. Nothing here reads a
-clock. No text for people contains a token, or a part of one.
+refused before a key is looked for. Keys that a token contains or points to are ignored. Nothing here reads a clock. No
+error or log line contains a token, or a part of one.
 Source: RFC 7515 (JWS), RFC 7517 (JWK), RFC 7519 (JWT), RFC 8725 (their best practices); KIP-768.
 """
 
@@ -19,9 +19,9 @@ from kohort.base.jsontext import parse_json
 from kohort.errors import ConfigError
 from kohort.security.sasl_server import LoginFailed, decoded_name
 
-#: The longest token that is looked at, bytes; identity providers' have 500 to 10,000.
+#: The longest token that is parsed, bytes; identity providers' have 500 to 10,000.
 LONGEST_TOKEN_BYTES: Final = 49_152
-#: The longest first part of a token, in base64: it is parsed on the loop, before anything is proven.
+#: The longest header of a token, in base64: it is parsed on the event loop, before anything is verified.
 _LONGEST_HEADER_BYTES: Final = 8_192
 #: The longest name of a key, as Apache Kafka looks for.
 _LONGEST_KEY_ID: Final = 1_000
@@ -34,7 +34,7 @@ _MOST_TRIED: Final = 8
 _RSA_BITS: Final = range(2_048, 8_193)
 #: The end of the year 9999: no token lives so long, and every time up to it is an exact number.
 _LAST_SECOND: Final = 253_402_300_799
-#: A session is as long at least, even of a token that has just ended: 0 would say that it has no end.
+#: The shortest session, even with a token that has just expired: 0 would mean a session without an end.
 _SHORTEST_LIFETIME_MS: Final = 1_000
 
 #: Algorithm -> the type of its keys, and their curves.
@@ -45,14 +45,14 @@ _ALGORITHMS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "ES512": ("EC", ("P-521",)),
     "EdDSA": ("OKP", ("Ed25519", "Ed448")),
 }
-#: The public members of a key by its type; a private one that a provider has let slip is left where it is.
+#: The public members of a key by its type; private ones that a provider publishes by mistake are not read.
 _MEMBERS: Final = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x")}
-#: An algorithm by which a key of the type can be read, whatever its token is signed by.
+#: Type or curve of a key -> an algorithm with which the library parses it; tokens may use another one.
 _READ_BY: Final = {"RSA": "RS256", "P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 
 
 class TokenRefused(LoginFailed):
-    """A token that proves nothing here; `status` is the word of RFC 6750 for the reason."""
+    """A token was refused; `status` is the error code of RFC 6750 for the reason."""
 
     def __init__(self, text: str, *, status: str = "invalid_token") -> None:
         super().__init__(text)
@@ -75,7 +75,7 @@ def require_library() -> None:
 def _library() -> Any:
     import jwt
 
-    # The library cannot be talked into an algorithm that it has not.
+    # With these algorithms only, no token can make the library use another one.
     return jwt.PyJWS(algorithms=list(_ALGORITHMS))
 
 
@@ -113,16 +113,16 @@ class KeySet:
 
     @property
     def ids(self) -> frozenset[str]:
-        """The names of the keys that have one."""
+        """The ids (`kid`) of the keys that have one."""
         return frozenset(self._by_id)
 
     def knows(self, token: UnverifiedToken) -> bool:
-        """Whether the key that the token names is among them, of whatever kind."""
+        """Return whether the set has the key that the token names, of whatever type."""
         return bool(self._keys) if token.key_id is None else token.key_id in self._by_id
 
     def candidates(self, token: UnverifiedToken) -> list[_Key]:
         """Return the keys that may have signed the token, the most probable first."""
-        # A key without a name may be any token's: a provider of one key need not name it.
+        # A token without a key id may be signed by any key: a provider with one key need not name it.
         named = self._keys if token.key_id is None else self._by_id.get(token.key_id, [])
         return [key for key in named if key.serves(token.algorithm)][:_MOST_TRIED]
 
@@ -135,7 +135,7 @@ def parse_keys(text: bytes) -> KeySet:
     """Parse a JWKS and return its keys that verify signatures.
 
     Raises:
-        ValueError: it is no JWKS, is too large, or has no such key; the text says which, and quotes nothing.
+        ValueError: the text is no JWKS, is too large, or has no such key; the error says which, and quotes nothing.
     """
     if len(text) > LONGEST_KEYS_BYTES:
         raise ValueError(f"it has more than {LONGEST_KEYS_BYTES} bytes")
@@ -157,7 +157,7 @@ def parse_keys(text: bytes) -> KeySet:
 
 
 def _key(row: Mapping[str, object]) -> tuple[str | None, _Key] | None:
-    """Return the name and the key of one row; `None`: it is for something else, or broken."""
+    """Return id and key of one row of a JWKS; `None` if it has another use, or is broken."""
     import jwt
 
     kind, curve, algorithm, key_id = (row.get(name) for name in ("kty", "crv", "alg", "kid"))
@@ -190,7 +190,7 @@ def _key(row: Mapping[str, object]) -> tuple[str | None, _Key] | None:
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedToken:
-    """A token that has the form of one; nothing that it says is proven."""
+    """A well-formed token, of which nothing is verified yet."""
 
     text: str = field(repr=False)
     algorithm: str
@@ -198,7 +198,7 @@ class UnverifiedToken:
 
 
 def parse_token(text: str) -> UnverifiedToken:
-    """Read the header of a token, the little that is needed to find its key; raises `TokenRefused`."""
+    """Read from a token's header the fields that find its key; raise `TokenRefused` if malformed."""
     if len(text) > LONGEST_TOKEN_BYTES:
         raise TokenRefused(f"the token is longer than {LONGEST_TOKEN_BYTES} bytes")
     # RFC 7516: five parts are encrypted for a receiver that has a key, which a broker has not.
@@ -225,12 +225,12 @@ def parse_token(text: str) -> UnverifiedToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What a listener asks of a token; `issuer` `None` and no `audiences`: any."""
+    """A listener's requirements for a token; `issuer` of `None` and no `audiences` accept any."""
 
     issuer: str | None = None
     audiences: tuple[str, ...] = ()
     scope_claim: str = "scope"
-    #: Words that have all to be in the token's scope.
+    #: Scopes that the token must have, all of them.
     required_scope: tuple[str, ...] = ()
     #: The claim that names the user.
     name_claim: str = "sub"
@@ -239,7 +239,7 @@ class TokenRules:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedToken:
-    """What a token proves: the user's name, and for how long from now on."""
+    """The result of a verified token: the user's name, and the remaining lifetime."""
 
     name: str
     lifetime_ms: int
@@ -249,10 +249,10 @@ def verify_token(token: UnverifiedToken, keys: KeySet, rules: TokenRules, *, now
     """Check signature and claims of a token; it takes up to a millisecond for each key that is tried.
 
     Args:
-        now_ms: the time of the day, milliseconds since 1970.
+        now_ms: the wall-clock time, milliseconds since 1970.
 
     Raises:
-        TokenRefused: the text says why.
+        TokenRefused: the token proves nothing; the error says why.
     """
     claims = _signed_claims(token, keys)
     if rules.issuer is not None and claims.get("iss") != rules.issuer:
@@ -283,7 +283,7 @@ def verify_token(token: UnverifiedToken, keys: KeySet, rules: TokenRules, *, now
 
 
 def _signed_claims(token: UnverifiedToken, keys: KeySet) -> dict[str, Any]:
-    """Return the claims of a token whose signature is that of one of the keys."""
+    """Return the claims of a token after verifying its signature by one of the keys."""
     import jwt
 
     for key in keys.candidates(token):
@@ -292,7 +292,7 @@ def _signed_claims(token: UnverifiedToken, keys: KeySet) -> dict[str, Any]:
         except jwt.InvalidSignatureError:
             continue
         except (jwt.PyJWTError, ValueError):
-            # Unknown words in `crit`, base64 that is none: what the library says may quote the token.
+            # Unknown names in `crit`, invalid base64: the library's error may quote the token.
             raise TokenRefused("the token is no signed JWT") from None
         try:
             claims = parse_json(payload)
@@ -305,14 +305,14 @@ def _signed_claims(token: UnverifiedToken, keys: KeySet) -> dict[str, Any]:
 
 
 def _words(value: object, *, split: bool) -> set[str]:
-    """Return the words of a claim that is one text or a list of texts."""
+    """Return the strings of a claim that is one string or a list of strings."""
     if isinstance(value, str):
         return set(value.split()) if split else {value}
     return {each for each in value if isinstance(each, str)} if isinstance(value, list) else set()
 
 
 def _time_ms(claims: Mapping[str, Any], name: str, *, is_needed: bool) -> int:
-    """Return a time of the claims in milliseconds, 0 for one that need not be there and is not."""
+    """Return a claim's time in milliseconds; 0 for a missing one that is not needed."""
     value = claims.get(name)
     if value is None and not is_needed:
         return 0

@@ -1,7 +1,7 @@
-"""The users that log in by PLAIN: a file with salted hashes, or a login configuration of Java.
+"""The users that log in by PLAIN: a file with salted hashes, or a JAAS configuration.
 
-Laws: the file has no password, and nothing from which one is read. A name without a user costs as much as a wrong
-password. A password that was right once is recognised without its rounds, by a digest that only this process can make.
+Laws: the file has neither passwords nor data from which they can be read. An unknown name takes as long as a wrong
+password. A password that was right once is recognised without hashing rounds, by a digest that only this process makes.
 Source: RFC 8018 (PBKDF2); Apache Kafka's PlainLoginModule (`user_NAME="PASSWORD"`).
 """
 
@@ -23,7 +23,7 @@ from typing import Final
 from kohort.errors import ConfigError
 from kohort.security.sasl_server import LONGEST_NAME_BYTES
 
-#: Rounds of a new hash: about 40 ms of a processor. A broker lets five failures a second and address through.
+#: Rounds of a new hash: about 40 ms of a processor. A broker allows five failed logins a second and address.
 ITERATIONS: Final = 100_000
 #: Fewer are refused, as a mistake; more would let a login last longer than clients wait.
 LEAST_ITERATIONS: Final = 10_000
@@ -51,7 +51,7 @@ class PasswordHash:
         return cls(iterations, salt, hashlib.pbkdf2_hmac(_HASH, password, salt, iterations))
 
     def matches(self, password: bytes) -> bool:
-        """Whether this is the hash of that password; it takes `iterations` rounds."""
+        """Return whether this is the hash of that password; that takes `iterations` rounds."""
         return hmac.compare_digest(hashlib.pbkdf2_hmac(_HASH, password, self.salt, self.iterations), self.digest)
 
 
@@ -59,8 +59,8 @@ class PlainUsers:
     """The users of one listener at one moment; used by several threads.
 
     Args:
-        hashes: name -> hash, of the file.
-        passwords: name -> password, of a login configuration.
+        hashes: name -> hash, from the file.
+        passwords: name -> password, from a JAAS configuration.
 
     >>> users = PlainUsers(passwords={"alice": "wonder"})
     >>> users.verify("alice", b"wonder"), users.verify("alice", b"x"), users.verify("bob", b"wonder")
@@ -71,12 +71,12 @@ class PlainUsers:
         self, hashes: Mapping[str, PasswordHash] | None = None, *, passwords: Mapping[str, str] | None = None
     ) -> None:
         self._hashes: Final = dict(hashes or {})
-        #: Makes digests that are of use to this process alone.
+        #: The key of digests that are of use only to this process.
         self._key: Final = secrets.token_bytes(32)
         self._passwords: Final = {name: self._digest(text.encode()) for name, text in (passwords or {}).items()}
         #: Name -> digest of the password that was right for its hash.
         self._proven: Final[dict[str, bytes]] = {}
-        #: What an unknown user is compared with: as many rounds as most users have.
+        #: The hash that an unknown user is compared with, of as many rounds as most users have.
         rounds = Counter(each.iterations for each in self._hashes.values()).most_common(1)
         self._decoy: Final = PasswordHash(rounds[0][0] if rounds else ITERATIONS, secrets.token_bytes(16), bytes(32))
 
@@ -86,20 +86,20 @@ class PlainUsers:
         return frozenset(self._hashes) | frozenset(self._passwords)
 
     def verify(self, username: str, password: bytes) -> bool:
-        """Whether a user of this name has this password; it may take many rounds."""
+        """Return whether a user of this name has this password; that may take many rounds."""
         if self.recognises(username, password):
             return True
         if not self._hashes:
             return False
         known = self._hashes.get(username)
-        # The rounds are made for every name, or a quick answer would tell that there is no such user.
+        # The rounds are computed for every name, or a quick failure would show that there is no such user.
         is_right = (known or self._decoy).matches(password) and known is not None
         if is_right:
             self._proven[username] = self._digest(password)
         return is_right
 
     def recognises(self, username: str, password: bytes) -> bool:
-        """Whether the password was right for the user's hash before, or is listed; it takes no rounds."""
+        """Return whether the password has matched the user's hash before, or is listed; takes no rounds."""
         digest = self._digest(password)
         known = self._proven.get(username, b""), self._passwords.get(username, b"")
         return any(hmac.compare_digest(each, digest) for each in known)
@@ -131,7 +131,7 @@ def read_users(path: str | Path) -> dict[str, PasswordHash]:
             data = file.read(MOST_BYTES + 1)
     except OSError as why:
         raise ConfigError(f"the file of users {path} cannot be read: {why.strerror}") from None
-    # Hashes are there to be guessed at: whoever may write the file lets in any user at all.
+    # Readers of the file could guess passwords from hashes; writers could add users.
     if stat.S_ISREG(mode) and mode & (stat.S_IRWXO | stat.S_IWGRP):
         raise ConfigError(f"the file of users {path} is open to others; chmod 600 {path}")
     if len(data) > MOST_BYTES:

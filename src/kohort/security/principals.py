@@ -1,8 +1,8 @@
-"""The principals of clients with certificates: names of certificates, and the rules that make users' names of them.
+"""The principals of clients with certificates: rules that map a certificate's name to a user's name.
 
-Laws: a certificate that no rule is for has no principal, and its client is refused; so is one whose name is not in
-UTF-8 or has control characters, which would write lines of their own into logs and lists. Patterns are of those that
-configure the broker, names of those that sign certificates: with google-re2 any pattern takes linear time, without it
+Laws: a certificate that no rule matches has no principal, and its client is refused; so is one whose name is not in
+UTF-8 or has control characters, which would write lines of their own into logs and lists. The broker's administrator
+writes the patterns, the certificate authority the names: with google-re2 any pattern takes linear time, without it
 names of more than `LONGEST_NAME` characters are refused.
 Source: Apache Kafka's `ssl.principal.mapping.rules` (KIP-371), `SslPrincipalMapper`; Java's `Matcher.replaceAll`.
 """
@@ -20,7 +20,7 @@ from kohort.errors import ConfigError
 from kohort.security.x509 import distinguished_name, parse_certificate
 
 OPTION: Final = "ssl.principal.mapping.rules"
-#: The longest name that Python's own patterns are tried on.
+#: The longest name that is matched with Python's own patterns.
 LONGEST_NAME: Final = 1_024
 #: Categories of Unicode: control, format, lone surrogates, private and unassigned characters; ends of lines.
 _UNPRINTABLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -28,17 +28,17 @@ _UNPRINTABLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _RULE: Final = r"(DEFAULT)|RULE:((\\.|[^\\/])*)/((\\.|[^\\/])*)/([LU]?).*?|(.*?)"
 _PARSER: Final = re.compile(_RULE)
 _SPLITTER: Final = re.compile(rf"\s*({_RULE})\s*(,\s*|$)")
-#: Java writes groups with a name otherwise than Python.
+#: Java's syntax of a named group, which differs from Python's.
 _NAMED_GROUP: Final = re.compile(r"\(\?<(?![=!])")
 
 
 class NoPrincipalError(ValueError):
-    """A certificate whose name no rule is for."""
+    """A certificate has a name that no rule matches, or that no user may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One rule; a pattern of `None` stands for DEFAULT, which takes the name as it is."""
+    """One rule; a pattern of `None` stands for DEFAULT, which keeps the name as it is."""
 
     pattern: Any = None
     #: Texts and numbers of groups.
@@ -46,7 +46,7 @@ class _Rule:
     change_case: Callable[[str], str] = str
 
     def apply(self, name: str) -> str | None:
-        """Return the user's name; `None`: the rule is for other names."""
+        """Return the user's name; `None` if the rule does not match."""
         if self.pattern is None:
             return name
         if self.pattern.fullmatch(name) is None:
@@ -65,7 +65,7 @@ class MappingRules:
         """Parse the rules.
 
         Raises:
-            ConfigError: there is one that cannot be read.
+            ConfigError: a rule cannot be parsed.
         """
         self._rules: Final = [_parse(each[1]) for each in _SPLITTER.finditer(text.strip()) if each[1]]
 
@@ -73,24 +73,24 @@ class MappingRules:
         """Return the principal of a certificate in DER, as `User:NAME`.
 
         Raises:
-            NoPrincipalError: no rule is for its name, or its name is one that no user should have.
-            ValueError: it is no certificate.
+            NoPrincipalError: no rule matches the certificate's name, or the name is one that no user may have.
+            ValueError: the bytes are no certificate.
         """
         try:
             name = distinguished_name(parse_certificate(certificate).subject, is_exact=True)
         except UnicodeDecodeError:
             raise NoPrincipalError("a certificate for a name that is not in UTF-8") from None
         user = self.user(name)
-        # Blanks of other scripts are printable enough; what ends a line or turns the direction of writing is not.
+        # Spaces of other scripts are allowed; characters that end a line or change the direction of text are not.
         if any(unicodedata.category(each) in _UNPRINTABLE for each in user):
             raise NoPrincipalError(f"a certificate for {user[:LONGEST_NAME]!r}, which has control characters")
         return f"User:{user}"
 
     def user(self, name: str) -> str:
-        """Return the user's name that the first rule for a distinguished name makes of it.
+        """Return the user's name for a distinguished name, by the first rule that matches.
 
         Raises:
-            NoPrincipalError: no rule is for it.
+            NoPrincipalError: no rule matches.
         """
         for rule in self._rules:
             if isinstance(rule.pattern, re.Pattern) and len(name) > LONGEST_NAME:
@@ -121,14 +121,14 @@ def _wrong(rule: str, why: str) -> ConfigError:
 
 
 def _compile(text: str) -> Any:
-    """Return a pattern of RE2 where it is installed and knows what is in it, else one of Python."""
+    """Compile a pattern by RE2 if that is installed and supports it, else by Python's `re`."""
     text = _NAMED_GROUP.sub("(?P<", text)
     try:
         import re2
     except ImportError:
         return re.compile(text)
     options = re2.Options()
-    # RE2 would tell on the standard error.
+    # RE2 would write errors to stderr.
     options.log_errors = False
     try:
         return re2.compile(text, options)
@@ -159,7 +159,7 @@ def _parse_replacement(text: str, groups: int, wrong: Callable[[str], ConfigErro
             digits = re.compile("[0-9]+").match(text, at)
             if digits is None:
                 raise wrong("a $ in the replacement needs the number of a group, or a backslash before it")
-            # As many digits as name a group; Kafka takes a number that is above all groups for a text.
+            # The longest number that names a group; Kafka treats a number above all groups as text.
             end = at + 1
             while end < digits.end() and int(text[at : end + 1]) <= groups:
                 end += 1

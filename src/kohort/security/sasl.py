@@ -1,7 +1,7 @@
-"""The exchanges of SASL mechanisms, without the connection that carries them.
+"""The client's exchanges of SASL mechanisms, without the connection that carries them.
 
-Laws: an exchange is used once; it ends with `is_done`, or with an exception. No text for people contains a secret of an
-exchange.
+Laws: an exchange is used once; it ends with `is_done`, or with an exception. No error or log line contains a secret of
+an exchange.
 Source: RFC 4422 (SASL), RFC 4616 (PLAIN), RFC 7628 (OAUTHBEARER); KIP-342 (its extensions).
 """
 
@@ -21,8 +21,8 @@ EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
 _LONGEST_BYTES: Final = 16_384
 #: The longest name, password or token that is sent; Apache Kafka reads messages of twice that.
 LONGEST_SECRET_BYTES: Final = 262_144
-#: What secrets stand behind in the words of others: `client_secret=`, `"access_token":`, `Bearer`, `//user:password@`.
-#: Each begins at one place of a word only and is bounded: what is looked through may be anything.
+#: Marks before secrets in the errors of other programs: `client_secret=`, `"access_token":`, `Bearer`, `//user:`.
+#: Each matches only at the start of a word and is bounded, because the text that is searched may be anything.
 _KEY: Final = r"(?<![\w.-])[\w.-]{0,40}?(?:secret|passw|token|assertion|key)[\w.-]{0,40}"
 _SECRETS: Final = (
     re.compile(rf"""(?i)({_KEY}=)[^\s&'",;)]+"""),
@@ -31,7 +31,7 @@ _SECRETS: Final = (
     re.compile(r"(//)[^/\s@]{1,300}(?=@)"),
     re.compile(r"()(?<![-\w])ey[-\w]+\.[-\w]+\.[-\w]*"),
 )
-#: As many characters are kept of what others say.
+#: The most characters that are kept of another program's error text.
 _LONGEST_SAID: Final = 500
 
 
@@ -40,7 +40,7 @@ class ExchangeFailed(Exception):
 
 
 class Exchange(Protocol):
-    """The client's half of a SASL exchange."""
+    """The client's side of a SASL exchange."""
 
     #: Whether the exchange has succeeded.
     is_done: bool
@@ -49,7 +49,7 @@ class Exchange(Protocol):
         """Return the client's first message."""
 
     def reply(self, challenge: bytes) -> bytes:
-        """Return the answer to a server's challenge, empty once `is_done`; raises `ExchangeFailed`."""
+        """Return the response to a server's challenge, empty once `is_done`; raise `ExchangeFailed`."""
 
 
 class PlainExchange:
@@ -64,11 +64,11 @@ class PlainExchange:
         self.is_done = False
 
     def first(self) -> bytes:
-        """Return name and password, without an authorization identity before them."""
+        """Return name and password, with an empty authorization identity before them."""
         return self._first
 
     def reply(self, challenge: bytes) -> bytes:
-        """Return no answer: the server only confirms the login."""
+        """Return an empty response: the server only confirms the login."""
         if self.is_done:
             raise ExchangeFailed("the broker says more than PLAIN has to say")
         self.is_done = True
@@ -90,7 +90,7 @@ class BearerExchange:
         return self._first
 
     def reply(self, challenge: bytes) -> bytes:
-        """Answer a refusal, so that the server ends the exchange; raise the refusal after that."""
+        """Respond to a refusal, so that the server ends the exchange; raise the refusal after that."""
         if self.is_done:
             raise ExchangeFailed("the broker says more than OAUTHBEARER has to say")
         if self._refusal is not None:
@@ -103,7 +103,7 @@ class BearerExchange:
 
 
 def _refusal(challenge: bytes) -> str:
-    """Return the server's refusal of a token, from its JSON: a status, and the scope that it wants."""
+    """Return the server's refusal of a token, from its JSON: a status, and the required scope."""
     try:
         said = parse_json(challenge[:_LONGEST_BYTES])
     except ValueError:
@@ -126,7 +126,7 @@ def check_token(token: object) -> str:
 
 
 def unsendable(text: str) -> str | None:
-    """Explain why a name or password cannot be sent, without quoting it; `None`: it can.
+    """Explain why a name or password cannot be sent, without quoting it; `None` if it can.
 
     >>> unsendable("a\\0b")
     'has a character 0'
@@ -151,7 +151,7 @@ def check_extensions(extensions: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_secrets(said: str) -> str:
-    """Return a foreign library's error text in one line, without anything that looks like a secret.
+    """Return another library's error text in one line, without anything that looks like a secret.
 
     >>> without_secrets("401 for https://id.example/token?client_id=k&client_secret=xyz")
     '401 for https://id.example/token?client_id=k&client_secret=***'

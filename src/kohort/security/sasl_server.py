@@ -1,7 +1,7 @@
-"""The broker's half of SASL: the steps of an exchange, and the exchange of PLAIN.
+"""The broker's side of SASL: the steps of an exchange, and the exchange of PLAIN.
 
-Laws: an exchange is pure: it reads no clock and no socket, and hands costly work to its caller. An unknown user and a
-wrong password get one answer, after the same work. No text for people contains a secret of an exchange.
+Laws: an exchange reads no clock and no socket, and passes costly work to its caller. An unknown user and a wrong
+password get the same response, after the same work. No error or log line contains a secret of an exchange.
 Source: RFC 4422 (SASL), RFC 4616 (PLAIN); Apache Kafka's SaslServerAuthenticator and PlainSaslServer.
 """
 
@@ -16,14 +16,14 @@ from kohort.security.capabilities.caveats import CapabilityError
 
 #: The longest name that can log in, bytes. A principal's name is kept per connection, and written to the journal.
 LONGEST_NAME_BYTES: Final = 1_024
-#: The longest password that is looked at, bytes; more is no password, and would be hashed.
+#: The longest password that is checked, bytes; a longer text is refused without the cost of hashing it.
 LONGEST_PASSWORD_BYTES: Final = 16_384
 
 
 class LoginFailed(Exception):
     """A login that is refused; its text goes to the client and to the log, so it contains no secret.
 
-    `detail` goes to the log only: it may tell administrators what strangers must not learn. It has no secret either.
+    `detail` goes to the log only: it may have facts that are for administrators, not for clients; no secret either.
     """
 
     def __init__(self, text: str, *, detail: str = "") -> None:
@@ -33,10 +33,10 @@ class LoginFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """An answer after which the client has to say more.
+    """A response after which the client has to send another message.
 
-    `refusal` is why the login fails with the client's next message, which some clients do not send; `None`: it may
-    succeed.
+    `refusal` is why the login will fail with the client's next message, which some clients do not send; `None` if it
+    may succeed.
     """
 
     data: bytes = field(repr=False)
@@ -47,26 +47,26 @@ class Challenge:
 class Success:
     """The end of an exchange: the client has proven that it is the user of this name.
 
-    `lifetime_ms` is how long the proof holds from now on, milliseconds; `None`: the mechanism sets no end.
+    `lifetime_ms` is the session's lifetime from now on, milliseconds; `None` if the mechanism sets no end.
     """
 
     principal_name: str
     data: bytes = field(default=b"", repr=False)
     lifetime_ms: int | None = None
-    #: What the capability token allows by which the client has logged in; `None`: it has not.
+    #: The rights of the capability token by which the client has logged in; `None` for other logins.
     capability: Capability | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Work for the processor, such as PBKDF2, that is done on a thread; it returns the next step or raises."""
+    """Work for the processor, such as PBKDF2, to run on a thread; it returns the next step or raises."""
 
     work: Callable[[], Step] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Work beside the broker's loop, such as to fetch a key: `until` is awaited, and `then` called after it.
+    """Asynchronous work, such as to fetch a key: `until` is awaited, and then `then` is called.
 
     `until` ends within the login's time or is cancelled. `then` returns the next step or raises `LoginFailed`.
     """
@@ -75,37 +75,37 @@ class Wait:
     then: Callable[[], Step] = field(repr=False)
 
 
-#: Takes a capability token; raises `CapabilityError` if it admits no one, or not this client.
+#: Verifies a capability token; raises `CapabilityError` if it is invalid, or not for this client.
 AdmitToken = Callable[[str], Success]
 #: The name of the user whose password is a capability token.
 TOKEN_USER: Final = "token"
 
-#: What an exchange wants next.
+#: The next step of an exchange.
 Step = Challenge | Success | Check | Wait
 
 
 class ServerExchange(Protocol):
-    """The broker's half of one SASL exchange; it is used for one login."""
+    """The broker's side of one SASL exchange; it is used for one login."""
 
     def step(self, message: bytes) -> Step:
-        """Take the client's next message; raise `LoginFailed` if it cannot log in."""
+        """Process the client's next message; raise `LoginFailed` if the client cannot log in."""
 
 
 class PlainServer:
-    """The broker's half of PLAIN: one message with name and password.
+    """The broker's side of PLAIN: one message with name and password.
 
     Args:
-        verify: whether a user of this name has this password. It is called on a thread, and takes as long for a user
-            that does not exist.
-        recognises: whether it is known at once that they have. A crowd of guesses on the threads does not keep such a
-            user waiting then.
-        admit: takes the password of the user `token`, if that is a capability token; `None`: no token logs in.
+        verify: returns whether a user of this name has this password. It is called on a thread, and takes as long for
+            a user that does not exist.
+        recognises: returns whether that is known at once. Such a user need not wait while the threads check many
+            guesses of others.
+        admit: verifies the password of the user `token`, if that is a capability token; if `None` no token logs in.
 
     >>> PlainServer(lambda name, password: (name, password) == ("alice", b"wonder")).step(b"\\0alice\\0wonder").work()
     Success(principal_name='alice', lifetime_ms=None)
     """
 
-    #: Kafka's words; they are the same whether the name or the password is wrong.
+    #: Kafka's text, which is the same whether the name or the password is wrong.
     REFUSAL: Final = "Authentication failed: Invalid username or password"
 
     def __init__(
@@ -121,7 +121,7 @@ class PlainServer:
         self._is_used = False
 
     def step(self, message: bytes) -> Step:
-        """Take name and password apart, and leave the comparison to a thread."""
+        """Parse name and password, and leave the comparison to a thread."""
         if self._is_used:
             raise LoginFailed("the client says more than PLAIN has to say")
         self._is_used = True
@@ -154,7 +154,7 @@ class PlainServer:
 
 
 def admitted(admit: AdmitToken, token: str) -> Success:
-    """Log a client in by its capability token; `LoginFailed` if it admits it not."""
+    """Log a client in by its capability token; raise `LoginFailed` if the token is refused."""
     try:
         return admit(token)
     except CapabilityError as why:
@@ -169,14 +169,14 @@ def decoded_name(name: bytes) -> str:
         text = name.decode()
     except UnicodeDecodeError:
         raise LoginFailed("Authentication failed: a user's name is UTF-8") from None
-    # A name stands in logs, in ACLs and in what administrators read: no line of its own making.
+    # A name appears in logs, in ACLs and in lists for administrators, where it must not begin a line of its own.
     if not text.isprintable():
         raise LoginFailed("Authentication failed: a user's name has printable characters only")
     return text
 
 
 def claimed_name(mechanism: str, message: bytes) -> bytes:
-    """Return what stands for the user that the first message of an exchange claims; nothing of it is proven.
+    """Return the bytes for the user that an exchange's first message claims; nothing is verified.
 
     >>> claimed_name("PLAIN", b"\\0alice\\0wonder"), claimed_name("SCRAM-SHA-512", b"n,,n=alice,r=nonce")
     (b'alice', b'alice')
@@ -187,5 +187,5 @@ def claimed_name(mechanism: str, message: bytes) -> bytes:
     if mechanism.startswith("SCRAM-"):
         parts = message.split(b",", 3)
         return parts[2].removeprefix(b"n=") if len(parts) == 4 else b""
-    # A token names its user in words that only its check reads: two clients of a user have a token each.
+    # Only the check of a token reads its user's name, so the whole message stands for the user.
     return message

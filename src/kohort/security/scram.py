@@ -1,8 +1,8 @@
-"""The client's half of SCRAM-SHA-256 and SCRAM-SHA-512, which proves a password without sending it.
+"""The client's side of SCRAM-SHA-256 and SCRAM-SHA-512, which proves a password without sending it.
 
-Laws: the nonce of the server begins with ours; what the server proves at the end is checked before anything else is
-sent; a server that asks for fewer rounds than are safe, or for more than any server needs, gets no proof. Names and
-passwords are bytes of UTF-8 as they are, without SASLprep, as in Apache Kafka and librdkafka.
+Laws: the server's nonce must begin with the client's; the server's own proof is checked before anything else is sent; a
+server that asks for fewer rounds than are safe, or for more than any server needs, gets no proof. Names and passwords
+are bytes of UTF-8 as they are, without SASLprep, as in Apache Kafka and librdkafka.
 Source: RFC 5802, RFC 7677; KIP-84 (SCRAM in Kafka), KIP-48 (`tokenauth`).
 """
 
@@ -18,9 +18,9 @@ from kohort.security.sasl import ExchangeFailed
 
 #: The least rounds that RFC 7677 asks of a server.
 LEAST_ITERATIONS: Final = 4_096
-#: A server that wants more wants our processor.
+#: A server that asks for more rounds would only waste the client's processor time.
 MOST_ITERATIONS: Final = 1_000_000
-#: The longest message of a server that is looked at; theirs have about 100 bytes.
+#: The longest message of a server that is parsed; usual ones have about 100 bytes.
 _LONGEST_BYTES: Final = 8_192
 #: Mechanism -> the name of its hash.
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -46,7 +46,7 @@ class ScramExchange:
     Args:
         mechanism: SCRAM-SHA-256 or SCRAM-SHA-512.
         nonce: printable text without a comma that was never used before.
-        extensions: pairs that the first message carries besides, such as `tokenauth`.
+        extensions: further pairs in the first message, such as `tokenauth`.
 
     >>> exchange = ScramExchange("SCRAM-SHA-256", "user", "pencil", nonce="rOprNGfwEbeRWgbNEkqO")
     >>> exchange.first()
@@ -74,7 +74,7 @@ class ScramExchange:
         return _HEADER + self._first
 
     def reply(self, challenge: bytes) -> bytes:
-        """Return the answer to a challenge, empty once `is_done`; `ExchangeFailed` for an unsafe one."""
+        """Return the response to a challenge, empty once `is_done`; `ExchangeFailed` for an unsafe one."""
         if self.is_done or len(challenge) > _LONGEST_BYTES:
             raise ExchangeFailed("the broker says more than SCRAM has to say")
         if self._expected is None:

@@ -1,8 +1,8 @@
-"""The broker's half of SCRAM-SHA-256 and SCRAM-SHA-512.
+"""The broker's side of SCRAM-SHA-256 and SCRAM-SHA-512.
 
 Laws: the broker has keys, from which neither a password nor a client's proof can be made. The nonce of the last message
-is the one that the broker has said (CVE-2024-56128). An unknown user is answered as a known one, with a salt that is
-always the same for that name, so that no answer tells which names there are.
+must be the one that the broker has sent (CVE-2024-56128). An unknown user gets the same kind of response as a known
+one, with a salt that is always the same for that name, so that no response shows which names exist.
 Source: RFC 5802, RFC 7677; KIP-84; Apache Kafka's ScramSaslServer and ScramFormatter.
 """
 
@@ -23,9 +23,9 @@ from kohort.security.scram import HASHES, LEAST_ITERATIONS
 
 #: Kafka's most rounds of a stored credential; each round is work for the client.
 MOST_STORED_ITERATIONS: Final = 16_384
-#: The salt of an unknown user where no known one shows what salts look like here.
+#: The size of an unknown user's salt if there is no known user to imitate.
 _SALT_BYTES: Final = 26
-#: A nonce has no commas and no blanks; theirs have about 25 characters.
+#: A nonce has no commas and no blanks; those of clients have about 25 characters.
 _NONCE: Final = re.compile(rb"[\x21-\x2b\x2d-\x7e]{1,256}")
 _EXTENSION: Final = re.compile(rb"([A-Za-z]{1,64})=([^,]*)")
 #: Kafka's tools salt with the digits and letters of numbers in base 36.
@@ -62,17 +62,17 @@ class Decoys:
 
     Args:
         mechanism: SCRAM-SHA-256 or SCRAM-SHA-512.
-        secret: bytes that only this broker has; they stay the same over restarts, or a restart would show which salts
-            change.
+        secret: bytes that only this broker has; they stay the same over restarts, or a restart would change only the
+            salts of decoys, and so show them.
         known: the credentials of real users, which decoys look like.
     """
 
     def __init__(self, mechanism: str, secret: bytes, known: Iterable[ScramCredential]) -> None:
         self._mechanism: Final = mechanism
         self._secret: Final = secret
-        # A count of rounds or a form of salt that real users never have would tell a decoy from them.
+        # A count of rounds or a form of salt that real users never have would show that it is a decoy.
         shapes = Counter((each.iterations, len(each.salt), _is_base_36(each.salt)) for each in known)
-        # Of shapes that are as common as each other the smallest is taken: the order of users does not matter.
+        # Of equally common shapes the smallest is used, so that the order of users does not matter.
         best = min(shapes.items(), key=lambda item: (-item[1], item[0]), default=None)
         self._iterations, self._size, self._is_base_36 = (
             (LEAST_ITERATIONS, _SALT_BYTES, True) if best is None else best[0]
@@ -96,11 +96,11 @@ class Decoys:
 
 
 class ScramServer:
-    """A SCRAM exchange with one client.
+    """The broker's side of one SCRAM exchange.
 
     Args:
         mechanism: SCRAM-SHA-256 or SCRAM-SHA-512.
-        credential_of: the credential of a user, or the decoy of an unknown one.
+        credential_of: returns the credential of a user, or the decoy of an unknown one.
         nonce: printable text without a comma that was never used before.
     """
 
@@ -109,17 +109,17 @@ class ScramServer:
         self._hash: Final = HASHES[mechanism]
         self._credential_of: Final = credential_of
         self._own_nonce: Final = nonce.encode()
-        #: What the client's first message has said.
+        #: The name, and two parts of the client's first message that the proof covers.
         self._username = ""
         self._header = self._first = b""
-        #: The broker's first message, and the nonces of both in it; empty before.
+        #: The broker's first message, and the joined nonce of both sides in it; empty before.
         self._said = self._nonce = b""
         #: Set by the first message.
         self._credential: ScramCredential | None = None
         self._is_over = False
 
     def step(self, message: bytes) -> Step:
-        """Answer the client's first message with a salt, and its last one with the broker's own proof."""
+        """Respond to the client's first message with a salt, and to its last with the broker's proof."""
         if self._is_over:
             self._refuse("the client says more than SCRAM has to say")
         if self._credential is None:
@@ -134,7 +134,7 @@ class ScramServer:
         binding, authorization, bare = parts
         if binding.startswith(b"p="):
             self._refuse("the client wants channel binding, which is not offered")
-        # `y`: it would have bound the channel if it had been offered, which it was not.
+        # `y`: the client supports channel binding, but has seen that the broker does not offer it.
         if binding not in (b"n", b"y"):
             self._refuse("the header is not SCRAM's")
         fields = bare.split(b",")
@@ -157,13 +157,13 @@ class ScramServer:
         return Challenge(self._said)
 
     def _check_extensions(self, fields: list[bytes]) -> None:
-        """Ignore extensions, as the RFC asks; refuse the one that says that the name is no user's."""
+        """Ignore extensions, as the RFC asks; refuse `tokenauth`, which means a delegation token."""
         for each in fields:
             found = _EXTENSION.fullmatch(each)
             if found is None or found[1] == b"m":
                 self._refuse("an extension is not SCRAM's")
             if found[1] == b"tokenauth" and found[2].lower() == b"true":
-                # KIP-48: the name is that of a delegation token, and must not be taken for a user's.
+                # KIP-48: the name is that of a delegation token, and must not be treated as a user's.
                 raise LoginFailed("Authentication failed: delegation tokens are not served by this broker")
 
     def _conclude(self, message: bytes, credential: ScramCredential) -> Step:
@@ -172,7 +172,7 @@ class ScramServer:
         if not mark or len(fields) < 2 or not fields[0].startswith(b"c=") or not fields[1].startswith(b"r="):
             self._refuse("the last message is not SCRAM's")
         self._check_extensions(fields[2:])
-        # Another header than that of the first message: it was changed on the way.
+        # A header that differs from that of the first message was changed on the way.
         if self._decoded(fields[0][2:]) != self._header:
             self._refuse("the header of the last message is another than that of the first")
         if not hmac.compare_digest(fields[1][2:], self._nonce):
@@ -186,7 +186,7 @@ class ScramServer:
         if not hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), credential.stored_key):
             self._refuse("the proof does not hold")
         if self._credential_of(self._username) != credential:
-            # Who has an old password could else keep an exchange open over its change, and log in after it.
+            # Otherwise an exchange that began before a change of the password could log in with the old one.
             self._refuse("the user was changed during the login")
         return Success(self._username, b"v=" + b64encode(hmac.digest(credential.server_key, signed, self._hash)))
 
@@ -205,12 +205,12 @@ class ScramServer:
         except Base64Error:
             self._refuse("what should be base64 is not")
         if b64encode(found) != text:
-            # Bits that mean nothing: there is one way to write a proof.
+            # Bits without meaning are set: only one way to write a proof is accepted.
             self._refuse("what should be base64 has bits to spare")
         return found
 
     def _refuse(self, detail: str) -> NoReturn:
-        """Fail with Kafka's one text, which tells neither that a user exists nor that it does not."""
+        """Raise `LoginFailed` with Kafka's text, which does not show whether the user exists."""
         self._is_over = True
         raise LoginFailed(
             f"Authentication failed during authentication due to invalid credentials with SASL mechanism "

@@ -1,8 +1,8 @@
-"""TLS of a broker: its certificate, the clients' authorities, and the words for a client that is refused.
+"""TLS of a broker: its certificate, the clients' certificate authorities, and reasons for failed handshakes.
 
-Laws: a key, a password or a text of an option is in no error. Certificates are taken again when their files change;
-what cannot be read then changes nothing. A client whose certificate was signed by an authority that is trusted no more
-is known by its chain. Sessions of clients with certificates are not resumed, so that each is verified.
+Laws: no error contains a key, a password or the text of an option. Certificates are loaded again when their files
+change; files that cannot be read then change nothing. A connected client whose certificate authority is no longer
+trusted is found by its chain. Sessions of clients with certificates are not resumed, so that each is verified.
 Source: Apache Kafka's `DefaultSslEngineFactory` (PEM: KIP-651); Python's ssl module.
 """
 
@@ -22,7 +22,7 @@ from kohort.security.x509 import parse_certificate
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
-#: The longest key or trust store that is read; one of a thousand authorities is shorter.
+#: The longest key or trust store that is read; a store of a thousand authorities is shorter.
 MOST_BYTES: Final = 4 * 1024 * 1024
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _ASKS: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -34,18 +34,18 @@ _LINE: Final = 64
 #: The form of bytes in DER, as `_ssl` names it.
 _DER: Final = 2
 
-#: The size, the times and the number of a file; `None`: there is none.
+#: Modification time, size, inode and device of a file; `None` if there is no file.
 Stamp = tuple[int, int, int, int] | None
 
 
 class ServerTls:
-    """The TLS of one listener: the context of new connections, and the files that it is made of."""
+    """The TLS of one listener: the context of new connections, loaded from the listener's files."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         """Load the key store and the trust store of a listener with these options.
 
         Raises:
-            ConfigError: an option or a file is not what is expected.
+            ConfigError: an option is invalid, or a file is missing or has other content.
             MissingDependencyError: a PKCS12 file is given, and cryptography is not installed.
         """
         self._values: Final = values
@@ -55,13 +55,13 @@ class ServerTls:
         self.context, self._trusted = self._load()
 
     def reload_if_changed(self) -> bool:
-        """Take the certificates again if a file has changed; call it beside the loop.
+        """Load the certificates again if a file has changed; call this outside of the event loop.
 
         Returns:
             Whether there is a new context.
 
         Raises:
-            ConfigError: what is there now cannot be used; the earlier certificates stay, and the next call tries again.
+            ConfigError: the new files cannot be used; the earlier certificates stay, and the next call tries again.
         """
         stamps = self._look()
         if stamps == self._stamps:
@@ -74,7 +74,7 @@ class ServerTls:
         return True
 
     def trusts(self, chain: Sequence[bytes]) -> bool:
-        """Whether a verified chain of certificates in DER would still lead to an authority."""
+        """Return whether a verified chain of certificates in DER has one that is still trusted."""
         return any(parse_certificate(each).identity in self._trusted for each in chain)
 
     def _look(self) -> list[Stamp]:
@@ -90,9 +90,9 @@ class ServerTls:
         if self.asks_certificates:
             trusted = _load_trust_store(context, self._values)
             context.verify_mode = _ASKS[self._values["ssl.client.auth"]]
-            # As in Java, each certificate of a trust store is an anchor, one that is signed by another, too.
+            # As in Java, each certificate of a trust store is a trust anchor, even if another one has signed it.
             context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
-            # A resumed session would bring a certificate that is not verified again.
+            # The certificate of a resumed session would not be verified again.
             context.num_tickets = 0
             context.options |= ssl.OP_NO_TICKET
         return context, trusted
@@ -119,7 +119,7 @@ def _set_versions(context: ssl.SSLContext, values: Mapping[str, Any]) -> None:
                 "ssl.cipher.suites: Python takes the suites of TLS 1.3 all or not at all: name all of them "
                 f"({', '.join(sorted(_SUITES_1_3))}) or none"
             )
-        # A version without a suite is not spoken.
+        # A version without a suite is disabled.
         for version, its in ((ssl.TLSVersion.TLSv1_3, known), (ssl.TLSVersion.TLSv1_2, older)):
             if not its and version in versions:
                 versions.remove(version)
@@ -192,13 +192,13 @@ def _load_key_store(context: ssl.SSLContext, values: Mapping[str, Any]) -> None:
 
 
 def _load_trust_store(context: ssl.SSLContext, values: Mapping[str, Any]) -> frozenset[tuple[bytes, bytes]]:
-    """Load the clients' authorities, and return their identities."""
+    """Load the certificate authorities of clients, and return their identities."""
     location, given = values["ssl.truststore.location"], _text(values["ssl.truststore.certificates"])
     password = _text(values["ssl.truststore.password"])
     if location is not None and given is not None:
         raise ConfigError("ssl.truststore.location stands beside ssl.truststore.certificates: leave one of them out")
     if location is None and given is None:
-        # Java would believe every public authority.
+        # Java would trust every public authority.
         raise ConfigError(
             f"ssl.client.auth={values['ssl.client.auth']} needs ssl.truststore.location: the certificates of those "
             "that sign clients' certificates"
@@ -236,13 +236,13 @@ def _advice(location: str) -> str:
 
 
 def _text(value: Any) -> str | None:
-    """Return the text of a secret or of a plain text."""
+    """Return the text of a `Password`, or a plain text as it is."""
     found: str | None = getattr(value, "value", value)
     return found
 
 
 def _read(option: str, path: str) -> bytes:
-    """Read a file as far as it may be long."""
+    """Read a file; raise `ConfigError` if it is missing or too long."""
     with reading(option, path, "no such thing"), open(path, "rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
@@ -251,7 +251,7 @@ def _read(option: str, path: str) -> bytes:
 
 
 def _in_lines(text: str) -> str:
-    """Return PEM in lines, where it was given in one, as options of Kafka have it."""
+    """Split PEM into lines if it was given in one line, as Kafka's options may have it."""
 
     def in_lines(block: re.Match[str]) -> str:
         label, body = block[1], block[2]
@@ -305,11 +305,11 @@ def _pem_of(store: PKCS12KeyAndCertificates, location: str) -> str:
 
 
 def verified_chain(connection: ssl.SSLObject) -> list[bytes] | None:
-    """Return the chain by which a client's certificate was verified, in DER; `None`: it is not known."""
+    """Return the chain by which a client's certificate was verified, in DER; `None` if unknown."""
     if hasattr(connection, "get_verified_chain"):
         return list(connection.get_verified_chain())
     try:
-        # Before Python 3.13 the method stands in the object behind.
+        # Before Python 3.13 only the wrapped object has the method.
         found = connection._sslobj.get_verified_chain()  # type: ignore[attr-defined]
     except AttributeError:
         return None

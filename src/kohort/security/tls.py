@@ -1,9 +1,9 @@
-"""TLS of a client: trusted certificates, its own certificate, and the words for a failed handshake.
+"""TLS of a client: trusted certificates, its own certificate, and reasons for failed handshakes.
 
-`server_tls` has the broker's side, and takes from here how a certificate is loaded and how faults are told.
+`server_tls` has the broker's side, and uses this module to load certificates and to describe errors.
 
-Laws: names of brokers are verified unless that is switched off; a key's password is in no text. Files are read once,
-when a client is made. A key that is given as text comes to no disk where the system has files of memory alone.
+Laws: names of brokers are verified unless that is switched off; no error contains a key's password. Files are read
+once, when a client is made. A key that is given as text is not written to disk if the system has in-memory files.
 Source: Apache Kafka's ssl.* with PEM (KIP-651), librdkafka's and kafka-python's options; Python's ssl module.
 """
 
@@ -21,11 +21,11 @@ from typing import Final
 from kohort.errors import ConfigError
 
 _BEGIN: Final = "-----BEGIN "
-#: File names in a folder of authorities: hashes of their names.
+#: File names in a folder of certificate authorities: hashes of their names.
 _HASHED: Final = re.compile(r"[0-9a-f]{8}\.[0-9]+")
-#: The longest name of a file that is repeated.
+#: The longest file name that an error repeats.
 _LONGEST_NAME: Final = 1_024
-#: Where files of memory alone have a name, as long as they are open.
+#: The folder in which open in-memory files have a path.
 _OPEN_FILES: Final = "/proc/self/fd"
 
 
@@ -40,12 +40,12 @@ class CertificateOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """The TLS options; `None`: not given. Each is PEM text, or the path of a file with it."""
+    """The TLS options, `None` if not given; certificates and keys are PEM text or paths of files."""
 
     context: ssl.SSLContext | None = None
-    #: Trusted certificates; `None`: those of the system.
+    #: Trusted certificates; `None` means those of the system.
     ca: str | None = None
-    #: Of this client, as `key`.
+    #: This client's certificate, for which `key` is.
     certificate: str | None = None
     key: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
@@ -59,7 +59,7 @@ def build_context(settings: TlsSettings) -> ssl.SSLContext:
     """Build a context for connections to brokers.
 
     Raises:
-        ConfigError: a file is not there or holds no such thing, a key is not the certificate's or wants a password.
+        ConfigError: a file is missing or has other content, or a key does not fit its certificate or needs a password.
     """
     if settings.context is not None:
         return _given_context(settings)
@@ -85,7 +85,7 @@ def build_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def _given_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Return the application's context, beside which no other TLS option may be set."""
+    """Return the application's own context; raise `ConfigError` if another TLS option is set, too."""
     assert settings.context is not None, "a context is given"
     for option, value in (
         ("ssl.ca.location", settings.ca),
@@ -130,7 +130,7 @@ def _load_crl(context: ssl.SSLContext, crl: str) -> None:
 
 @contextmanager
 def reading(option: str, given: str, lack: str) -> Iterator[None]:
-    """Turn a fault of a file or a text into an error that names its option."""
+    """Convert errors of reading a file or a text to a `ConfigError` that names the option."""
     try:
         yield
     except ConfigError:
@@ -160,10 +160,10 @@ def load_certificate(
     password: str | None,
     options: CertificateOptions = _CLIENTS,
 ) -> None:
-    """Load a certificate and its key, each a path or PEM text; `None`: the key is beside the certificate.
+    """Load a certificate and its key, each a path or PEM text; without `key` the certificate has it.
 
     Raises:
-        ConfigError: a file is not there or holds no such thing, the key is not the certificate's or wants a password.
+        ConfigError: a file is missing or has other content, or certificate, key and password do not fit.
     """
     for option, given in ((options.certificate, certificate), (options.key, key)):
         if given is not None and _BEGIN not in given and not os.path.isfile(_path(given)):
@@ -190,7 +190,7 @@ def load_certificate(
         if "MISMATCH" in (getattr(error, "reason", None) or ""):
             wrong = "the key is not the certificate's"
         elif has_asked:
-            # One that is not UTF-8, or too long for OpenSSL, opens nothing either.
+            # A password that is not UTF-8, or too long for OpenSSL, is wrong, too.
             wrong = f"{options.password} does not open the key"
         else:
             wrong = f"certificate and key in PEM are expected{if_java(certificate)}"
@@ -199,7 +199,7 @@ def load_certificate(
 
 @contextmanager
 def file_of(given: str) -> Iterator[str]:
-    """Yield the path itself, or of a text that of a temporary file that only this user can read."""
+    """Yield a path: the given one, or for a text that of a temporary file which only this user can read."""
     if _BEGIN not in given:
         yield given
         return
@@ -221,7 +221,7 @@ def file_of(given: str) -> Iterator[str]:
 
 
 def _path(given: str) -> str:
-    """Return a path to look for; text that can name no file gives a path that does not exist."""
+    """Return a path to look for; for text that can be no file name, one that does not exist."""
     try:
         return "" if b"\0" in os.fsencode(given) else given
     except UnicodeEncodeError:
@@ -229,7 +229,7 @@ def _path(given: str) -> str:
 
 
 def named(given: str) -> str:
-    """Return what an error calls a path, or a text, which is not repeated."""
+    """Return how an error refers to a path; a given text or a long name is not repeated."""
     if _BEGIN in given:
         return "the text"
     if len(given) > _LONGEST_NAME:
@@ -238,7 +238,7 @@ def named(given: str) -> str:
 
 
 def if_java(path: str) -> str:
-    """Return what to do with a key store of Java; nothing for another file."""
+    """Return how to convert a key store of Java; an empty text for another file."""
     name = path.lower()
     if name.endswith((".p12", ".pfx")):
         return "; such a store is turned into PEM by: openssl pkcs12 -nodes"

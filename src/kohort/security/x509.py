@@ -1,8 +1,8 @@
-"""What this project reads of an X.509 certificate in DER: its subject, its issuer, its key.
+"""The parser of X.509 certificates in DER: their subject, their issuer, their key.
 
-Python's ssl module tells a subject without the types of its values, which Java's names show, and no key.
+Python's ssl module returns a subject without the types of its values, which Java's names show, and no key.
 
-Laws: each length is compared with the bytes there are; anything that is not a certificate raises `ValueError`.
+Laws: each length is compared with the remaining bytes; anything that is not a certificate raises `ValueError`.
 Source: RFC 5280, section 4.1 (certificate); RFC 2253 (names as text) as Java's `X500Principal.getName()` writes them.
 """
 
@@ -17,10 +17,10 @@ _SET: Final = 0x31
 _OID: Final = 0x06
 #: The version of a certificate, which stands before its number; one of version 1 has none.
 _VERSION: Final = 0xA0
-#: A tag with this low part goes on in further bytes; certificates have none.
+#: A tag with these low bits continues in further bytes; certificates have no such tag.
 _LONG_TAG: Final = 0x1F
 
-#: The attributes that RFC 2253 has a word for.
+#: The attributes for which RFC 2253 has a keyword.
 _KEYWORDS: Final = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -37,7 +37,7 @@ _WIDE_TEXT: Final = 0x1E
 _TEXTS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, _WIDE_TEXT})
 #: Characters that are written with a backslash.
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
-#: What is written with a backslash at either end of a value.
+#: Characters that are written with a backslash at either end of a value.
 _BLANKS: Final = " \r"
 
 
@@ -60,7 +60,7 @@ def parse_certificate(der: bytes) -> Certificate:
     """Parse a certificate.
 
     Raises:
-        ValueError: the bytes are none.
+        ValueError: the bytes are no certificate.
     """
     signed = _only(der, _SEQUENCE)
     fields = list(_elements(_first(signed, _SEQUENCE)))
@@ -75,7 +75,7 @@ def parse_certificate(der: bytes) -> Certificate:
 def distinguished_name(name: bytes, *, is_exact: bool = False) -> str:
     """Return a name in DER as text, the last part first, as Java writes it by RFC 2253.
 
-    `is_exact`: the text is of no other name, which Java's may be where a value is not in UTF-8.
+    `is_exact`: refuse values that are not UTF-8, for which Java writes a text that another name may have, too.
 
     Raises:
         ValueError: the bytes are no name, or have no exact text.
@@ -96,7 +96,7 @@ def _attribute(pair: bytes, *, is_exact: bool) -> str:
     tag, content, whole = elements[1]
     keyword = _KEYWORDS.get(kind)
     if keyword is None or tag not in _TEXTS:
-        # A value of an unknown kind may be anything, so that its bytes are shown.
+        # A value of an unknown type is shown as bytes.
         return f"{keyword or kind}=#{whole.hex()}"
     # Java puts the sign of a lost character in place of bytes that are no text. By two bytes a character another
     # name is spelled than the one that the authority has seen: U+6F70 U+7300 would be `ops`.
@@ -135,7 +135,7 @@ def _dotted(content: bytes) -> str:
 
 
 def _only(der: bytes, tag: int) -> bytes:
-    """Return the content of the one element that `der` is."""
+    """Return the content of `der`, which must be one element with this tag."""
     content = _first(der, tag)
     if len(list(_elements(der))) != 1:
         raise ValueError("bytes behind the end")

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from kohort.errors import StorageError
-from kohort.storage.files.fs import DiskFileSystem, FileSystem, SyncFailedError, read_bounded, replace_file
+from kohort.storage.files.fs import (
+    DiskFileSystem,
+    FileSystem,
+    SyncFailedError,
+    is_locked_by_record,
+    read_bounded,
+    replace_file,
+)
 from kohort.testing.disks import Crashed, MemoryFileSystem
 
 
@@ -109,6 +116,15 @@ def test_a_file_is_replaced_as_a_whole(place: tuple[FileSystem, str]) -> None:
     assert fs.list_directory(directory) == ["a"]
     with pytest.raises(StorageError, match=r"has 6 bytes, more than the 5"):
         read_bounded(fs, f"{directory}/a", limit_bytes=5)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="/proc has no descriptors here")
+def test_look_at_a_record_lock_leaves_no_descriptor(tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    lock.touch()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert not any(is_locked_by_record(str(lock)) for _ in range(20))
+    assert len(list(Path("/proc/self/fd").iterdir())) < before + 20
 
 
 def test_a_lock_is_held_once(place: tuple[FileSystem, str]) -> None:

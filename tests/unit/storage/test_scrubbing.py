@@ -6,10 +6,11 @@ import pytest
 
 from kohort.errors import Refused
 from kohort.records.batch import iterate_records
+from kohort.storage import scrubbing
 from kohort.storage.log_state import capture, settle, write
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery import open_partition
-from kohort.storage.scrubbing import Scrubbed, ScrubStoppedError, keep, scrub
+from kohort.storage.scrubbing import Scrubbed, ScrubStoppedError, keep, scrub, scrub_newest
 from kohort.storage.segments.indexes import FACTS_SUFFIX, index_path, load_facts
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
@@ -111,3 +112,22 @@ def test_whoever_scrubs_can_be_stopped() -> None:
 
     with pytest.raises(ScrubStoppedError):
         scrub(fs, DIRECTORY, 0, pause=stop)
+
+
+def test_growing_segment_is_read_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a closed one: other readers have the disk meanwhile."""
+    monkeypatch.setattr(scrubbing, "READ_BYTES", 100)
+    fs = MemoryFileSystem()
+    fs.make_directory(DIRECTORY)
+    log = recover(fs)
+    sizes = [log.append(batch(value=b"x"), now_ms=5) and log.segments[0].size for _ in range(4)]
+    pauses: list[int] = []
+    found = scrub_newest(fs, DIRECTORY, 0, end_offset=4, size_bytes=sizes[-1], has_gaps=False, pause=pauses.append)
+    assert not found.damages
+    assert sum(pauses) == sizes[-1] and all(size < 100 + sizes[0] for size in pauses) and len(pauses) > 1
+
+
+def test_state_of_a_log_that_grows_no_more_makes_it_durable() -> None:
+    """No request waits for a sync of it, and compaction does."""
+    _, log = closed()
+    assert log.durable_offset == log.high_watermark == log.log_end_offset

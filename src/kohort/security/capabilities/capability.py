@@ -2,9 +2,9 @@
 
 The text is base64url without padding of: id of the root key (4 bytes), id of the token (16), links, HMAC of the last
 link (32). A link is the number of its kind, the length of its value, and the value. The key of each HMAC is the HMAC of
-the link before it, the first one's is the root key: a holder adds links, and takes none away.
+the link before it, the first one's is the root key: a holder can add links, and can remove none.
 
-Laws: bounds come before work, and the HMAC before what it covers is read. No text has anything of a token or a key.
+Laws: sizes are checked first, and the HMAC before a link is used. No error or log line has a part of a token or a key.
 Source: users@kafka 2014-07-18 (chained object capabilities, hash tokens); macaroons (Birgisson et al., NDSS 2014).
 """
 
@@ -48,7 +48,7 @@ _HEAD_BYTES: Final = KEY_ID_BYTES + TOKEN_ID_BYTES
 _HASH: Final = "sha256"
 _ID_BYTES: Final = 16
 
-#: What concerns partitions one by one, or changes none of them; the rest concerns all of a topic.
+#: Operations on single partitions, or that change nothing; all others concern a whole topic.
 _OF_PARTITIONS: Final = sum(
     1 << each
     for each in (
@@ -62,7 +62,7 @@ _OF_PARTITIONS: Final = sum(
 
 
 class Row(NamedTuple):
-    """A line of an explanation: the number of the link from 1 on, the kind of its caveat, and its value as a text."""
+    """A link of a token, as text: its number from 1 on, the kind of its caveat, and its value."""
 
     link: int
     caveat: str
@@ -72,8 +72,8 @@ class Row(NamedTuple):
 class Rate(NamedTuple):
     """A limit of a link: so many bytes or requests a second for all tokens together that have the link.
 
-    `id`: of the chain behind the link; empty if the token is not verified. Counted by whole tokens, each child that
-    a holder makes would have a rate of its own.
+    `id`: the id of the chain up to the link; empty if the token is not verified. The limit counts by this id, not by
+    whole tokens, or each token that a holder derives would have a limit of its own.
     """
 
     id: str
@@ -82,23 +82,23 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
-    """The rights that the links of a token leave together; an attribute that is `None` is not limited.
+    """The rights that all links of a token together leave; an attribute of `None` means no limit.
 
-    Only `verify` makes one that allows anything.
+    Only one from `verify` allows anything.
     """
 
     is_verified: bool
-    #: Identifies the holder: of the last link that is no `not_after`, so that a renewed lease keeps it.
+    #: Identifies the holder: the id up to the last link that is no `not_after`, so that a renewed lease keeps it.
     id: str
-    #: Ids of the token as minted and behind each of its links: a revoked one ends all that were attenuated from it.
-    #: Of a token that is not verified the first and the last.
+    #: Ids of the token as minted and after each of its links: revoking one ends all tokens attenuated from it.
+    #: For a token that is not verified only the first and the last.
     chain: tuple[str, ...]
-    #: Bit field of operations, with those that they imply.
+    #: Bit field of operations, including implied ones.
     operations: int | None = None
     topics: Names | None = None
-    #: By name of the topic; a partition has to be in each of its sets.
+    #: Topic name -> sets; a partition has to be in each of them.
     partitions: Mapping[str, tuple[PartitionSet, ...]] | None = None
-    #: By id of the topic.
+    #: Topic id -> sets, likewise.
     partitions_by_id: Mapping[bytes, tuple[PartitionSet, ...]] | None = None
     groups: Names | None = None
     member: str | None = None
@@ -109,29 +109,29 @@ class Capability:
     request_rates: tuple[Rate, ...] = ()
     log_level: str | None = None
     label: str | None = None
-    #: The client's address has to be in one network of each.
+    #: The client's address has to be in one network of each entry.
     peers: tuple[tuple[Network, ...], ...] | None = None
-    #: Whether topics, partitions, groups or a member are named: the cluster is not the holder's.
+    #: Whether a caveat limits topics, partitions, groups or the member: then other resources are refused.
     is_partial: bool = field(default=False, repr=False)
 
     @property
     def group(self) -> str | None:
-        """The one group that the token is for; `None` if it is for several, or for all."""
+        """The only group that the token is for; `None` if it is for several groups, or for all."""
         names = self.groups
         return next(iter(names.literals)) if names and len(names.literals) == 1 and not names.prefixes else None
 
     @property
     def byte_rate(self) -> int | None:
-        """The least of the rates in bytes a second."""
+        """The lowest limit in bytes a second; `None` without a limit."""
         return min((each.per_second for each in self.byte_rates), default=None)
 
     @property
     def request_rate(self) -> int | None:
-        """The least of the rates in requests a second."""
+        """The lowest limit in requests a second; `None` without a limit."""
         return min((each.per_second for each in self.request_rates), default=None)
 
     def covers(self, topic_id: bytes | None, topic: str | None, partition: int) -> bool:
-        """Whether the caveats about partitions leave this one, by the topic's id and name."""
+        """Return whether the caveats on partitions allow this one, by the topic's id and name."""
         return (self.partitions is None or _has(self.partitions, topic, partition)) and (
             self.partitions_by_id is None or _has(self.partitions_by_id, topic_id, partition)
         )
@@ -150,18 +150,18 @@ class Capability:
         epoch: int | None = None,
         peer: str | None = None,
     ) -> str | None:
-        """Return the kind of the first caveat that refuses a request, such as `topics`; `None`: it is allowed.
+        """Return the kind of the first caveat that refuses a request, such as `topics`; `None` if allowed.
 
         Args:
-            operation: a number of `OPERATIONS`, which are Kafka's beside `COMMIT`.
-            resource_type: Kafka's number of what the operation is done to.
+            operation: a number of `OPERATIONS`: Kafka's, and `COMMIT`.
+            resource_type: Kafka's number of the type of the resource.
             now_ms: milliseconds since 1970.
-            name: of the resource; without it no caveat that has names leaves a topic.
-            topic_id: of a topic; without it no caveat that has ids leaves the topic.
-            partition: `None`: asked about the topic as a whole; without name and id, too: whether there may be a topic
-                or a resource to which this can be done.
-            group, member, epoch: as the request says; `None`: it names none.
-            peer: the client's address; without one a caveat about peers refuses.
+            name: the resource's name; without it a caveat with names refuses a topic.
+            topic_id: the topic's id; without it a caveat with topic ids refuses the topic.
+            partition: `None` asks for the topic as a whole; without name and id, too, it asks whether the operation
+                may be allowed on any topic or resource.
+            group, member, epoch: those that the request names; `None` if it names none.
+            peer: the client's address; without it a caveat on peers refuses.
         """
         if not self.is_verified:
             return "unverified"
@@ -183,7 +183,7 @@ class Capability:
         if resource_type == ResourceType.TOPIC:
             return self._refusal_of_topic(operation, name, topic_id, partition)
         if self.is_partial and resource_type != ResourceType.GROUP:
-            # Every producer asks for an id. To describe the cluster shows all groups, log dirs and access lists.
+            # Every producer needs a producer id. To describe the cluster shows all groups, log dirs and ACLs.
             is_common = resource_type == ResourceType.CLUSTER and operation == AclOperation.IDEMPOTENT_WRITE
             return None if is_common else "resource"
         return None
@@ -197,7 +197,7 @@ class Capability:
         if self.partitions is None and self.partitions_by_id is None:
             return None
         if not _OF_PARTITIONS >> operation & 1:
-            # Some partitions of a topic are no right to delete it, or to change its configs.
+            # A right to some partitions of a topic is no right to delete it, or to change its configs.
             return Kind.PARTITIONS.word
         if is_any:
             return None
@@ -217,8 +217,8 @@ def mint(keys: RootKeys, *caveats: Caveat, token_id: bytes) -> str:
     """Make a token with the current root key.
 
     Args:
-        keys: of the broker.
-        caveats: without any the token allows everything; a lease is written last, wherever it stands.
+        keys: the broker's.
+        caveats: without any the token allows everything; a lease (`not_after`) is always written last.
         token_id: 16 bytes, random for a new holder. The same id and caveats with a later lease are the same holder.
 
     Raises:
@@ -244,7 +244,7 @@ def attenuate(token: str, *caveats: Caveat) -> str:
     """Add caveats to a token, without a key and without the broker.
 
     Raises:
-        CapabilityError: it is no token, would be too long, or would allow nothing at all.
+        CapabilityError: the text is no token, the result would be too long, or would allow nothing at all.
     """
     parts = _split(token)
     links = [each.link for each in caveats]
@@ -258,7 +258,7 @@ def parse(token: str) -> Capability:
     """Read a token without a key: its caveats, unverified.
 
     Raises:
-        CapabilityError: it is of another form, or has a caveat that is not known.
+        CapabilityError: the token has another form, or an unknown caveat.
     """
     parts = _split(token)
     chain = (_text(parts.token_id), _revocation_id(parts.tail)) if parts.links else (_text(parts.token_id),)
@@ -269,7 +269,7 @@ def verify(token: str, keys: RootKeys) -> Capability:
     """Return the rights of a token, if a live root key has minted it and no link was changed since.
 
     Raises:
-        CapabilityError: it is no token of these keys, or has a caveat that is not known.
+        CapabilityError: the text is no token of these keys, or has an unknown caveat.
     """
     parts = _split(token)
     key = keys.find(parts.head[:KEY_ID_BYTES])
@@ -296,7 +296,7 @@ def explain(token: str) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A token taken apart; nothing of it is shown."""
+    """The parts of a token, which its repr does not show."""
 
     head: bytes = field(repr=False)
     #: All links together.
@@ -310,7 +310,7 @@ class _Parts:
 
 
 def _split(token: str) -> _Parts:
-    """Take a token apart; the bounds come first."""
+    """Split a token into its parts, after checking its size."""
     if len(token) > LONGEST_TOKEN:
         raise CapabilityError(f"a token has {LONGEST_TOKEN} characters at most")
     if not token.startswith(PREFIX):
@@ -320,7 +320,7 @@ def _split(token: str) -> _Parts:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (ValueError, Base64Error):
         raise CapabilityError("the token is cut off, or not in base64url") from None
-    # Python skips what is no base64, and the last character has bits to spare: a second text of the same token.
+    # Python skips other characters, and the last one has unused bits: either would be a second text of the token.
     if _text(raw) != text:
         raise CapabilityError("the token is not in base64url without padding")
     if len(raw) < _HEAD_BYTES + _TAIL_BYTES:
@@ -375,7 +375,7 @@ def _revocation_id(running: bytes) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether a text is an id of a chain.
+    """Return whether a text has the form of a chain's id.
 
     >>> is_id("AAAAAAAAAAAAAAAAAAAAAA"), is_id("orders")
     (True, False)
@@ -391,7 +391,7 @@ def _text(raw: bytes) -> str:
 
 
 def _combine(found: list[tuple[Kind, Any]], *, is_verified: bool, chain: tuple[str, ...]) -> Capability:
-    """Combine caveats to the rights that all of them leave."""
+    """Combine caveats into the rights that all of them together leave."""
     left: dict[Kind, Any] = {}
     identity = 0
     for number, (kind, value) in enumerate(found, start=1):
@@ -410,7 +410,7 @@ def _combine(found: list[tuple[Kind, Any]], *, is_verified: bool, chain: tuple[s
     kinds = (Kind.TOPICS, Kind.PARTITIONS, Kind.PARTITIONS_BY_ID, Kind.GROUPS, Kind.MEMBER)
     return Capability(
         is_verified=is_verified,
-        # What an unverified token is behind its earlier links takes the key.
+        # The ids up to earlier links can be computed only with the root key.
         id=chain[identity] if is_verified else chain[-1],
         chain=chain,
         operations=left.get(Kind.OPERATIONS),
@@ -431,7 +431,7 @@ def _combine(found: list[tuple[Kind, Any]], *, is_verified: bool, chain: tuple[s
 
 
 def _narrow(kind: Kind, known: Any, value: Any) -> Any:
-    """Return the part that two caveats of one kind leave."""
+    """Return what two caveats of one kind together leave."""
     match kind:
         case Kind.OPERATIONS:
             return known & value

@@ -1,7 +1,7 @@
-"""The kinds of caveats that a capability token is narrowed by, and how each is written.
+"""The kinds of caveats, which narrow a capability token, and the encoding of each.
 
-Laws: a caveat says which requests are left; there is none that adds. A kind that is not known here is refused, since it
-may forbid anything. Each value has one written form.
+Laws: a caveat only removes rights, and none adds any. A kind that is not known here is refused, since it may forbid
+anything. Each value has one encoded form.
 Source: users@kafka 2014-07-18 (chained capabilities with leases, QoS, debug level and monitoring); macaroons (Birgisson
 et al., NDSS 2014).
 """
@@ -21,7 +21,7 @@ from kohort.security.capabilities.partition_sets import FormError, PartitionSet,
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
-#: The longest label of one caveat, characters: it stands in journals and lists.
+#: The longest label of one caveat, characters: journals and lists show it.
 LONGEST_LABEL: Final = 64
 #: Kafka's levels of loggers, the most talkative first.
 LOG_LEVELS: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
@@ -35,7 +35,7 @@ _MOST_SHOWN: Final = 8
 
 
 class CapabilityError(ValueError):
-    """A token that is refused, or caveats that cannot stand in one; the text has nothing of a token or a key."""
+    """A token is refused, or cannot have these caveats; the text has no part of a token or a key."""
 
 
 class Kind(IntEnum):
@@ -67,7 +67,7 @@ OPERATIONS: Final[Mapping[str, int]] = {
     **{each.name.lower(): int(each) for each in AclOperation if each is not AclOperation.ALL},
 }
 COMMIT: Final = OPERATIONS["commit"]
-#: Operation -> what may be done as well. Kafka: READ, WRITE, DELETE and ALTER imply DESCRIBE.
+#: Operation -> the operations that it implies. Kafka: READ, WRITE, DELETE and ALTER imply DESCRIBE.
 _IMPLIED: Final = {
     **dict.fromkeys(
         (COMMIT, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER), AclOperation.DESCRIBE
@@ -79,7 +79,7 @@ _ALL_OPERATIONS: Final = sum(1 << number for number in OPERATIONS.values())
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names of topics or groups, and beginnings of names.
+    """Names of topics or groups, and prefixes of names.
 
     >>> few = Names(frozenset({"a"}), frozenset({"team-"}))
     >>> few.cover("a"), few.cover("team-a"), few.cover("b")
@@ -97,11 +97,11 @@ class Names:
         object.__setattr__(self, "_lengths", frozenset(map(len, self.prefixes)))
 
     def cover(self, name: str) -> bool:
-        """Whether a name is among them."""
+        """Return whether a name is one of them, or has one of the prefixes."""
         return name in self.literals or (bool(self.prefixes) and self._begins(name))
 
     def also(self, other: Names) -> Names:
-        """Return the names that both cover; they are no larger than both together."""
+        """Return the names that both cover; their size is at most that of both together."""
         literals = {each for each in self.literals if other.cover(each)} | {
             each for each in other.literals if self.cover(each)
         }
@@ -131,12 +131,12 @@ class Caveat:
 
     @property
     def value(self) -> Any:
-        """The written value: a bit field, names, sets by topic, a number, a text or networks, by the kind."""
+        """The value: a bit field, names, sets by topic, a number, a text or networks, by the kind."""
         return read_value(self.kind, self.body)
 
     @property
     def link(self) -> bytes:
-        """The bytes that stand in the token."""
+        """The bytes of the caveat in the token."""
         return encode_number(self.kind) + encode_number(len(self.body)) + self.body
 
     def __str__(self) -> str:
@@ -172,7 +172,7 @@ def groups(*names: str, prefixes: Iterable[str] = ()) -> Caveat:
 def partitions(sets: Mapping[str, Iterable[int | Range]] | Mapping[bytes, Iterable[int | Range]]) -> Caveat:
     """Limit to partitions: the name of each topic, or its id of 16 bytes, -> partitions or (first, last) ranges.
 
-    A topic that is deleted and made anew has another id. Names and ids do not stand in one caveat.
+    A recreated topic has another id. One caveat cannot have both names and ids.
     """
     try:
         # In order, so that the same partitions are always the same bytes.
@@ -208,38 +208,38 @@ def epoch(member_epoch: int) -> Caveat:
 
 
 def not_after(when_ms: int) -> Caveat:
-    """Limit to a time, milliseconds since 1970, the last of which still counts: the end of a lease."""
+    """Limit to requests up to and including a time, milliseconds since 1970: the end of a lease."""
     if not _EARLIEST_MS <= when_ms <= _LATEST_MS:
         raise CapabilityError("not_after: milliseconds since 1970 of an int64 are expected")
     return Caveat(Kind.NOT_AFTER, when_ms.to_bytes(8, "big", signed=True))
 
 
 def byte_rate(per_second: int) -> Caveat:
-    """Throttle this token and all that are made of it, together, to so many bytes a second."""
+    """Throttle this token and all tokens attenuated from it, in total, to so many bytes a second."""
     return Caveat(Kind.BYTE_RATE, _write_rate(Kind.BYTE_RATE, per_second))
 
 
 def request_rate(per_second: int) -> Caveat:
-    """Throttle this token and all that are made of it, together, to so many requests a second."""
+    """Throttle this token and all tokens attenuated from it, in total, to so many requests a second."""
     return Caveat(Kind.REQUEST_RATE, _write_rate(Kind.REQUEST_RATE, per_second))
 
 
 def log_level(level: str) -> Caveat:
-    """Log the token's requests at a level of Kafka's; of several caveats the most silent counts."""
+    """Log the token's requests at one of Kafka's levels; of several caveats the least verbose counts."""
     if level.upper() not in LOG_LEVELS:
         raise CapabilityError(f"log_level cannot be {level[:40]!r}: one of {', '.join(LOG_LEVELS)} is expected")
     return Caveat(Kind.LOG_LEVEL, encode_number(LOG_LEVELS.index(level.upper())))
 
 
 def label(text: str) -> Caveat:
-    """Name the token in journals and lists; later labels are put behind earlier ones, with a slash between."""
+    """Name the token in journals and lists; later labels are appended, with a slash between."""
     if not _is_label(text):
         raise CapabilityError(f"label: 1 to {LONGEST_LABEL} printable characters without a slash are expected")
     return Caveat(Kind.LABEL, text.encode())
 
 
 def peers(*networks: str) -> Caveat:
-    """Limit to clients with these addresses, or from these networks such as `10.0.0.0/8`."""
+    """Limit to clients with these addresses, or in these networks, such as `10.0.0.0/8`."""
     if not networks:
         raise CapabilityError("peers: an address or a network is expected")
     found: set[Network] = set()
@@ -257,7 +257,7 @@ def peers(*networks: str) -> Caveat:
 
 
 def describe(kind: Kind, value: Any) -> str:
-    """Return the value of a caveat as a text, shortened where it is long."""
+    """Return the value of a caveat as text, shortened if it is long."""
     if kind is Kind.OPERATIONS:
         return ", ".join(word for word, number in OPERATIONS.items() if value >> number & 1)
     if kind is Kind.PARTITIONS_BY_ID:
@@ -274,7 +274,7 @@ def describe(kind: Kind, value: Any) -> str:
 
 
 def format_time(when_ms: int) -> str:
-    """Return a time as in RFC 3339; one that no calendar has as its milliseconds."""
+    """Return a time as in RFC 3339; beyond the calendar, its milliseconds."""
     try:
         return datetime.fromtimestamp(when_ms // 1000, UTC).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
@@ -285,7 +285,7 @@ def format_time(when_ms: int) -> str:
 
 
 def read_value(kind: Kind, body: bytes) -> Any:
-    """Read the value of a caveat; `CapabilityError` names the kind if it is of another form."""
+    """Decode the value of a caveat; `CapabilityError` names the kind if the bytes are malformed."""
     try:
         return _READERS[kind](body)
     except (FormError, UnicodeDecodeError) as why:
@@ -294,7 +294,7 @@ def read_value(kind: Kind, body: bytes) -> Any:
 
 
 def closed(mask: int) -> int:
-    """Return a bit field of operations with those that they imply."""
+    """Return a bit field of operations including those that they imply."""
     for operation, implied in _IMPLIED.items():
         if mask >> operation & 1:
             mask |= 1 << implied

@@ -1,7 +1,7 @@
-"""Partitions of a topic in few bytes: runs that repeat, or a bit for each.
+"""Sets of a topic's partitions in few bytes: as runs that repeat, or as a bit for each partition.
 
-Laws: what is read takes no more memory and time than its bytes, however many partitions it stands for. Only what
-`PartitionSet.of` could have written is read, but for the choice between runs and bits.
+Laws: a decoded set takes no more memory and time than its bytes, however many partitions it has. Only bytes that
+`PartitionSet.of` could have written are accepted, except for the choice between runs and bits.
 Source: run-length encoding; protocol buffers' varints, of which each number has one form here.
 """
 
@@ -22,11 +22,11 @@ _RUNS, _BITS = 0, 1
 
 
 class FormError(ValueError):
-    """Bytes of another form than those that are written here."""
+    """Bytes are malformed: this module would not have written them."""
 
 
 def encode_number(value: int) -> bytes:
-    """Write a number from 0 on in groups of seven bits, the lowest first."""
+    """Encode a number from 0 on as a varint: groups of seven bits, the lowest first."""
     written = bytearray()
     while value > 0x7F:
         written.append(value & 0x7F | 0x80)
@@ -46,7 +46,7 @@ class Reader:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether all was read."""
+        """Whether all bytes were read."""
         return self.position == len(self._data)
 
     def number(self, limit: int = (1 << 63) - 1) -> int:
@@ -78,11 +78,11 @@ class Reader:
         return taken
 
     def sized(self) -> bytes:
-        """Read bytes behind their number."""
+        """Read a length and so many bytes."""
         return self.take(self.number(len(self._data)))
 
     def text(self) -> str:
-        """Read text in UTF-8 behind the number of its bytes."""
+        """Read a length and so many bytes of UTF-8 text."""
         try:
             return self.sized().decode()
         except UnicodeDecodeError:
@@ -90,7 +90,7 @@ class Reader:
 
 
 class PartitionSet:
-    """Numbers of partitions, as they are written.
+    """A set of partition numbers, in its encoded form.
 
     >>> few = PartitionSet.of([0, 1, 2, 5])
     >>> 1 in few, 3 in few, str(few)
@@ -102,7 +102,7 @@ class PartitionSet:
     __slots__ = ("_bits", "_blocks", "_starts", "written")
 
     def __init__(self, written: bytes) -> None:
-        """Read a whole set; `FormError` if it is none."""
+        """Decode a whole set; raise `FormError` if the bytes are malformed."""
         self.written: Final = written
         reader = Reader(written)
         #: First partition of each block, ascending, and (run, period, end) of it: runs begin a period apart.
@@ -210,7 +210,7 @@ class PartitionSet:
 
 
 def _runs(partitions: Iterable[int | Range]) -> list[Range]:
-    """Return ranges that are ascending, apart from each other and as long as can be."""
+    """Merge ranges into ascending ones that neither overlap nor touch."""
     pairs = sorted((each, each) if isinstance(each, int) else (each[0], each[1]) for each in partitions)
     runs: list[Range] = []
     for first, last in pairs:

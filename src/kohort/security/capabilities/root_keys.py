@@ -1,7 +1,7 @@
-"""The secrets that a broker mints and verifies tokens with: two at a time, and the file that keeps them.
+"""The secrets with which a broker mints and verifies tokens: two at a time, and the file that keeps them.
 
-Laws: the file is for its owner alone, is replaced in one step, and is taken whole or not at all. A key is named by a
-digest of it. No text shows a secret.
+Laws: only its owner may read the file; it is replaced atomically, and read as a whole or not at all. A key's id is a
+digest of it. No error or log line shows a secret.
 Source: RFC 2104 (keys as long as the hash); NIST SP 800-57, key rotation with an overlap.
 """
 
@@ -23,7 +23,7 @@ from kohort.errors import ConfigError
 FILE_NAME: Final = "capability.keys"
 KEY_ID_BYTES: Final = 4
 SECRET_BYTES: Final = 32
-#: Two keys, with room for remarks.
+#: The size of two keys, and of comments.
 MOST_BYTES: Final = 4_096
 _SCHEME: Final = "hmac-sha256"
 _HEAD: Final = (
@@ -52,7 +52,7 @@ class RootKey:
 
 @dataclass(frozen=True, slots=True)
 class RootKeys:
-    """The keys of a broker: the one that mints, and the one before it, whose tokens are still good.
+    """The keys of a broker: the one that mints, and the one before it, whose tokens are still valid.
 
     >>> first = RootKeys.of(bytes(32))
     >>> first
@@ -66,11 +66,11 @@ class RootKeys:
 
     @classmethod
     def of(cls, secret: bytes) -> RootKeys:
-        """Take 32 random bytes as the first key."""
+        """Return keys of which 32 random bytes are the first one."""
         return cls(RootKey(secret))
 
     def rotated(self, secret: bytes) -> RootKeys:
-        """Return keys that mint with a new secret; the current one becomes the former, which ends the one before it."""
+        """Return keys that mint with a new secret; the current key becomes the former, which is dropped."""
         key = RootKey(secret)
         if key.id == self.current.id:
             raise ConfigError("the new root key has the id of the current one; another one is needed")
@@ -96,7 +96,7 @@ class RootKeys:
         """Read the content of a file of keys; the path is for errors.
 
         Raises:
-            ConfigError: it is cut off, changed, or no such file; nothing of it is quoted.
+            ConfigError: the content is cut off, changed, or not of such a file; no part of it is quoted.
         """
         if len(data) > MOST_BYTES:
             raise ConfigError(f"{path} is longer than {MOST_BYTES} bytes: that is no file of root keys")
