@@ -1,7 +1,7 @@
 """Building of records from the arguments of `send`: serialised, checked, measured.
 
-Laws: a record that is built here fits into a batch and a request. Any other one is refused in the caller's thread, where
-the traceback is useful: it would fail later, together with the records of other calls.
+Laws: a record that is built here fits into a batch and a request. Any other one is refused in the caller's thread,
+where the traceback is useful: it would fail later, together with the records of other calls.
 Source: Kafka's record format and protocol: text is UTF-8, a timestamp an int64 that is not negative; C9.
 """
 
