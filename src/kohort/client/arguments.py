@@ -1,7 +1,7 @@
-"""The arguments of client calls, checked in the caller's thread, so that the traceback shows the line.
+"""Checks of the arguments of client calls, in the caller's thread, so that the traceback shows the caller's line.
 
-Laws: a checked argument can be sent to a broker. Any other one would fail in the background, and end the client. Other
-clients' types for the same thing are taken: anything with a topic and a partition, lists of partitions with offsets.
+Laws: a checked argument can be sent to a broker; an unchecked one might fail in the background and end the client. The
+types of other Python clients are accepted: anything with a topic and a partition, lists of partitions with offsets.
 Source: Kafka's protocol: text is UTF-8, partitions are int32, offsets and timestamps int64.
 """
 
@@ -17,11 +17,11 @@ from kohort.ids import TopicPartition
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
-#: Longest name of a topic that a broker takes.
+#: Most characters of a topic's name that a broker accepts.
 _TOPIC_LENGTH: Final = 249
 #: Longest text of the protocol, in bytes.
 _TEXT_BYTES: Final = 2**15 - 1
-#: librdkafka's numbers in place of offsets: the committed one and an unset one; the end and the beginning.
+#: librdkafka's special offsets: stored (committed) and invalid (unset); end and beginning.
 _UNSAID: Final = (-1000, -1001)
 _ENDS: Final = (-1, -2)
 _ONE: Final = "TopicPartition('orders', 0)"
@@ -57,7 +57,7 @@ def to_topics(topics: object) -> tuple[str, ...]:
 
 
 def to_names(names: object, what: str) -> list[str]:
-    """Check several names; a text alone is refused, since it would be taken for its letters."""
+    """Check several names; a single text is refused, since it would be read as a list of its letters."""
     if isinstance(names, str | bytes) or not isinstance(names, Iterable):
         raise TypeError(f"{what} cannot be {names!r}: a list of names is expected, like [{names!r}]")
     found = list(names)
@@ -100,9 +100,9 @@ def _several(values: object) -> Iterable[object]:
 
 
 class Beginning(NamedTuple):
-    """The place to begin reading: an offset, or where a timestamp leads (-2 the beginning, -1 the end).
+    """The position at which to begin reading: an offset, or a timestamp (-2: the beginning, -1: the end).
 
-    Neither if not given.
+    Both are `None` if the application has not given a position.
     """
 
     offset: int | None = None
@@ -110,7 +110,7 @@ class Beginning(NamedTuple):
 
 
 def to_beginning(value: object) -> Beginning:
-    """Read the place to begin from another client's partition, or from a record."""
+    """Read the position at which to begin from another client's partition with an offset, or from a record."""
     offset = getattr(value, "offset", None)
     if offset is None or offset in _UNSAID:
         return Beginning()
@@ -118,12 +118,12 @@ def to_beginning(value: object) -> Beginning:
 
 
 def to_beginnings(values: object) -> dict[TopicPartition, Beginning]:
-    """Check several partitions, each with its place to begin."""
+    """Check several partitions, each with the position at which to begin."""
     return {to_partition(value): to_beginning(value) for value in _several(values)}
 
 
 def to_offset(value: object) -> int:
-    """Check an offset, of a record or of one that is still to come."""
+    """Check an offset; a record stands for its own."""
     return whole_number(getattr(value, "offset", value), "offset", "a whole number, 0 or above,", INT64_MAX)
 
 
@@ -144,7 +144,7 @@ def to_committable(value: object) -> Committable:
 def to_offsets(values: object) -> dict[TopicPartition, Committable]:
     """Check the offsets of a commit, and return them by partition.
 
-    They are a mapping; or a record or several, which stand for the offsets behind them; or a list of another client's
+    They are a mapping; or one record or several, each of which stands for its offset + 1; or a list of another client's
     partitions with offsets.
     """
     if isinstance(values, Mapping):
@@ -194,7 +194,7 @@ def to_seconds(value: object, name: str = "timeout") -> float:
 
 
 def to_callback(value: object, name: str) -> Callable[..., Any] | None:
-    """Check a function to call; `None` is none."""
+    """Check a function to call; `None` is accepted as no function."""
     if value is not None and not callable(value):
         raise TypeError(f"{name} cannot be {value!r}: a function is expected")
     return value

@@ -1,10 +1,10 @@
-"""Calls that are written once, as coroutines, and the two ways to carry them out.
+"""Calls that are written once, as coroutines, and run by the blocking clients as well as by the asyncio clients.
 
-A call awaits what it waits for, a `Wait`, and is resumed with what came of it, or with the exception. The blocking door
-waits in the thread, the asyncio door on the loop. `blocking` and `awaited` make a door's method of a call of an object
-that the door holds, `held` of one that never waits. A `Call` is an entry in the one list of several doors.
+Where a call has to wait it awaits a `Wait`, and is resumed with its result or exception. A blocking client waits in the
+caller's thread, an asyncio client on the loop. Both are called doors here. `blocking` and `awaited` wrap a call of an
+object that the client holds as a method of the client; `held` wraps a call that never waits.
 
-Laws: a call that is broken off at a wait has lost nothing: what it was about to return has not been taken yet.
+Laws: a call that is cancelled at a wait loses nothing: it takes records and results only after the wait.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait for the end of a ticket, whose result comes back, or without one for the next delivery of the machine.
+    """Wait for a ticket and return its result; without a ticket wait for the machine's next delivery.
 
-    The admin client's machine delivers nothing: without a ticket its calls wait until the time is over.
+    The admin client's machine delivers nothing, so without a ticket its calls wait for the whole time.
     """
 
-    #: At most so long; a ticket that has not ended by then is a `KohortTimeoutError`.
+    #: The longest wait; a ticket that has not ended by then raises `KohortTimeoutError`.
     seconds: float
     ticket: Future[object] | None = None
 
@@ -36,7 +36,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """Wait for what a callback of an asyncio application has returned."""
+    """Await the awaitable that a callback of an asyncio application has returned."""
 
     awaitable: Awaitable[object]
 
@@ -49,7 +49,7 @@ Wait = Pause | Returned
 
 
 class Door(Protocol):
-    """A client as its methods see it: it holds the calls."""
+    """A client, blocking or asyncio, as the wrapped calls see it."""
 
     @property
     def _calls(self) -> dict[str, Any]:
@@ -57,19 +57,19 @@ class Door(Protocol):
 
 
 class BlockingDoor(Door, Protocol):
-    """A door that carries its calls out in the thread of the caller."""
+    """A blocking client: it runs its calls in the caller's thread."""
 
     def _run(self, call: Coroutine[Any, Any, R]) -> R: ...
 
 
 class AwaitedDoor(Door, Protocol):
-    """A door that carries its calls out on the running loop."""
+    """An asyncio client: it runs its calls on the running loop."""
 
     async def _run(self, call: Coroutine[Any, Any, R]) -> R: ...
 
 
 class Call(Generic[P, R]):
-    """A call in the list of a class that several doors inherit: each door makes a method of it, in its own way."""
+    """A call in the list of a base class, which the blocking and the asyncio subclass each replace by a method."""
 
     def __init__(self, call: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> None:
         self.call = call
@@ -85,7 +85,7 @@ class Call(Generic[P, R]):
 
 
 def blocking(call: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
-    """Make a blocking door's method of a call."""
+    """Wrap a call as a method of the blocking client."""
     family = _family_of(call)
 
     @wraps(call)
@@ -98,7 +98,7 @@ def blocking(call: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Cal
 def awaited(
     call: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """Make an asyncio door's method of a call; it has no example, since those are of the blocking door."""
+    """Wrap a call as a method of the asyncio client, without the doctests, which use the blocking client."""
     family = _family_of(call)
 
     @wraps(call)
@@ -111,7 +111,7 @@ def awaited(
 
 
 def held(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Make a method of a call that never waits, for either door."""
+    """Wrap a call that never waits as a method of the blocking or the asyncio client."""
     family = _family_of(call)
 
     @wraps(call)
@@ -122,7 +122,7 @@ def held(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P]
 
 
 def run(call: Coroutine[Wait, object, R], wait: Callable[[Wait], object]) -> R:
-    """Carry a call out in this thread, which waits by `wait` where the call does."""
+    """Run a call in this thread; `wait` is called where the call waits."""
     outcome: object = None
     failure: BaseException | None = None
     try:
@@ -145,7 +145,7 @@ def run(call: Coroutine[Wait, object, R], wait: Callable[[Wait], object]) -> R:
 
 # Apart from `run`: a driver that serves both costs each call a microsecond more.
 async def run_on_loop(call: Coroutine[Wait, object, R], wait: Callable[[Wait], Awaitable[object]]) -> R:
-    """Carry a call out on the running loop; `wait` is awaited where the call waits."""
+    """Run a call on the running loop; `wait` is awaited where the call waits."""
     outcome: object = None
     failure: BaseException | None = None
     try:
@@ -164,5 +164,5 @@ async def run_on_loop(call: Coroutine[Wait, object, R], wait: Callable[[Wait], A
 
 
 def _family_of(call: Callable[..., object]) -> str:
-    """The name of the class that has the call."""
+    """Return the name of the class that defines the call."""
     return call.__qualname__.rpartition(".")[0]

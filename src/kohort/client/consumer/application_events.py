@@ -37,21 +37,21 @@ LATEST: Final = -1
 
 @value
 class Start:
-    """The way to read a partition.
+    """The position at which a partition is to be read.
 
-    Without offset and timestamp: from the committed offset, or as the reset option says.
+    Without offset and timestamp: the committed offset, or else the one of auto.offset.reset.
     """
 
     fence: Fence
     offset: int | None = None
     is_paused: bool = False
-    #: Instead of an offset: the first record not older, milliseconds; -2 the log's first record, -1 its end.
+    #: Instead of an offset: a time, milliseconds, for the first record from then on; -2 the log's start, -1 its end.
     timestamp: int | None = None
 
 
 @value
 class Subscribed:
-    """A subscription to topics as a member of the group, in place of the one before."""
+    """A subscription to topics as a member of the group, which replaces the one before."""
 
     topics: tuple[str, ...]
     #: Instead of names: the expression that topic names have to match as a whole.
@@ -78,16 +78,16 @@ class RebalanceEnforced:
 
 @value
 class PartitionsAssigned:
-    """An assignment by hand, in place of the one before."""
+    """An assignment by hand, which replaces the one before."""
 
     starts: Mapping[TopicPartition, Start]
 
 
 @value
 class Sought:
-    """A seek to an offset, or (`None`) to where a timestamp leads.
+    """A seek to an offset, or if that is `None` to a timestamp.
 
-    Without both, as in `Start`.
+    Without both, the position is found as in `Start`.
     """
 
     partition: TopicPartition
@@ -101,7 +101,7 @@ class Sought:
 
 @value
 class Paused:
-    """The pause of partitions, or (`is_paused` false) its end."""
+    """A call of `pause`, or of `resume` if `is_paused` is false."""
 
     partitions: tuple[TopicPartition, ...]
     is_paused: bool
@@ -109,9 +109,9 @@ class Paused:
 
 @value
 class Polled:
-    """A poll of the application, which has processed all records below these offsets.
+    """A poll of the application, with the offsets below which it has processed all records.
 
-    Only partitions whose offset has changed since the last such event are named.
+    Only partitions whose offset has changed since the last such event are included.
     """
 
     consumed: Mapping[TopicPartition, Committable]
@@ -119,35 +119,35 @@ class Polled:
 
 @value
 class OffsetsStored:
-    """The offsets that the application has stored as processed, whichever call it is in."""
+    """The offsets that the application has stored as processed by `store_offsets`, from any thread."""
 
     offsets: Mapping[TopicPartition, Committable]
 
 
 @value
 class ChunkTaken:
-    """The bytes of each partition's fetched data that the application's side has given back."""
+    """The bytes of each partition's fetched data that the application's side has used and freed."""
 
     sizes: Mapping[TopicPartition, int]
 
 
 @value
 class CallbackStarted:
-    """The start of the application's callback of that number."""
+    """The start of the application's callback with that number."""
 
     number: int
-    #: The partitions that are gained, so that their positions can be asked for in the callback.
+    #: The newly assigned partitions, so that the callback can ask for their positions.
     starts: Mapping[TopicPartition, Start]
 
 
 @value
 class CallbackDone:
-    """The end of the application's callback of that number."""
+    """The return of the application's callback with that number."""
 
     number: int
-    #: Offsets below which all records are processed, of partitions that were given up.
+    #: Offsets below which all records are processed, of revoked partitions.
     consumed: Mapping[TopicPartition, Committable]
-    #: How to read the partitions that were gained.
+    #: Where to start reading the newly assigned partitions.
     starts: Mapping[TopicPartition, Start]
 
 
@@ -163,19 +163,19 @@ class CommitAsked:
 
 @value
 class AsynchronousCommitAsked:
-    """A commit of offsets for the group that no call waits for."""
+    """A commit of offsets for the group for which no call waits."""
 
     offsets: Mapping[TopicPartition, Committable]
-    #: Comes back in `CommitEnded`; `None`: the end is not reported.
+    #: Returned in `CommitEnded`; `None`: the result is not reported.
     callback: object
     deadline_ms: int
 
 
 @value
 class CommittedAsked:
-    """The question for the group's committed offsets.
+    """A query for the group's committed offsets.
 
-    The answer maps each partition to its offset, or to `None`.
+    The ticket's result maps each partition to its offset, or to `None`.
     """
 
     partitions: tuple[TopicPartition, ...]
@@ -185,9 +185,9 @@ class CommittedAsked:
 
 @value
 class OffsetsAsked:
-    """The question for the offset of each timestamp (-2: the first, -1: the next to be written).
+    """A query for the offset of each timestamp (-2: the log's start, -1: its end).
 
-    The answer maps each partition to `(offset, timestamp)`, or to `None`: no record is that young.
+    The ticket's result maps each partition to `(offset, timestamp)`, or to `None` without a record from then on.
     """
 
     timestamps: Mapping[TopicPartition, int]
@@ -197,7 +197,7 @@ class OffsetsAsked:
 
 @value
 class PositionAsked:
-    """The question for a partition's position, asked while the application's side does not know it."""
+    """A query for a partition's position, sent while the application's side does not know it."""
 
     partition: TopicPartition
     ticket: object
@@ -206,7 +206,7 @@ class PositionAsked:
 
 @value
 class PartitionsAsked:
-    """The question for a topic's partitions; the answer is a list of numbers, empty without such a topic."""
+    """A query for a topic's partition numbers; the ticket's result is a list, empty if the topic does not exist."""
 
     topic: str
     ticket: object
@@ -215,53 +215,54 @@ class PartitionsAsked:
 
 @value
 class Configured:
-    """Settings with other limits for fetching; everything else is as before."""
+    """New settings, which differ in the limits of fetching only."""
 
     settings: ConsumerSettings
 
 
 @value
 class TopicsAsked:
-    """The question for the cluster's topics; the answer maps each name to its `ListedTopic`."""
+    """A query for the cluster's topics; the ticket's result maps each name to its `ListedTopic`."""
 
     ticket: object
     deadline_ms: int
-    #: Only these, internal ones among them; `None`: every topic that is not internal.
+    #: Only these, even internal ones; `None`: every topic that is not internal.
     topics: tuple[str, ...] | None = None
 
 
 @value
 class CloseAsked:
-    """The request to commit, leave and end.
+    """The request to commit, leave the group and stop.
 
     The ticket ends when that is done. The driver stops at the deadline at the latest.
     """
 
     ticket: object
     deadline_ms: int
-    #: No thread runs callbacks any more: open ones count as answered, without effect.
+    #: No thread runs callbacks any more: open ones count as done, without effect.
     is_forgotten: bool = False
-    #: Whether a member leaves for good; `None`: only a dynamic member does.
+    #: Whether the member leaves permanently, even a static one; `None`: only a dynamic member does.
     goes_for_good: bool | None = None
 
 
 @value
 class MetadataPublished:
-    """The metadata that the member publishes to its group; empty: none any more."""
+    """The metadata that the member publishes to its group; empty to withdraw it."""
 
     metadata: bytes
 
 
 @value
 class MetadataWatched:
-    """The application's wish to watch the metadata of its group's members."""
+    """The application's request to watch the metadata of its group's members."""
 
 
 @value
 class ComputationDone:
-    """The end of the computation of that number.
+    """The result of the requested computation with that number.
 
-    `error`: why it has failed, a sentence. Empty: `owner` is checked, and `said` are the metadata for each member.
+    `error`: the reason for its failure, a sentence. If empty, `owner` has been checked, and `said` has the metadata for
+    each member.
     """
 
     number: int
@@ -275,7 +276,7 @@ class ComputationDone:
 Progress = Polled | OffsetsStored | CallbackStarted | CallbackDone | CommitAsked | AsynchronousCommitAsked | ChunkTaken
 #: Events that change the work of the machine.
 Change = Subscribed | Unsubscribed | PartitionsAssigned | Sought | Paused | Configured | CloseAsked
-#: Questions that change nothing.
+#: Queries, which change nothing.
 Question = CommittedAsked | OffsetsAsked | PositionAsked | PartitionsAsked | TopicsAsked
 #: Events about metadata that members publish.
 Publication = MetadataPublished | MetadataWatched
@@ -301,7 +302,7 @@ class OwnedUntil:
 
 @value
 class ReadsRefused:
-    """Partitions of which no record may be handed out any more: their leader refuses the member, for another owner."""
+    """Partitions of which no more records may be handed out: the leader refuses this member, for another owner."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -316,7 +317,7 @@ class CallbackKind(Enum):
 
 @value
 class CallbackWanted:
-    """A callback that the machine waits for: the application has to deal with a change of its partitions."""
+    """A rebalance callback that the application's side has to run; the machine waits for its return."""
 
     number: int
     kind: CallbackKind
@@ -327,7 +328,7 @@ class CallbackWanted:
 
 @value
 class ComputationWanted:
-    """The coordinator's request to compute an assignment, by the assignor of that name."""
+    """The coordinator's request to compute an assignment with the named assignor of this consumer."""
 
     number: int
     assignor: str
@@ -336,9 +337,9 @@ class ComputationWanted:
 
 @value
 class AssignmentSaid:
-    """The metadata that came with an assignment, from the member that computed it.
+    """The metadata that the computing member has attached to an assignment.
 
-    An `error` other than 0: the computation has failed.
+    An `error` other than 0 means that the computation has failed.
     """
 
     error: int
@@ -348,7 +349,7 @@ class AssignmentSaid:
 
 @value
 class Identity:
-    """Member id and epoch as of now; epoch -1 means that it is not a member."""
+    """Member id and epoch as of now; epoch -1 means that the consumer is not a member."""
 
     member_id: str
     epoch: int
@@ -358,7 +359,7 @@ class Identity:
 
 @value
 class Chunk:
-    """Record batches of one partition, as they came; `records` refers to the response's own buffer."""
+    """Record batches of one partition, as fetched; `records` is a view of the response's own buffer."""
 
     partition: TopicPartition
     fence: Fence
@@ -376,7 +377,7 @@ class Chunk:
 
 
 class Watermarks(NamedTuple):
-    """First and end offsets of a partition's log, as the last fetch has said; -1: it has not."""
+    """Start and end offsets of a partition's log by the last fetch response; -1 if it had none."""
 
     #: The log's first offset.
     log_start_offset: int
@@ -388,16 +389,16 @@ class Watermarks(NamedTuple):
 
 @value
 class WatermarksSeen:
-    """The log ends that have changed by one answer.
+    """The log start and end offsets that one fetch response has changed.
 
-    They come before the answer's chunks.
+    They are delivered before the chunks of the response.
     """
 
     seen: Mapping[TopicPartition, Watermarks]
 
 
 def empty_chunk(partition: TopicPartition, fence: Fence, offset: int) -> Chunk:
-    """Build a chunk without data, for a reading that auto.offset.reset has moved to that offset."""
+    """Build a chunk without data, which tells the application's side the offset that auto.offset.reset has chosen."""
     nothing = memoryview(b"")
     return Chunk(
         partition=partition, fence=fence, offset=offset, next_offset=offset, records=nothing, size_bytes=0, aborted=()
@@ -417,7 +418,7 @@ class Trouble:
 
 @value
 class GiveWay:
-    """The order to drop a paused partition's data, to make room.
+    """The order to drop a paused partition's data, so that others can use its buffer space.
 
     The data is fetched again when the partition is resumed.
     """
@@ -428,9 +429,9 @@ class GiveWay:
 
 @value
 class Remade:
-    """The order to read a partition anew, because its topic was deleted and made again.
+    """The order to read a partition anew, because its topic was deleted and created again.
 
-    The group, or the reset option, says from where.
+    Reading starts at the committed offset, or as auto.offset.reset says.
     """
 
     partition: TopicPartition
@@ -439,19 +440,19 @@ class Remade:
 
 @value
 class Recovered:
-    """The end of an earlier report that no broker can be reached: one has answered."""
+    """The withdrawal of an earlier report that no broker can be reached: one has responded."""
 
 
 @value
 class PublishedSeen:
-    """The metadata that the group's members publish, by name, in place of the earlier ones."""
+    """The metadata that the group's members publish, by name; they replace the earlier ones."""
 
     published: Mapping[str, bytes]
 
 
 @value
 class CommitEnded:
-    """The end of an asynchronous commit; `error` `None` means success."""
+    """The result of an asynchronous commit; `error` `None` means success."""
 
     callback: object
     offsets: Mapping[TopicPartition, Committable]

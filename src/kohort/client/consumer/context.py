@@ -1,4 +1,4 @@
-"""The application's side of a consumer: the part that the blocking and the asyncio door share.
+"""The application's side of a consumer: the part that the blocking and the asyncio client share.
 
 Laws: nothing here talks to the network. A call of the application becomes an event. Records have been fetched already,
 and are decoded in the application's thread. Rebalance callbacks run inside `poll`, `unsubscribe` and `close`, never
@@ -65,7 +65,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class ConsumerContext:
-    """The part of a consumer that all its calls reach: the background, its deliveries, the turn, and the end.
+    """The part of a consumer that all its calls use: the background, its deliveries, the `Turn`, and `close`.
 
     Args:
         door: the consumer, which callbacks get as an argument; it is not kept alive.
@@ -94,8 +94,8 @@ class ConsumerContext:
         self.door: Final = ref(door)
         #: Ends waits for deliveries.
         self._signal: Final[Any] = signal
-        #: Whether its calls are awaited. Tasks change places where they await only: a call that awaits nothing disturbs
-        #: no other.
+        #: Whether its calls are awaited. Tasks switch at an await only, so a call without an await disturbs no other
+        #: and needs no turn.
         self._is_on_loop = is_on_loop
         self.settings = consumer_settings(values, given)
         options = self.settings.options
@@ -147,7 +147,7 @@ class ConsumerContext:
                 raise TypeError("a rebalance callback is a coroutine function: those are for kohort.aio.Consumer")
 
     def finish(self, call: Coroutine[Wait, object, None], otherwise: str) -> None:
-        """Carry out a call in this thread; raise `StateError` with `otherwise` on a loop, which cannot wait here."""
+        """Run a call in this thread; for an asyncio consumer, which cannot wait here, raise `StateError(otherwise)`."""
         if self._is_on_loop:
             call.close()
             raise StateError(otherwise)
@@ -178,7 +178,7 @@ class ConsumerContext:
             ticket.result()
 
     def _has_ended_with(self, ticket: Future[object]) -> bool:
-        """Return whether the background has ended just now, with the ticket; raise if it ended otherwise."""
+        """Return whether the background has ended just now, and the ticket with it; otherwise raise its error."""
         try:
             self.host.check()
         except StateError:
@@ -188,7 +188,7 @@ class ConsumerContext:
         return False
 
     async def ask(self, build: Callable[..., ConsumerEvent], timeout: float | None) -> object:
-        """Post the event that `build` makes of a ticket and a deadline; return or raise the ticket's result."""
+        """Post an event with a ticket to the background; return the ticket's result, or raise its error."""
         self.check_open()
         seconds = self.default_timeout_s if timeout is None else to_seconds(timeout)
         ticket: Future[object] = Future()
@@ -199,14 +199,14 @@ class ConsumerContext:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def is_interrupted(self) -> bool:
-        """Return whether an exception that is being handled has ended the work on the latest records."""
+        """Return whether an exception raised since the latest `poll` is being handled."""
         passing = sys.exc_info()[1]
         return passing is not None and passing is not self._handled
 
     async def close(
         self, timeout: float, *, with_progress: bool, group_membership: events.GroupMembershipOperation = "default"
     ) -> None:
-        """Commit, leave the group and end; `with_progress`: what was handed out last counts as done."""
+        """Commit, leave the group and stop; `with_progress`: the records of the last `poll` count as processed."""
         timeout = to_seconds(timeout)
         if group_membership not in _GOES_FOR_GOOD:
             words = ", ".join(_GOES_FOR_GOOD)
@@ -258,7 +258,7 @@ class ConsumerContext:
             self.deliveries.drain()
 
     async def give_turn_back(self, *, with_progress: bool) -> None:
-        """End a call; carry out the close that a signal handler has asked for meanwhile."""
+        """End a call, and then run the `close` that a signal handler has requested during it, if any."""
         self.turn.give_back()
         if self._late_close_s is not None and self.turn.try_take():
             seconds, self._late_close_s = self._late_close_s, None
@@ -267,7 +267,7 @@ class ConsumerContext:
             finally:
                 self.turn.give_back()
 
-    # -- telling the background -------------------------------------------------------------------------------------
+    # -- reports to the background ----------------------------------------------------------------------------------
 
     def note_poll(self, now_s: float) -> None:
         """Report the poll and the consumed offsets to the background when a report is due."""
@@ -278,22 +278,22 @@ class ConsumerContext:
 
     @property
     def has_news(self) -> bool:
-        """Whether automatic commits have new offsets to contain."""
+        """Whether there are new offsets for the next automatic commit."""
         return self.settings.options["enable_auto_commit"] and self.progress.has_news
 
     def note_progress(self, *, but_the_last: bool = False) -> None:
-        """Tell the background that the application is there, and what it has done."""
+        """Report a poll and the processed offsets to the background."""
         if self.settings.options["enable_auto_commit"]:
             self.progress.tell(lambda done: self.host.post(Polled(consumed=done)), but_the_last=but_the_last)
         else:
             self.host.post(Polled(consumed={}))
 
     def report_released(self, taken_s: float | None = None) -> None:
-        """Give the bytes of used data back to the background.
+        """Report freed bytes to the background, which may fetch as many again.
 
         Args:
-            taken_s: time of the call that has just taken data, `None` for other calls: bytes of calls in a row are
-                given back together.
+            taken_s: time of a call that has just taken data, so that the bytes of several such calls are reported
+                together; `None` for other calls.
         """
         given_way = self.handler.given_way()
         for partition, start in given_way.items():
@@ -315,7 +315,7 @@ class ConsumerContext:
 
     @property
     def is_in_callback(self) -> bool:
-        """Whether a callback of the application makes this call."""
+        """Whether this call is made inside a callback of the application."""
         return self.rebalancing.is_in_callback and self.turn.is_mine
 
     def check_open(self) -> None:
@@ -325,7 +325,7 @@ class ConsumerContext:
             raise StateError(self._why_closed)
 
     def begin(self, what: str) -> bool:
-        """Begin a short call; return whether it has taken the turn, for `end`."""
+        """Begin a call that does not wait; return whether it has taken the turn, to be passed to `end`."""
         self.check_open()
         if self._is_on_loop or self.is_in_callback:
             return False
@@ -333,14 +333,14 @@ class ConsumerContext:
         return True
 
     def end(self, is_taken: bool = True) -> None:
-        """End a short call; a close that a signal handler has asked for meanwhile runs in the background."""
+        """End a call of `begin`; a close that a signal handler has requested meanwhile runs in the background."""
         if is_taken:
             self.turn.give_back()
             if self._late_close_s is not None:
                 self.host.retire(self._late_close_s)
 
     def begin_long(self, what: str) -> None:
-        """Begin a call that may run callbacks itself."""
+        """Begin a call that may run callbacks, and so must not be made inside one."""
         self.check_open()
         if self.is_in_callback:
             raise StateError(f"{what} cannot be called inside a callback")
@@ -372,7 +372,7 @@ def _build_machine(client: ClientSettings, settings: ConsumerSettings, member_id
 
 
 def tell(host: Any, event: ConsumerEvent) -> None:
-    """Post an event that only matters while the background runs; a close may have ended it."""
+    """Post an event unless the background has ended, after which nothing depends on it."""
     try:
         host.post(event)
     except StateError:
@@ -381,9 +381,9 @@ def tell(host: Any, event: ConsumerEvent) -> None:
 
 
 class Turn:
-    """The right to use the consumer, which belongs to one thread at a time.
+    """The lock on the consumer, which one thread at a time may use.
 
-    Laws: taking and giving back never wait. A call that finds the consumer taken is refused, not queued.
+    Laws: taking and giving back never wait. A call during another thread's turn is refused, not queued.
     Source: Kafka's consumer, which is not safe for threads except for `wakeup`.
     """
 
@@ -391,7 +391,7 @@ class Turn:
         self._lock: Final = threading.Lock()
         #: The thread that has the turn; `None`: no thread has.
         self._owner: int | None = None
-        #: Ends when the turn is given back; made for a `close` that waits.
+        #: Done when the turn is given back; made for a `close` that waits.
         self._waiting: Future[object] | None = None
 
     @property
@@ -413,7 +413,7 @@ class Turn:
         """Take the turn for the call `what`.
 
         Raises:
-            StateError: another call has it.
+            StateError: another call has the turn.
         """
         # Two threads that wait for each other to poll would divide the records between them without knowing.
         if not self.try_take():
@@ -450,7 +450,7 @@ Deserializer = Callable[[bytes], Any]
 
 
 class Deserializing:
-    """The two deserializers of a consumer; `None` leaves bytes as they are.
+    """The key and value deserializers of a consumer; `None` leaves bytes as they are.
 
     Source: Kafka's key.deserializer and value.deserializer; KIP-334 for the content of the error.
     """

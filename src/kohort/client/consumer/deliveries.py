@@ -1,7 +1,7 @@
 """The machine's deliveries to the application's side, sorted by their purpose.
 
 Laws: `deliver` is the only function here that the I/O thread calls. Everything else belongs to the application's
-thread. A wait that begins after a drain ends with the first delivery behind that drain: none is slept through.
+thread. A wait that begins after a drain ends with the first delivery since that drain: no delivery is missed.
 Source: the consumer threading refactor (CTR): the background event queue.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import threading
 
 
-#: The end of a wait for deliveries: set with each, cleared before they are sorted.
+#: Ends a wait for deliveries: set with each delivery, cleared before they are sorted.
 Signal: TypeAlias = "threading.Event | asyncio.Event"
 
 
@@ -46,9 +46,9 @@ class Deliveries:
         self.assigning: deque[events.ComputationWanted | events.AssignmentSaid] = deque()
         self._trouble: deque[events.Trouble] = deque()
         self._fatal: KohortError | None = None
-        #: Error for the next call: the one that met it had records to hand out.
+        #: Error for the next call: the call in which it occurred had records to return.
         self._put_off: Exception | None = None
-        #: Nothing has come since `is_quiet` has last been asked and true.
+        #: Nothing has been delivered since `is_quiet` was last true.
         self.is_still = False
         #: Member id and epoch; replaced as a whole by the I/O thread.
         self.identity = Identity(member_id=member_id, epoch=-1, has_assignment=False)
@@ -56,12 +56,12 @@ class Deliveries:
         self.owned_until_ms: int | None = None
         #: Grants that the coordinator has given.
         self.grants = 0
-        #: Metadata of the group's members, likewise; and whether the application has not been told of them yet.
+        #: Metadata of the group's members, likewise; and whether the application's callback for them is due.
         self.published: Mapping[str, bytes] = {}
         self.has_published = False
 
     def deliver(self, item: object) -> None:
-        """Take a delivery of the machine; called by the I/O thread."""
+        """Accept a delivery of the machine; called by the I/O thread."""
         if isinstance(item, Identity):
             self.identity = item
             return
@@ -85,8 +85,8 @@ class Deliveries:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no delivery is unsorted, and no callback or error waits."""
-        # Set before the queues are looked at: a delivery that comes meanwhile takes it back.
+        """Whether every delivery is sorted, and no callback or error is due."""
+        # Set before the queues are looked at: a delivery that arrives meanwhile clears it.
         self.is_still = True
         kept = self._delivered or self.asked or self.ended or self.assigning or self._trouble
         if kept or self._fatal or self._put_off:
@@ -98,7 +98,7 @@ class Deliveries:
         return True
 
     def fail(self, error: KohortError) -> None:
-        """Have every `poll` raise this error from now on, because the machine has failed."""
+        """Make every `poll` raise this error from now on, because the machine has failed."""
         self.deliver(events.Trouble(error=error, is_fatal=True))
 
     def drain(self) -> None:
@@ -144,7 +144,7 @@ class Deliveries:
             raise self._trouble.popleft().error
 
     def raise_next(self, error: Exception) -> None:
-        """Have the next call raise this error."""
+        """Make the next call raise this error."""
         self.is_still = False
         self._put_off = error
 

@@ -1,8 +1,8 @@
-"""The application's callbacks, which run in the application's thread; the machine hears of their end.
+"""The application's callbacks, which run in the application's thread; their return is reported to the machine.
 
-Laws: a partition is off the assignment when its callback has returned, and on it before the callback begins. The
-machine gets its answer even if the callback raises; `poll` raises the exception. Callbacks of commits are called in the
-order of the commits.
+Laws: an assigned partition is in `assignment()` before its callback begins; a revoked one is removed when its callback
+has returned. The machine gets its report even if the callback raises, and `poll` raises the exception. Callbacks of
+commits are called in the order of the commits.
 Source: the consumer threading refactor (CTR): callbacks run in the polling thread, the background waits.
 """
 
@@ -39,7 +39,7 @@ class Callbacks(NamedTuple, Generic[C]):
 
 
 class Rebalancing(Generic[C]):
-    """Answers the machine's callbacks by those of the application."""
+    """Runs the application's callbacks when the machine asks for them, and reports their return."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class Rebalancing(Generic[C]):
         """Run the callbacks that the machine waits for; await those of an asyncio application.
 
         Args:
-            consumer: handed to the callbacks.
-            with_progress: whether the application has processed all records that it was handed.
+            consumer: first argument of the callbacks.
+            with_progress: whether the application has processed all records that `poll` has returned.
         """
         if self._deliveries.ended:
             await self.tell_commits()
@@ -97,7 +97,7 @@ class Rebalancing(Generic[C]):
                 self._post(events.CallbackDone(number=wanted.number, consumed=consumed, starts=starts))
 
     async def tell_commits(self) -> None:
-        """Call the callbacks of asynchronous commits that have ended."""
+        """Call the callbacks of asynchronous commits that have finished."""
         while self._deliveries.ended:
             ended = self._deliveries.ended.popleft()
             callback = ended.callback
@@ -106,7 +106,7 @@ class Rebalancing(Generic[C]):
             await self._call(partial(callback, ended.error, offsets))
 
     async def _tell_published(self, consumer: C) -> None:
-        """Call the callback for the members' metadata, which have changed."""
+        """Call the application's callback for changed metadata of the members."""
         self._deliveries.has_published = False
         if self.on_published is not None:
             await self._call(partial(self.on_published, consumer, dict(self._deliveries.published)))
@@ -145,10 +145,10 @@ class Rebalancing(Generic[C]):
 
 
 class Progress:
-    """The offsets that may be committed: consumed positions, or offsets that are stored in their place.
+    """The offsets that may be committed: consumed positions, or else those given to `store_offsets`.
 
-    Laws: by default the application has processed all records that it was handed before it came back for more. The
-    background gets stored offsets in the order in which they were stored, by whichever thread.
+    Laws: by default, records count as processed when the application calls for more. The background gets stored
+    offsets in the order in which any threads have stored them.
     Source: Kafka's auto-commit; librdkafka's offset store (`enable.auto.offset.store` off).
     """
 
@@ -159,16 +159,16 @@ class Progress:
         self._lock = threading.Lock()
         #: Stored offsets of held partitions.
         self._stored: dict[TopicPartition, Committable] = {}
-        #: Stored offsets that the background has not got yet.
+        #: Stored offsets that were not reported to the background yet.
         self._news: dict[TopicPartition, Committable] = {}
 
     @property
     def has_news(self) -> bool:
-        """Whether `tell` has offsets to hand on."""
+        """Whether `tell` has new offsets to report."""
         return bool(self._news) if self.is_stored else self._handler.has_moved
 
     def tell(self, post: Callable[[Mapping[TopicPartition, Committable]], None], *, but_the_last: bool = False) -> None:
-        """Hand the progress since the last call to `post`; `but_the_last`: without the latest records."""
+        """Pass the offsets processed since the last call to `post`; `but_the_last`: without the latest records."""
         if not self.is_stored:
             post(self._with_epochs(self._handler.consumed(but_the_last=but_the_last)))
             return
@@ -191,7 +191,7 @@ class Progress:
         """Store the offsets below which the application has processed all records.
 
         Raises:
-            StateError: a partition is not held; nothing is stored.
+            StateError: a partition is not assigned; nothing is stored.
         """
         with self._lock:
             for each in offsets:
@@ -207,7 +207,7 @@ class Progress:
             self._news.pop(partition, None)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget partitions that are given up, with their stored offsets."""
+        """Forget revoked partitions, with their stored offsets."""
         gone = list(partitions)
         with self._lock:
             # Under the lock: a `store` of another thread cannot bring an offset of them back.

@@ -24,9 +24,9 @@ class Endpoint(NamedTuple):
 
 
 class Lane(Enum):
-    """One of the connections to a broker.
+    """One of a client's connections to a broker.
 
-    Answers come in order, so each kind of request that may be slow has a connection of its own.
+    A broker answers the requests of a connection in order, so each kind of slow request has a connection of its own.
     """
 
     #: Metadata, offsets by time, administration.
@@ -44,26 +44,26 @@ class Lane(Enum):
 class Send:
     """Send a request; a connection is opened if there is none.
 
-    It ends in exactly one `ResponseReceived` or `RequestFailed` with the same token.
+    Exactly one `ResponseReceived` or `RequestFailed` with the same token follows.
     """
 
     token: int
     to: Endpoint
     lane: Lane
     request: Message
-    #: Limits of the version that is agreed with the broker; `None`: any that both sides know.
+    #: Limits of the API version that is agreed with the broker; `None`: any that both sides support.
     min_version: int | None
     max_version: int | None
     #: Counted from now, including the wait for a connection.
     timeout_ms: int
-    #: `False`: the broker never answers (Produce with acks=0). Then the end of the sending counts as a
-    #: `ResponseReceived` whose message is the request.
+    #: `False`: the broker never responds (Produce with acks=0). Once the request is sent, a `ResponseReceived` follows
+    #: whose message is the request.
     has_response: bool
 
 
 @value
 class Disconnect:
-    """Close a connection; its requests under way fail as DISCONNECTED."""
+    """Close a connection; its requests in flight fail as DISCONNECTED."""
 
     to: Endpoint
     lane: Lane
@@ -71,7 +71,7 @@ class Disconnect:
 
 @value
 class Complete:
-    """End the application's call of this ticket with a value."""
+    """End the application's call that waits for this ticket, with a value."""
 
     ticket: object
     value: object
@@ -79,7 +79,7 @@ class Complete:
 
 @value
 class Fail:
-    """End the application's call of this ticket with an exception."""
+    """End the application's call that waits for this ticket, with an exception."""
 
     ticket: object
     error: Exception
@@ -87,14 +87,14 @@ class Fail:
 
 @value
 class Deliver:
-    """Hand `item` to the application's side, by the driver's function, without waiting for it."""
+    """Pass `item` to the application's side by the driver's `deliver` function, without waiting."""
 
     item: object
 
 
 @value
 class Warn:
-    """One line for the log."""
+    """Write one line to the log."""
 
     text: str
     #: `False`: it is information, not a warning.

@@ -1,7 +1,7 @@
-"""Where a client's machine runs, as its door sees it: a thread of its own, or the loop of the application.
+"""The host of a client's machine: a thread of its own, or the application's event loop.
 
-Laws: a door posts events and waits for tickets, nothing else; every ticket that was posted ends, with the host at the
-latest. A call after the end, or in a forked child, is a `StateError`; if the machine has failed it names the cause.
+Laws: a client only posts events and waits for tickets. Every posted ticket ends, at the latest with the host. A call
+after the end, or in a forked child, raises `StateError`, which names the cause if the machine has failed.
 Source: architecture rule 6; the consumer threading refactor (CTR).
 """
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 E = TypeVar("E")
-#: Makes of a `ticket` and a `deadline_ms` the event that ends a machine.
+#: Makes the event that ends a machine, from a `ticket` and a `deadline_ms`.
 Farewell = Callable[..., E]
 
 
 def refuse_copies(client: object) -> NoReturn:
-    """Refuse to pickle or copy a client: the `__reduce__` of each door, whose host stays where it was made."""
+    """Refuse to pickle or copy a client, whose connections belong to this process; the `__reduce__` of clients."""
     raise TypeError(
         f"{type(client).__name__} cannot be pickled or copied: its connections are those of this process. "
         "Make one where it is used, of the same options"
@@ -41,10 +41,10 @@ def refuse_copies(client: object) -> NoReturn:
 
 
 class Host(ABC, Generic[E]):
-    """What both hosts have in common.
+    """The base of both hosts, the thread and the event loop.
 
     Args:
-        counts_sleep: whether deadlines pass while the machine sleeps, as those of a member's session do at its broker.
+        counts_sleep: whether deadlines pass while the computer sleeps, as the session of a member does at the broker.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Host(ABC, Generic[E]):
         self._settings = settings
         #: Called where the machine runs, for each `Deliver`.
         self._deliver = deliver
-        #: Called where the machine runs, with what to tell the application, if the machine has failed.
+        #: Called where the machine runs, with the error for the application's calls, if the machine has failed.
         self._on_crash = on_crash
         #: Makes the event that ends the machine of a client that the application has not closed; `None`: it has nothing
         #: to finish.
@@ -87,11 +87,11 @@ class Host(ABC, Generic[E]):
     @property
     @abstractmethod
     def is_running(self) -> bool:
-        """Whether it has started and not ended."""
+        """Whether the host has started and not ended."""
 
     @abstractmethod
     def post(self, event: E) -> None:
-        """Hand an event to the machine, without waiting; the first one starts the host.
+        """Pass an event to the machine, without waiting; the first event starts the host.
 
         Raises:
             StateError: as `check`.
@@ -110,15 +110,15 @@ class Host(ABC, Generic[E]):
         return self._clock.now_ms() + int(timeout * 1000)
 
     def raise_failure(self) -> None:
-        """Raise `StateError` with the cause if the machine has failed; an end that was asked for is none."""
+        """Raise `StateError` with the cause if the machine has failed, but not if it was closed."""
         if self._bug is not None:
             raise self._refusal()
 
     def retire(self, seconds: float) -> Future[object] | None:
-        """Begin the end of a client that the application has not closed, without waiting for it.
+        """Begin to close a client that the application has dropped without `close`; do not wait for it.
 
         Returns:
-            A ticket that ends with the client, after `seconds` at the latest; `None` if there is nothing to wait for.
+            A ticket that ends with the client, after `seconds` at the latest; `None` if the client needs no closing.
         """
         if self._farewell is None or not self.is_running or self._pid != os.getpid():
             return None
@@ -132,7 +132,7 @@ class Host(ABC, Generic[E]):
         return ticket
 
     def warn_unclosed(self) -> None:
-        """Raise a `ResourceWarning`, once, for a client that was retired, as Python does for unclosed sockets."""
+        """Issue one `ResourceWarning` for a client that was not closed, as Python does for unclosed sockets."""
         if self._retirement is None or self._is_unclosed_said:
             return
         self._is_unclosed_said = True
@@ -142,7 +142,7 @@ class Host(ABC, Generic[E]):
     # -- for hosts ----------------------------------------------------------------------------------------------------
 
     def _build_driver(self, on_stopped: Callable[[], None]) -> Driver[E]:
-        """Build the driver on the running loop; it calls `on_stopped` once, at its end."""
+        """Build the driver on the running loop; the driver calls `on_stopped` once, when it stops."""
         from kohort.client.core.driver import Driver
 
         def note_end(bug: BaseException | None) -> None:
@@ -170,7 +170,7 @@ class Host(ABC, Generic[E]):
             raise StateError(f"this {self._what} belongs to another process; create a new one after a fork")
 
     def _refusal(self) -> StateError:
-        """Build the error of a call that comes after the end."""
+        """Build the error of a call after the end of the host."""
         if self._bug is None:
             return StateError(f"this {self._what} is closed")
         cause = f"{type(self._bug).__name__}: {self._bug}".removesuffix(": ")

@@ -1,8 +1,8 @@
-"""A client's driver on the loop of the application: no thread, and nothing is ever waited for but by `await`.
+"""A client's driver on the application's event loop: no thread, and no wait other than `await`.
 
-Laws: everything happens on one loop, the one that ran at the first event; a call from elsewhere is a `StateError`. An
-event is handled in a round of the loop of its own, never inside the call that posts it. A call that is cancelled is
-given up, and nothing else is.
+Laws: everything happens on one loop, the one that ran at the first event; a call from elsewhere raises `StateError`. An
+event is handled in a later iteration of the loop, never inside the call that posts it. Cancelling a call affects
+nothing else.
 Source: architecture rule 6; what native asyncio clients promise.
 """
 
@@ -25,7 +25,7 @@ _FAREWELL_S: Final = 5.0
 
 
 class InLoop(Host[E]):
-    """Runs a machine on the running loop; starts with the first event. Arguments as those of `Host`."""
+    """A host that runs its machine on the running loop, from the first event on; arguments as for `Host`."""
 
     #: Done when the driver has ended; made with it.
     _ended: asyncio.Event
@@ -33,14 +33,14 @@ class InLoop(Host[E]):
 
     @property
     def is_running(self) -> bool:
-        """Whether it has started and not ended, and the loop is there."""
+        """Whether the host has started and not ended, and its loop is not closed."""
         return self._loop is not None and not self._ended.is_set() and not self._loop.is_closed()
 
     def post(self, event: E) -> None:
-        """Hand an event to the machine; it is handled in the loop's next round.
+        """Pass an event to the machine, which handles it in the loop's next iteration.
 
         Raises:
-            StateError: it has ended, or this is not the loop that it runs on.
+            StateError: the host has ended, or runs on another loop.
         """
         self.check()
         if self._driver is None:
@@ -52,18 +52,18 @@ class InLoop(Host[E]):
             self._loop.call_soon(self._drain)
 
     async def call(self, build: Callable[[Future[object]], E], timeout: float) -> object:
-        """Post the event that `build` makes around a ticket, and wait for its end; cancelled, only the wait ends.
+        """Post the event that `build` makes with a ticket, and return the result; cancelling ends the wait only.
 
         Raises:
-            KohortTimeoutError: no end within `timeout` seconds.
-            KohortError: what the machine failed the ticket with.
+            KohortTimeoutError: the ticket has not ended within `timeout` seconds.
+            KohortError: the error with which the machine has ended the ticket.
         """
         ticket: Future[object] = Future()
         self.post(build(ticket))
         return await self.wait(ticket, timeout)
 
     async def wait(self, ticket: Future[object], timeout: float) -> object:
-        """Wait for the end of a ticket that was posted; raises like `call`."""
+        """Wait for a posted ticket and return its result; errors are those of `call`."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         ticket.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
@@ -77,13 +77,13 @@ class InLoop(Host[E]):
         return ticket.result()
 
     def stop(self, timeout: float = 5.0) -> None:
-        """End it at once; harmless if it never ran or has ended. What is open is closed in the loop's next rounds."""
+        """Stop the driver at once, if it runs; connections are closed in the loop's next iterations."""
         if self._driver is not None and self.is_running:
             self._check_place()
             self._driver.stop()
 
     async def join(self, timeout: float) -> bool:
-        """Wait until it has ended by itself, and nothing of it is open; whether it has."""
+        """Wait until the host has ended by itself and its connections are closed; return whether it has."""
         if self.is_running:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
@@ -96,14 +96,14 @@ class InLoop(Host[E]):
         return True
 
     def check(self) -> None:
-        """Raise `StateError` if nothing can be posted (any more), or not from here."""
+        """Raise `StateError` if nothing can be posted (any more), or not from this loop."""
         self._check_process()
         if self._bug is not None or (self._loop is not None and self._ended.is_set()):
             raise self._refusal()
         self._check_place()
 
     def warn_unclosed(self) -> None:
-        """Raise a `ResourceWarning`, once, if it has started and not ended, as Python does for unclosed sockets."""
+        """Issue one `ResourceWarning` for a client that was not closed, as Python does for unclosed sockets."""
         if self._loop is None or self._ended.is_set() or self._is_unclosed_said:
             return
         self._is_unclosed_said = True
@@ -163,20 +163,20 @@ _ROUND_S: Final = 0.005
 
 
 class Rounds:
-    """The rounds that one client gives to the loop's other tasks, while it goes on and on and awaits nothing."""
+    """Lets the loop's other tasks run while a task calls a client that never has to wait."""
 
     def __init__(self) -> None:
         self._last_s = 0.0
 
     @property
     def is_due(self) -> bool:
-        """Whether the last round is some time ago.
+        """Whether other tasks have not run for 5 ms.
 
-        Looked at for each record: a coroutine would cost more.
+        Checked for each record: a coroutine would take longer.
         """
         return time.monotonic() - self._last_s >= _ROUND_S
 
     async def let_others_run(self) -> None:
-        """Give the loop a round."""
+        """Let the other tasks run once."""
         await asyncio.sleep(0)
         self._last_s = time.monotonic()

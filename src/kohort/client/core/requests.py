@@ -1,6 +1,6 @@
-"""Requests under way with the takers of their answers; the outbox that parts of a machine share.
+"""Requests in flight with the callbacks for their responses; the outbox that the parts of a machine share.
 
-Laws: each request ends in exactly one call of its `then`; a request that was forgotten ends in none.
+Laws: for each request `then` is called exactly once, or never if the request was forgotten.
 Source: architecture rule 6; KIP-219 (a broker that throttles answers at once, and says for how long to leave it alone).
 """
 
@@ -17,7 +17,7 @@ from kohort.wire.schema import Message
 
 
 class Failure(Enum):
-    """The reason why a request got no answer."""
+    """The reason for which a request got no response."""
 
     #: No connection could be opened: refused, no route, unknown host.
     UNREACHABLE = "unreachable"
@@ -27,7 +27,7 @@ class Failure(Enum):
     NOT_AUTHENTICATED = "not authenticated"
     #: The connection closed or broke while the request was queued or under way; it may have been carried out.
     DISCONNECTED = "disconnected"
-    #: No answer within the request's timeout; the connection was closed. It may have been carried out.
+    #: No response within the request's timeout; the connection was closed. The request may have been carried out.
     TIMED_OUT = "timed out"
     #: The broker has no version of this API that the request can use; nothing was sent.
     UNSUPPORTED = "unsupported"
@@ -37,7 +37,7 @@ class Failure(Enum):
 
 @value
 class ResponseReceived:
-    """The answer to the `Send` with that token."""
+    """The response to the `Send` with that token."""
 
     token: int
     #: The version of request and response.
@@ -45,7 +45,7 @@ class ResponseReceived:
     message: Message
     #: Whether the broker is kohort's.
     is_kohort: bool = False
-    #: How long a login of the connection lasts, milliseconds; 0: without end.
+    #: Lifetime of the connection's SASL session, milliseconds; 0: without end.
     login_ms: int = 0
 
 
@@ -68,29 +68,29 @@ class DeadlineReached:
 DriverEvent = ResponseReceived | RequestFailed | DeadlineReached
 
 
-#: The end of a request, good or bad.
+#: The outcome of a request.
 Answer = ResponseReceived | RequestFailed
-#: Called with the end of a request and the time.
+#: Called with the outcome of a request and the time.
 Then = Callable[[Answer, int], None]
 M = TypeVar("M", bound=Message)
 
 
 class Requests:
-    """The actions of one call of `handle`, and the takers of all outstanding answers."""
+    """The actions that one call of `handle` queues, and the callbacks of all requests in flight."""
 
     def __init__(self, *, request_timeout_ms: int, retry: Backoff) -> None:
         self.request_timeout_ms: Final = request_timeout_ms
         #: Pauses before a failed request is sent again.
         self.retry: Final = retry
         self._actions: list[Action] = []
-        #: token -> broker, taker of the answer, and wake of the part that it concerns; for each request without an end.
+        #: token -> broker, callback, and function that wakes the part concerned; for each request in flight.
         self._waiting: dict[int, tuple[Endpoint, Then, Callable[[], None] | None]] = {}
         self._next_token = 1
-        #: coordinator -> token of the latest request that was sent to it by the coordinator's connection.
+        #: coordinator -> token of the latest request on the coordinator's connection.
         self._latest: dict[Endpoint, int] = {}
         #: broker -> end of its throttling, for each that ever throttled.
         self._throttled_ms: dict[Endpoint, int] = {}
-        #: Called after the end of every request, with the broker, the answer and the time.
+        #: Called after the outcome of every request, with the broker, the outcome and the time.
         self.on_end: Callable[[Endpoint, Answer, int], None] | None = None
         #: Wakes every part of the machine.
         self.wake_all: Callable[[], None] = lambda: None
@@ -108,7 +108,7 @@ class Requests:
         has_response: bool = True,
         wake: Callable[[], None] | None = None,
     ) -> int:
-        """Queue a request and return its token; `then(answer, now_ms)` is called once when it ends.
+        """Queue a request and return its token; `then(answer, now_ms)` is called once with its outcome.
 
         `wake`: called after a response; without it, and after a failure, every part of the machine is woken.
         """
@@ -132,7 +132,7 @@ class Requests:
         return token
 
     def answer(self, event: Answer, now_ms: int) -> bool:
-        """Pass the end of a request on; return `False` if it was forgotten."""
+        """Call the callback of a request with its outcome; return `False` if the request was forgotten."""
         waiting = self._waiting.pop(event.token, None)
         if waiting is None:
             return False
@@ -147,15 +147,15 @@ class Requests:
         return True
 
     def is_followed(self, to: Endpoint, token: int) -> bool:
-        """Return whether the coordinator was sent a later request by the same connection."""
+        """Return whether a later request was sent to the coordinator on the same connection."""
         return self._latest.get(to, token) > token
 
     def not_before_ms(self, to: Endpoint) -> int:
-        """Return until when the broker throttles; 0: it does not."""
+        """Return until when the broker throttles this client; 0 if it does not."""
         return self._throttled_ms.get(to, 0)
 
     def forget(self, token: int) -> None:
-        """Drop the answer to a request when it comes."""
+        """Ignore the response to a request when it arrives."""
         self._waiting.pop(token, None)
 
     def add(self, action: Action) -> None:
@@ -163,12 +163,12 @@ class Requests:
         self._actions.append(action)
 
     def complete(self, ticket: object, value: object = None) -> None:
-        """Queue the good end of the application's call; a ticket of `None` has no call."""
+        """Queue the result of the application's call; for a ticket of `None` do nothing."""
         if ticket is not None:
             self._actions.append(Complete(ticket=ticket, value=value))
 
     def fail(self, ticket: object, error: Exception) -> None:
-        """Queue the bad end of the application's call; a ticket of `None` has no call."""
+        """Queue the error of the application's call; for a ticket of `None` do nothing."""
         if ticket is not None:
             self._actions.append(Fail(ticket=ticket, error=error))
 

@@ -1,8 +1,8 @@
 """The background thread on which a client's driver lives, and the queue by which the application talks to it.
 
 Laws: the application thread never touches the loop, the machine or a socket; it posts events and waits for tickets.
-A call after `stop`, or in a forked child, is a `StateError`; a call never waits for a thread that has ended, nor a
-thread for itself: what waits is refused in callbacks, which run here.
+A call after `stop`, or in a forked child, raises `StateError`. A call never waits for a thread that has ended, nor a
+thread for itself: a call that waits is refused in callbacks of futures, which run on this thread.
 Source: architecture rule 6; the consumer threading refactor (CTR).
 """
 
@@ -35,7 +35,7 @@ _LOOK_UP_S: Final = 0.5
 
 
 class IoThread(Host[E]):
-    """Owns the thread; starts it with the first event.
+    """A host that runs its machine on a background thread, started with the first event.
 
     Args:
         shared: the other arguments of `Host`; its functions run on this thread.
@@ -50,7 +50,7 @@ class IoThread(Host[E]):
         **shared: Any,
     ) -> None:
         super().__init__(machine, settings, **shared)
-        #: Whether a future is one that this client has to end itself; see `own_threads`.
+        #: Returns whether a future is one that this client has to end itself; see `own_threads`.
         self._holds = holds
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -86,12 +86,12 @@ class IoThread(Host[E]):
             self.check()
 
     def call(self, build: Callable[[Future[object]], E], timeout: float) -> object:
-        """Post the event that `build` makes around a ticket, and wait for its end.
+        """Post the event that `build` makes with a ticket, and return the ticket's result.
 
         Raises:
-            KohortTimeoutError: no end within `timeout` seconds.
+            KohortTimeoutError: the ticket has not ended within `timeout` seconds.
             StateError: called on this thread, so in a future's callback; nothing was posted.
-            KohortError: what the machine failed the ticket with.
+            KohortError: the error with which the machine has ended the ticket.
         """
         self.check_may_wait()
         ticket: Future[object] = Future()
@@ -99,7 +99,7 @@ class IoThread(Host[E]):
         return self.wait(ticket, timeout)
 
     def wait(self, ticket: Future[object], timeout: float) -> object:
-        """Wait for the end of a ticket that was posted; raises like `call`."""
+        """Wait for a posted ticket and return its result; errors are those of `call`."""
         self.check_may_wait()
         until = time.monotonic() + timeout
         while True:
@@ -131,7 +131,7 @@ class IoThread(Host[E]):
         self._thread.join(timeout)
 
     def join(self, timeout: float) -> bool:
-        """Wait until the thread has ended by itself; whether it has."""
+        """Wait until the thread has ended by itself; return whether it has."""
         if self._thread is not None and self._pid == os.getpid():
             self.check_may_wait()
             self._thread.join(timeout)
@@ -215,7 +215,7 @@ _open: Final[set[IoThread[Any]]] = set()
 
 
 def enter(thread: IoThread[Any]) -> None:
-    """Have the client end when the program does."""
+    """Register a client to be closed when the program exits."""
     # Registered anew each time: the latest registration runs first, and this program's broker may be younger.
     atexit.unregister(_on_exit)
     atexit.register(_on_exit)
@@ -223,7 +223,7 @@ def enter(thread: IoThread[Any]) -> None:
 
 
 def leave(thread: IoThread[Any]) -> None:
-    """Remove a client that has ended."""
+    """Unregister a client that has ended."""
     _open.discard(thread)
 
 

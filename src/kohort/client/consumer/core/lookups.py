@@ -1,8 +1,8 @@
-"""The questions of the application that change nothing: offsets, positions, topics and partitions.
+"""The application's queries, which change nothing: offsets, positions, topics and partitions.
 
-Laws: each ticket ends once. No question starts or stops reading, or creates a topic. The topics that the client follows
-stay as they are. A listing goes to any broker, and to another one after a pause if there is no answer. An unknown name
-is asked for again for a moment, since it may be new.
+Laws: each ticket ends once. No query starts or stops reading, creates a topic, or changes the topics that the client
+follows. A listing is asked of any broker, and without a response of another one after a pause. An unknown name is asked
+for again for a moment, since the topic may be new.
 Source: Kafka's consumer API and Metadata API.
 """
 
@@ -30,7 +30,7 @@ _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPT
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Listing:
-    """A question for topics, which any broker answers."""
+    """A query for topics, which any broker can answer."""
 
     asked: events.TopicsAsked
     since_ms: int
@@ -40,7 +40,7 @@ class _Listing:
 
 
 class Lookups:
-    """The questions that cannot be answered at once."""
+    """The queries of one consumer that wait for their results."""
 
     def __init__(
         self,
@@ -62,16 +62,16 @@ class Lookups:
         self._partitions: list[tuple[events.PartitionsAsked, int]] = []
 
     def topics(self) -> set[str]:
-        """Return the topics of open questions, so that the metadata include them."""
+        """Return the topics of open queries, so that the metadata include them."""
         return self._queries.topics() | {asked.topic for asked, _ in self._partitions}
 
     @property
     def are_open(self) -> bool:
-        """Whether a question waits for its answer here."""
+        """Whether a query waits for its result here."""
         return bool(self._positions or self._partitions or self._listings)
 
     def on_question(self, asked: events.Question, now_ms: int) -> None:
-        """Answer a question as soon as that is possible."""
+        """Begin a query; its ticket ends as soon as the result is known."""
         match asked:
             case events.CommittedAsked():
                 self._on_committed(asked, now_ms)
@@ -108,14 +108,14 @@ class Lookups:
             self._readings.want(reading)
 
     def fail_all(self, error: KohortError) -> None:
-        """End every question with that error."""
+        """End every query with that error."""
         tickets = [asked.ticket for asked, _ in self._partitions] + [asked.ticket for asked in self._positions]
         for ticket in (*tickets, *(listing.asked.ticket for listing in self._listings)):
             self._requests.fail(ticket, error)
         self._partitions, self._positions, self._listings = [], [], []
 
     def next_deadline(self) -> int | None:
-        """Return when a question reaches its deadline."""
+        """Return when a query reaches its deadline, or a listing is sent again."""
         deadlines = [asked.deadline_ms for asked in self._positions]
         deadlines += [min(asked.deadline_ms, since + UNKNOWN_TOPIC_GRACE_MS) for asked, since in self._partitions]
         deadlines += [listing.asked.deadline_ms for listing in self._listings]
@@ -124,7 +124,7 @@ class Lookups:
         return min(deadlines, default=None)
 
     def work(self, now_ms: int) -> None:
-        """Answer the questions that can be answered by now."""
+        """End the queries whose results are known by now, and send listings that are due."""
         self._positions = [asked for asked in self._positions if not self._try_position(asked, now_ms)]
         self._partitions = [entry for entry in self._partitions if not self._try_partitions(*entry, now_ms)]
         for listing in list(self._listings):

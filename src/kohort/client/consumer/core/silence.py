@@ -1,7 +1,7 @@
-"""The line of the log that says why no records come, once none have come for a while.
+"""The log line with the reason for which a consumer gets no records, once it has got none for 10 s.
 
-Laws: a reason is told once until records come again. What other parts tell is not told here: errors that `poll` raises,
-missing topics, unreachable brokers, members without partitions.
+Laws: a reason is logged once until records arrive again. Not logged here is what is reported elsewhere: errors that
+`poll` raises, missing topics, unreachable brokers, members without partitions.
 Source: silent consumers are what users of every client ask about most.
 """
 
@@ -23,7 +23,7 @@ from kohort.ids import TopicPartition
 #: Time without records before a reason is looked for, and between two looks.
 PATIENCE_MS: Final = 10_000
 
-#: What a member in each state waits for; in the other states it is at rest, or has told the application.
+#: What a member waits for in each state; in other states it waits for nothing, or the application has been notified.
 _WAITS: Final = {
     MemberState.JOINING: "the coordinator has not let this member in yet",
     MemberState.PREPARING_REBALANCE: "it rebalances, and waits for its other members",
@@ -36,7 +36,7 @@ _WAITS: Final = {
 
 
 class Reason(NamedTuple):
-    """The reason why no records come; reasons of one `kind` count as the same."""
+    """A reason for which no records arrive; reasons of one `kind` count as the same."""
 
     kind: str
     text: str
@@ -45,7 +45,7 @@ class Reason(NamedTuple):
 
 
 class Silence:
-    """Watches whether one consumer gets records."""
+    """Watches one consumer, and logs the reason if it gets no records."""
 
     def __init__(self, requests: Requests, cluster: Cluster, settings: ConsumerSettings) -> None:
         self._requests = requests
@@ -53,9 +53,9 @@ class Silence:
         self._settings = settings
         #: When to look for a reason; `None` while there is nothing to read.
         self._due_ms: int | None = None
-        #: Bytes that had been fetched when records were last seen to come.
+        #: Bytes fetched in all when new records were last seen.
         self._fetched_bytes = 0
-        #: Kinds of reasons that were told since then.
+        #: Kinds of reasons that were logged since then.
         self._told: set[str] = set()
 
     def next_deadline(self) -> int | None:
@@ -63,7 +63,7 @@ class Silence:
         return self._due_ms
 
     def tell_skipped(self, count: int) -> None:
-        """Warn of records before the ends at which partitions without a committed offset start."""
+        """Warn of the number of records that are skipped because auto.offset.reset=latest starts at the end."""
         records = "1 older record is" if count == 1 else f"{count} older records are"
         self._requests.warn(
             f"group {self._settings.options['group_id']} starts at the end of the log; "
@@ -71,7 +71,7 @@ class Silence:
         )
 
     def tell_back(self, partitions: list[TopicPartition]) -> None:
-        """Tell that these partitions can be read again, and clear the list."""
+        """Log that these partitions can be read again, and clear the list."""
         if partitions:
             names = (
                 str(min(partitions)) if len(partitions) == 1 else f"{min(partitions)} and {len(partitions) - 1} more"
@@ -80,7 +80,7 @@ class Silence:
             partitions.clear()
 
     def watch(self, now_ms: int, member: Member | None, readings: Readings, sender: FetchSender) -> None:
-        """Look whether records have come since the last look; tell the reason if none have."""
+        """Every 10 s check whether records have been fetched; log the reason if none have."""
         is_reached = self._cluster.generation > 0 and not self._cluster.is_cut_off
         is_member = member is not None and member.state is not MemberState.UNSUBSCRIBED
         if not (is_reached and self._settings.options["fetch_buffer_bytes"] and (is_member or readings.topics)):

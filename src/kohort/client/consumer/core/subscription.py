@@ -1,7 +1,7 @@
-"""The subscription of a consumer, and which of its topics are missing.
+"""The subscription of a consumer, and those of its topics that do not exist.
 
-Laws: a subscribed topic may be missing, and is warned of once. A topic whose partitions are assigned by hand may not,
-after a moment of grace.
+Laws: a subscribed topic need not exist; one warning is logged. A topic whose partitions are assigned by hand has to
+exist, after a moment of grace.
 Source: Kafka's `allow.auto.create.topics`; "an unknown topic is one clear sentence" is a requirement of kohort's own.
 """
 
@@ -17,12 +17,12 @@ from kohort.client.core.requests import Answer, Requests
 from kohort.errors import ErrorCode
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-#: The first answer shows that the topic is missing, and so does Apache Kafka's answer to the request that creates it.
+#: The first response shows that the topic is missing, and so does Apache Kafka's response to the creating request.
 _ANSWERS_TO_CREATE: Final = 2
 
 
 class Subscription:
-    """The followed topics of one consumer."""
+    """The subscribed topics of one consumer."""
 
     def __init__(self, requests: Requests, cluster: Cluster, *, may_create: bool) -> None:
         self._requests = requests
@@ -32,7 +32,7 @@ class Subscription:
         self.pattern: str | None = None
         #: topic -> time at which it was first found missing.
         self._missing_since: dict[str, int] = {}
-        #: Topics that are being created by a request for them -> answers that have shown them missing.
+        #: Topics that are being created by a request for them -> number of responses that have shown them missing.
         self._creating: dict[str, int] = {}
         #: Whether such a request is under way.
         self._is_asking = False
@@ -40,7 +40,7 @@ class Subscription:
         self._seen: set[str] = set()
 
     def replace(self, topics: Iterable[str], pattern: str | None = None) -> None:
-        """Take the application's topics or pattern; without both it has assigned partitions by hand."""
+        """Replace topics and pattern by the application's new ones; without both, partitions are assigned by hand."""
         self._topics = frozenset(topics)
         self.pattern = pattern
         self._missing_since.clear()
@@ -49,7 +49,7 @@ class Subscription:
         self._seen &= self._topics
 
     def find_missing(self, assigned: Iterable[str], now_ms: int) -> list[str]:
-        """Return the missing topics of those `assigned` by hand; create subscribed ones, or warn of them."""
+        """Create missing subscribed topics, or warn of them; return the missing ones of those `assigned` by hand."""
         missing = []
         for name in sorted({*self._topics, *assigned}):
             topic = self._cluster.topics.get(name)

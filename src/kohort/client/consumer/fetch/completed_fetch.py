@@ -1,7 +1,7 @@
-"""The fetched data of the partitions, on its way to the application.
+"""Fetched data of partitions that the application has yet to get.
 
-Laws: nothing is decoded before it is asked for, and no more than a step of it at once. The position never skips a
-record and never repeats one.
+Laws: data is decoded when it is asked for, at most one step (1 MiB, or one batch) at once. The position never skips or
+repeats a record.
 Source: the consumer threading refactor (CTR): completed fetches; architecture, room `client`.
 """
 
@@ -28,7 +28,7 @@ _STEP_BYTES: Final = 1024 * 1024
 
 
 class Taken(NamedTuple):
-    """Records of one partition that are handed out as columns: the rows [start, stop) of scanned batches."""
+    """Records of one partition to be handed out as columns: the rows [start, stop) of scanned batches."""
 
     partition: TopicPartition
     scanned: ScannedRecords
@@ -57,11 +57,11 @@ class CompletedFetch:
     def __init__(self, chunk: Chunk, parts: Iterable[memoryview]) -> None:
         self.partition: Final[TopicPartition] = chunk.partition
         self.fence: Final[Fence] = chunk.fence
-        #: Offset behind its last batch.
+        #: Offset after its last batch.
         self.next_offset: Final[int] = chunk.next_offset
         #: Leader epoch of its last batch: no record of it was appended under a later one.
         self.leader_epoch: Final[int] = chunk.leader_epoch
-        #: Bytes that are given back when it is used up.
+        #: Bytes that are freed when it is used up.
         self.size_bytes: Final[int] = chunk.size_bytes
         self.position = chunk.offset
         #: Whether the application's position has come to it.
@@ -78,7 +78,7 @@ class CompletedFetch:
         return self._scanned is None and not self._parts
 
     def load(self, *, check_crcs: bool, allocate: Allocate) -> CorruptRecordError | None:
-        """Scan batches until a row is ready, or all is used up; return the error of a damaged batch."""
+        """Scan batches until a record is ready or all are used up; return the error of a damaged batch."""
         while self._scanned is None and self._parts:
             try:
                 scanned = scan_batches(
@@ -96,14 +96,14 @@ class CompletedFetch:
         return None
 
     def peek_rows(self, count: int) -> list[ConsumerRecord]:
-        """Return up to so many records; they count as handed out only by `advance`. Call `load` first."""
+        """Return up to `count` records without counting them as handed out: `advance` does. Call `load` first."""
         scanned = self._scanned
         assert scanned is not None
         stop = min(self._row + count, len(scanned))
         return build_rows(ConsumerRecord, self.partition, scanned, self._row, stop)
 
     def take_slice(self, max_records: int, max_bytes: int, *, at_least_one: bool) -> Taken | None:
-        """Hand out rows within both limits; `None`: the first row is too large."""
+        """Hand out records within both limits; return `None` if the first one is too large."""
         scanned, row = self._scanned, self._row
         assert scanned is not None
         stop, size_bytes = _cut(scanned, row, min(row + max_records, len(scanned)), max_bytes)
@@ -116,7 +116,7 @@ class CompletedFetch:
         return Taken(self.partition, scanned, row, stop, size_bytes)
 
     def advance(self, count: int) -> None:
-        """Count so many more rows as handed out."""
+        """Count the next `count` records as handed out."""
         scanned = self._scanned
         assert scanned is not None
         self._row += count
@@ -126,7 +126,7 @@ class CompletedFetch:
             self.position = scanned.offsets[self._row - 1] + 1
 
     def _locate(self, error: CorruptRecordError) -> CorruptRecordError:
-        """Return the error with its place in the log."""
+        """Return the error with partition and offset."""
         behind = self._behind(error.byte)
         located = CorruptRecordError(
             f"{self.partition} cannot be read at offset {self.position}: {error}; seek to offset {behind} to go on",
@@ -138,7 +138,7 @@ class CompletedFetch:
         return located
 
     def _behind(self, byte: int | None) -> int:
-        """Return the offset to go on at behind the damaged batch at `byte`, as far as its header is plausible."""
+        """Return the offset after the damaged batch at `byte` if its header is plausible, otherwise the next one."""
         data = self._parts[0]
         if byte is not None and len(data) - byte >= HEADER_SIZE:
             damaged = _header_at(data, byte)
@@ -163,7 +163,7 @@ class CompletedFetch:
 
 
 class CompletedFetches:
-    """The data of all partitions, in the order of arrival; that of paused ones waits aside."""
+    """The data of all partitions, in the order of arrival; that of paused partitions is kept apart."""
 
     __slots__ = ("_next", "_paused")
 
@@ -173,12 +173,12 @@ class CompletedFetches:
 
     @property
     def first(self) -> CompletedFetch | None:
-        """The fetch of the next records; `None`: there is none."""
+        """The fetch with the next records; `None` if there is none."""
         return self._next[0] if self._next else None
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all fetches; may be asked from any thread."""
+        """Bytes of all fetches; may be called from any thread."""
         return sum(fetch.size_bytes for fetch in (*self._next, *self._paused))
 
     def of(self, partition: TopicPartition) -> CompletedFetch | None:
@@ -190,7 +190,7 @@ class CompletedFetches:
         (self._paused if is_paused else self._next).append(fetch)
 
     def divide(self, paused: Container[TopicPartition]) -> None:
-        """Set aside the fetches of these partitions, and only these."""
+        """Keep the fetches of these partitions apart, and only these."""
         fetches = (*self._next, *self._paused)
         self._next = deque(fetch for fetch in fetches if fetch.partition not in paused)
         self._paused = deque(fetch for fetch in fetches if fetch.partition in paused)
@@ -200,7 +200,7 @@ class CompletedFetches:
         self._next.popleft()
 
     def set_back(self, partition: TopicPartition) -> None:
-        """Move a partition's fetches behind all others, so that its damage does not hold them up."""
+        """Move a partition's fetches behind all others, so that its damaged batch does not block them."""
         self._next = deque(sorted(self._next, key=lambda fetch: fetch.partition == partition))
 
     def drop(self, is_wanted: Callable[[CompletedFetch], bool]) -> list[CompletedFetch]:
@@ -220,7 +220,7 @@ def _header_at(data: memoryview, byte: int) -> BatchHeader:
 
 
 def _cut(scanned: ScannedRecords, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
-    """Find the last row behind `start` up to which the records fit; return it and the bytes."""
+    """Return how far the records from `start` on fit into `max_bytes`: the end of the rows, and their bytes."""
     spans, size_bytes = scanned.spans, 0
     for region in scanned.regions:
         first, last = max(region.first_row, start), min(region.stop_row, stop)

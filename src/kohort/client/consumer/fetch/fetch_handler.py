@@ -1,6 +1,6 @@
-"""The application's half of fetching: the data that has arrived, and each partition's position.
+"""The application's half of fetching: the fetched data, and each partition's position.
 
-Laws: the positions of a reading never skip a record and never repeat one. Nothing is decoded before it is asked for.
+Laws: while a partition is read, its position never skips or repeats a record. Data is decoded when it is returned.
 Source: the consumer threading refactor (CTR): FetchHandler.
 """
 
@@ -50,20 +50,20 @@ class HeldPartition:
         return OffsetAndMetadata(offset, "", self.leader_epoch)
 
     def end_offset(self, is_read_committed: bool) -> int | None:
-        """Return the end offset for an isolation level, as the last fetch has said; `None`: none has yet."""
+        """Return the end offset for an isolation level by the last fetch; `None` before the first response."""
         if self.watermarks is None:
             return None
         end = self.watermarks.last_stable_offset if is_read_committed else self.watermarks.high_watermark
         return None if end < 0 else end
 
     def lag(self, is_read_committed: bool) -> int | None:
-        """Return position to end in offsets; `None`: one of them is not known."""
+        """Return the end offset minus the position; `None` if one of them is unknown."""
         end, position = self.end_offset(is_read_committed), self.position
         return None if end is None or position is None else max(0, end - position)
 
 
 class FetchHandler:
-    """The assignment and the data of the application's side; used by the application's thread alone."""
+    """The assigned partitions with their positions and fetched data; used by the application's thread alone."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class FetchHandler:
         return partition in self._held
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
-        """Add partitions; those that are held already stay as they are."""
+        """Add partitions to the assignment; those in it stay as they are."""
         for each in partitions:
             if each not in self._held:
                 self._held[each] = HeldPartition(fence=self._new_fence(), position=None)
@@ -174,7 +174,7 @@ class FetchHandler:
         self._divide()
 
     def withhold(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing more of these partitions, whose leader refuses the member, until they are assigned anew."""
+        """Return no more records of partitions whose leader refuses the member, until they are assigned anew."""
         self._settle()
         for each in partitions:
             self.refused_rows += 1
@@ -186,10 +186,10 @@ class FetchHandler:
         self._fetches.divide({each for each, held in self._held.items() if held.is_paused or held.is_withheld})
 
     def give_way(self, partition: TopicPartition, fence: Fence) -> None:
-        """Drop the data of a paused partition: it is read again from the application's position."""
+        """Drop the data of a paused partition, which will be fetched again from the application's position."""
         self._settle()
         held = self._held.get(partition)
-        # The application may have resumed it, or be elsewhere by now.
+        # The application may have resumed it, or have sought by now.
         if held is None or held.fence != fence or not held.is_paused:
             return
         held.position = self.position(partition)
@@ -198,14 +198,14 @@ class FetchHandler:
             self._drop_outdated()
 
     def begin_anew(self, partition: TopicPartition, fence: Fence) -> None:
-        """Drop the data of a topic that was made again under the same name, and find a new first offset."""
+        """Drop the data of a topic that was deleted and created again, and look up a new first offset."""
         self._settle()
         held = self._held.get(partition)
         if held is not None and held.fence == fence:
             self._given_way[partition] = self.seek(partition, None)
 
     def given_way(self) -> dict[TopicPartition, Start]:
-        """Return how to read the partitions that dropped data since the last call and were not changed since."""
+        """Return where to read the partitions whose data was dropped since the last call, unless changed since."""
         given, self._given_way = self._given_way, {}
         return {each: start for each, start in self.starts(given).items() if start.fence == given[each]}
 
@@ -216,7 +216,7 @@ class FetchHandler:
     # -- positions --------------------------------------------------------------------------------------------------
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the next record to hand out; `None`: only the background can know it."""
+        """Return the offset of the next record to hand out; `None` if only the background may know it."""
         self._settle()
         held = self._held[partition]
         if held.position is not None:
@@ -239,27 +239,27 @@ class FetchHandler:
         return offset if (held := self._held.get(partition)) is None else held.with_epoch(offset)
 
     def note_watermarks(self, seen: Mapping[TopicPartition, Watermarks]) -> None:
-        """Take the first and end offsets that a fetch has brought."""
+        """Note the log start and end offsets of a fetch response."""
         for each, watermarks in seen.items():
             if each in self._held:
                 self._held[each].watermarks = watermarks
 
     def watermarks(self, partition: TopicPartition) -> Watermarks | None:
-        """Return first and end offset of a log, as the last fetch has said; `None`: none has yet."""
+        """Return the log's start and end offsets by the last fetch; `None` before the first response."""
         return self._held[partition].watermarks
 
     def end_offset(self, partition: TopicPartition) -> int | None:
-        """Return the end offset for this isolation level, as the last fetch has said; `None`: none has yet."""
+        """Return the end offset for this isolation level by the last fetch; `None` before the first response."""
         return self._held[partition].end_offset(self._is_read_committed)
 
     def lags(self) -> dict[TopicPartition, int]:
-        """Return position to end in offsets, where both are known; may be called from any thread."""
+        """Return the lag of each partition whose position and end are known; may be called from any thread."""
         committed = self._is_read_committed
         return {each: lag for each, held in list(self._held.items()) if (lag := held.lag(committed)) is not None}
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that have arrived and are not used up; may be asked from any thread."""
+        """Bytes that were fetched and are not used up; may be called from any thread."""
         return self._fetches.size_bytes
 
     @property
@@ -269,9 +269,9 @@ class FetchHandler:
         return bool(self._moved)
 
     def consumed(self, *, but_the_last: bool = False) -> Mapping[TopicPartition, int]:
-        """Return the positions that have moved since the last call: the application has the records below.
+        """Return the positions that have changed since the last call; all records below them were handed out.
 
-        `but_the_last`: it has not processed the records that were handed out last.
+        `but_the_last`: leave out the records that were handed out last, which may not be processed.
         """
         self._settle()
         moved, self._moved = self._moved, {}
@@ -280,7 +280,7 @@ class FetchHandler:
         return moved
 
     def released_bytes(self) -> dict[TopicPartition, int]:
-        """Return each partition's bytes that were given back since the last call."""
+        """Return each partition's bytes that were freed since the last call."""
         self._settle()
         released, self._released = self._released, {}
         return released
@@ -288,7 +288,7 @@ class FetchHandler:
     # -- data -------------------------------------------------------------------------------------------------------
 
     def add(self, chunk: Chunk) -> None:
-        """Take data that has arrived, or give back its bytes if it belongs to an earlier reading."""
+        """Add fetched data, or free its bytes if it belongs to an earlier assignment or seek."""
         self.fetched_bytes += chunk.size_bytes
         held = self._held.get(chunk.partition)
         # Data of an earlier reading, or of a partition that was given up, is dropped unread.
@@ -299,7 +299,7 @@ class FetchHandler:
         self._fetches.add(CompletedFetch(chunk, parts), is_paused=held.is_paused or held.is_withheld)
 
     def begin(self) -> None:
-        """Note that the application asks for more: the records before count as processed."""
+        """Note that the application asks for more: earlier records count as processed."""
         self._settle()
         self._in_work = {}
 
@@ -313,7 +313,7 @@ class FetchHandler:
 
         Raises:
             CorruptRecordError: the next record cannot be read.
-            DeserializationError: a deserializer refuses it.
+            DeserializationError: a deserializer fails for the next record.
         """
         self._settle()
         records: list[ConsumerRecord] = []
@@ -344,13 +344,13 @@ class FetchHandler:
         return self.ready.pop()
 
     def take_slices(self, *, max_records: int, max_bytes: int, at_least_one: bool) -> list[Taken]:
-        """Hand out records as slices to be made columns of, in the order of arrival.
+        """Hand out records as slices, to be converted to columns, in the order of arrival.
 
-        The slices refer to fetched data whose memory is reported as free: copy them before the next call.
+        The slices are views of fetched data whose memory is reported as free: copy them before the next call.
 
         Args:
-            max_records, max_bytes: of all slices together.
-            at_least_one: take the first record also if it is larger.
+            max_records, max_bytes: limits for all slices together.
+            at_least_one: include the first record even if it is larger.
 
         Raises:
             CorruptRecordError: the next record cannot be read.
@@ -384,7 +384,7 @@ class FetchHandler:
         return rows
 
     def _first(self) -> CompletedFetch | None:
-        """Return the fetch of the next records, decoded; remove used-up fetches on the way."""
+        """Return the fetch with the next records, decoded; remove fetches that are used up."""
         while (fetch := self._fetches.first) is not None:
             held = self._held[fetch.partition]
             before = fetch.position
@@ -405,7 +405,7 @@ class FetchHandler:
         return None
 
     def _meet(self, partition: TopicPartition, damage: CorruptRecordError) -> None:
-        """Raise a damaged record's error, or read anew from the offset behind it."""
+        """Raise the error of a damaged record, or with on.corrupt.records=skip go on at the next offset."""
         assert damage.next_offset is not None, "a fetch says where to go on"
         if not self._skips_corrupt:
             self._fetches.set_back(partition)
@@ -434,7 +434,7 @@ class FetchHandler:
             self._move(fetch.partition, fetch.next_offset, fetch.leader_epoch)
 
     def _settle(self) -> None:
-        """Count the records that `take_one` has handed out, and forget the decoded rest."""
+        """Count the records that `take_one` has handed out, and drop the rest of the decoded ones."""
         fetch, self._ready_fetch = self._ready_fetch, None
         if fetch is not None:
             left = 0

@@ -1,8 +1,8 @@
 """The incremental fetch session with one broker: a fetch names only partitions that have changed.
 
-Laws: a session's epoch grows by one with each good answer. After a failed request or a refusal the client cannot know
-what the broker remembers, so the next fetch is a full one. A broker that keeps no sessions gets a full fetch each time.
-Partitions that brought data move to the back, since a broker fills its answer from the front.
+Laws: a session's epoch grows by one with each successful response. After a failed request or an error the client does
+not know the broker's state of the session, so the next fetch is a full one. A broker without sessions gets a full fetch
+each time. Partitions that returned data move to the back, since a broker fills its response from the front.
 Source: KIP-227 (incremental fetch sessions); KIP-516 (a session goes by topic ids or by names, not by both).
 """
 
@@ -48,11 +48,11 @@ class FetchSession:
     __slots__ = ("_epoch", "_had_ids", "_id", "_nameless", "asked", "names", "said", "token")
 
     def __init__(self) -> None:
-        #: Partitions that the last request stood for, named in it or not; unchanged while a fetch is under way.
+        #: Partitions of the session as of the last request, named in it or not; unchanged while a fetch is under way.
         self.asked: dict[TopicPartition, Asked] = {}
         #: topic id -> name, of all topics that were asked for.
         self.names: dict[bytes, str] = {}
-        #: The member's latest word in this session; `None` if it has to be sent again.
+        #: The state of the member that was sent last in this session; `None` if it has to be sent again.
         self.said: KnownMembership | None = None
         #: The member's token that was sent last in this session; `None` if it has to be sent again.
         self.token: str | None = None
@@ -64,7 +64,7 @@ class FetchSession:
         self._epoch = _FIRST
 
     def renew(self, changes: Mapping[TopicPartition, Asked | None]) -> Contents:
-        """Take the partitions that have changed, `None` for a dropped one; build the next request's contents."""
+        """Apply changes of partitions (`None` removes one), and return the contents of the next request."""
         named: list[tuple[TopicPartition, Asked]] = []
         forgotten: list[tuple[TopicPartition, Asked]] = []
         for partition, new in changes.items():
@@ -99,7 +99,7 @@ class FetchSession:
         return Contents(self._id, self._epoch, topics_of(named), _forgotten_topics(forgotten), has_ids)
 
     def on_answer(self, response: FetchResponse) -> None:
-        """Take the error code or the session id of an answer."""
+        """Update the session by the error code or the session id of a response."""
         code = ErrorCode.of(response.error_code)
         if code is not ErrorCode.NONE:
             if code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
@@ -120,7 +120,7 @@ class FetchSession:
         self._epoch = _FIRST
 
     def end(self) -> int:
-        """Forget the session; return its id, for the request that closes it, 0: there is none."""
+        """Forget the session; return its id for the request that closes it, 0 without a session."""
         ended, self._id, self._epoch = self._id, 0, _FIRST
         return ended
 

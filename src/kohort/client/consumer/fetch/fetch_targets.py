@@ -1,7 +1,7 @@
-"""The brokers that partitions are read from, and the partitions of each that could be asked for now.
+"""The brokers that partitions are fetched from, and the partitions of each that can be fetched now.
 
-Laws: the data of a reading change only when it was touched, when its timer is due, and with new metadata. So the cost
-of an event does not depend on the number of partitions. A partition is asked for by one fetch at a time.
+Laws: what is kept about a partition (its `Reading`) is updated when it was touched, when its timer is due, and with new
+metadata. So the cost of an event does not depend on the number of partitions. One fetch at a time names a partition.
 Source: the consumer threading refactor (CTR): FetchSender; KIP-392 (preferred replica).
 """
 
@@ -25,7 +25,7 @@ class Fetch:
 
     target: FetchTarget
     lane: Lane
-    #: Whether it waits for data; the short one beside it does not.
+    #: Whether the broker waits for data; it does not for the short fetch that may be under way at the same time.
     is_long: bool
     token: int
     asked: Mapping[TopicPartition, Asked]
@@ -37,9 +37,9 @@ class Fetch:
     sent_ms: int = 0
     #: How many grants its member had taken when it was sent.
     grants: int = 0
-    #: Whether the coordinator knows whose fetch it is.
+    #: Whether the coordinator knows which member has sent it.
     is_counted: bool = False
-    #: How many of its readings are over.
+    #: How many of its partitions are not read any more, or under another fence.
     over: int = 0
 
 
@@ -49,9 +49,9 @@ class FetchTarget:
 
     endpoint: Endpoint
     session: FetchSession = field(default_factory=FetchSession)
-    #: Number of readings whose target this broker is, paused after an error or not.
+    #: Number of partitions that are read from this broker, including those that pause after an error.
     size: int = 0
-    #: Partitions that could be asked for now and are in no short fetch.
+    #: Partitions that can be fetched now and are in no short fetch.
     ready: dict[TopicPartition, Reading] = field(default_factory=dict)
     #: Partitions that have changed for the next long fetch, or are dropped from it.
     changed: dict[TopicPartition, None] = field(default_factory=dict)
@@ -59,29 +59,29 @@ class FetchTarget:
     fresh: dict[TopicPartition, Reading] = field(default_factory=dict)
     long: Fetch | None = None
     beside: Fetch | None = None
-    #: Whether its latest answer was none of kohort's.
+    #: Whether its latest response was not from a broker of kohort's.
     is_foreign: bool = False
-    #: Whether its latest long fetch brought nothing, and whether the one under way waits longer for that.
+    #: Whether its latest long fetch returned no data, and whether the one under way waits longer for that reason.
     is_idle: bool = False
     is_patient: bool = False
-    #: How long its logins last, milliseconds; 0: without end.
+    #: How long its SASL sessions last, milliseconds; 0: without end.
     login_ms: int = 0
-    #: Token of the fetch that was sent last: the broker that has waited longest comes first.
+    #: Token of the fetch that was sent last: the broker that has waited longest is asked first.
     turn: int = 0
     #: Failures in a row, and the time before which it is not asked again.
     attempts: int = 0
     not_before_ms: int = 0
 
     def askable(self) -> dict[TopicPartition, Reading]:
-        """Return the partitions for a fetch through a free lane."""
+        """Return the partitions for a new fetch on a free connection; empty if none is free."""
         if self.long is None:
-            # The answer to a short fetch behind the long one comes at once: its partitions go into the next long one.
+            # A short fetch on the long one's connection is answered at once: the next long one names its partitions.
             is_behind = self.beside is not None and self.beside.lane is Lane.FETCH
             return {} if is_behind else self.ready
         return self.fresh if self.beside is None else {}
 
     def offer(self, reading: Reading) -> None:
-        """Add a reading to those that could be asked for."""
+        """Add a partition to those that can be fetched."""
         partition = reading.partition
         self.ready[partition] = reading
         self.changed[partition] = None
@@ -92,7 +92,7 @@ class FetchTarget:
             self.fresh.pop(partition, None)
 
     def withdraw(self, partition: TopicPartition) -> None:
-        """Remove a partition from those that could be asked for."""
+        """Remove a partition from those that can be fetched."""
         self.ready.pop(partition, None)
         self.fresh.pop(partition, None)
         if partition in self.session.asked:
@@ -104,7 +104,7 @@ class FetchTarget:
 
 
 class FetchTargets:
-    """All brokers that partitions are read from."""
+    """All brokers that partitions are fetched from."""
 
     def __init__(self, cluster: Cluster, readings: Readings, buffer: FetchBuffer) -> None:
         self._cluster = cluster
@@ -125,31 +125,31 @@ class FetchTargets:
         return sum(target.size > 0 for target in self._table.values())
 
     def sessions(self) -> list[tuple[Endpoint, FetchSession]]:
-        """Return the session of each broker that was ever asked."""
+        """Return the fetch session of each broker."""
         return [(target.endpoint, target.session) for target in self._table.values()]
 
     def all(self) -> list[FetchTarget]:
-        """Return the brokers with readings, the one that has waited longest first."""
+        """Return the brokers that partitions are read from, the one that has waited longest first."""
         return sorted((target for target in self._table.values() if target.size), key=lambda target: target.turn)
 
     def under_way(self) -> list[Fetch]:
-        """Return the fetches without an answer."""
+        """Return the fetches without a response."""
         both = [fetch for target in self._table.values() for fetch in (target.long, target.beside)]
         return [fetch for fetch in both if fetch is not None]
 
     def next_deadline(self) -> int | None:
-        """Return when a reading is to be placed anew."""
+        """Return when the broker of a partition has to be chosen anew."""
         return self._timers.next_deadline()
 
     def place_due(self, now_ms: int) -> None:
-        """Place the readings that were touched or are due."""
+        """Choose the broker of each partition that was touched or whose timer is due."""
         for reading in self._readings.take_touched():
             self._place(reading, now_ms)
         while (due := self._timers.pop_due(now_ms)) is not None:
             self._place(due, now_ms)
 
     def look_at_all(self) -> None:
-        """Place every reading anew, because leaders or limits may have changed."""
+        """Choose the broker of every partition anew, because leaders or limits may have changed."""
         for endpoint, target in list(self._table.items()):
             if not target.size and target.long is None and target.beside is None:
                 del self._table[endpoint]
@@ -159,7 +159,7 @@ class FetchTargets:
     # -- fetches ----------------------------------------------------------------------------------------------------
 
     def note_asked(self, target: FetchTarget, partitions: Iterable[TopicPartition], before: Iterable[Asked]) -> None:
-        """Note that a session asks for these partitions now, and no more for the readings in `before`."""
+        """Note that a broker's session has these partitions now, and no longer those in `before`."""
         for asked in before:
             if self._sessions.get(asked.reading) is target:
                 del self._sessions[asked.reading]
@@ -265,7 +265,7 @@ class FetchTargets:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Pinned:
-    """An answer of which some bytes are held: one held record keeps the whole answer in memory."""
+    """A response of which some bytes are held: one held record keeps the whole response in memory."""
 
     broker: Endpoint
     size_bytes: int
@@ -283,8 +283,8 @@ class _Piece:
 class FetchBuffer:
     """The bytes of data that is fetched ahead of the application, and the share of each broker.
 
-    Laws: held and requested bytes together stay within the limit, except for what one answer brings beyond its request:
-    a broker sends one batch in any case, however large. Each broker has an equal share that no other can use up.
+    Laws: held and requested bytes together stay within the limit. A response may exceed what was requested, since a
+    broker sends at least one batch, however large. Each broker has an equal share that no other can use up.
     Source: KIP-81 (bounded memory of the consumer); the consumer threading refactor (CTR): FetchBuffer.
 
     >>> broker, orders = Endpoint("127.0.0.1", 9092), TopicPartition("orders", 0)
@@ -316,11 +316,11 @@ class FetchBuffer:
 
     @property
     def room(self) -> int:
-        """Bytes that a fetch may still ask for."""
+        """Bytes that further fetches may request."""
         return max(0, self.limit_bytes - self._pinned_bytes - self._reserved_bytes)
 
     def share(self, brokers: int) -> int:
-        """Return the bytes that each of so many brokers may have requested and held."""
+        """Return the share of each broker in bytes, requested and held, if there are `brokers` of them."""
         return max(1, self.limit_bytes // max(1, brokers)) if self.limit_bytes else 0
 
     def used(self, broker: Endpoint) -> int:
@@ -336,7 +336,7 @@ class FetchBuffer:
         return sorted(partition for partition in self._paused if partition in self._pieces)
 
     def reserve(self, broker: Endpoint, size_bytes: int) -> None:
-        """Count the bytes that a fetch asks for."""
+        """Count the bytes that a fetch requests."""
         self._reserved[broker] = self._reserved.get(broker, 0) + size_bytes
         self._reserved_bytes += size_bytes
 
@@ -348,7 +348,7 @@ class FetchBuffer:
         pinned_bytes: int = 0,
         held: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        """End a fetch: `pinned_bytes` of its answer stay in memory until the pieces in `held` are taken."""
+        """End a fetch: `pinned_bytes` of its response stay in memory until the pieces in `held` are freed."""
         self._reserved[broker] -= reserved
         self._reserved_bytes -= reserved
         assert self._reserved[broker] >= 0, f"{broker} ended more fetches than it was sent"
@@ -363,7 +363,7 @@ class FetchBuffer:
             self._count(answer, int(partition not in self._paused))
 
     def release(self, sizes: Mapping[TopicPartition, int]) -> None:
-        """Give back so many bytes of each partition, oldest pieces first."""
+        """Free these bytes of each partition, oldest pieces first."""
         for partition, size_bytes in sizes.items():
             pieces, left_bytes = self._pieces.get(partition), size_bytes
             while left_bytes:
@@ -393,7 +393,7 @@ class FetchBuffer:
             self._pinned_bytes -= answer.size_bytes
 
     def _count(self, answer: _Pinned, by: int) -> None:
-        """Change the number of active pieces of an answer, and with it the broker's share."""
+        """Change the number of active pieces of a response, and with it the bytes that its broker uses."""
         was_active = answer.active_pieces > 0
         answer.active_pieces += by
         is_active = answer.active_pieces > 0

@@ -1,8 +1,8 @@
-"""The table of readings: from which offset each partition is read, and how a first offset is found.
+"""The table of readings: the position of each partition that is read, and the look-up of first offsets.
 
-Laws: a reading belongs to the topic id under which it began, and has the fence that the application's side gave it. An
-answer that was asked under another fence changes nothing. A partition without a first offset is not fetched. A part
-that changes a reading touches it, so that no part has to look at all readings.
+Laws: a `Reading` belongs to the topic id under which it began, and has the fence that the application's side gave it. A
+response to a request of another fence changes nothing. A partition without a first offset is not fetched. Code that
+changes a reading calls `touch`, so that other code need not look at all readings.
 Source: Kafka's `auto.offset.reset`; KIP-848, offsets.
 """
 
@@ -28,7 +28,7 @@ _PATIENCE_MS: Final = 30_000
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Reading:
-    """One partition that is being read, from its start or seek to the next."""
+    """One partition that is being read, from an assignment or seek until the next."""
 
     partition: TopicPartition
     fence: Fence
@@ -37,15 +37,15 @@ class Reading:
     is_paused: bool
     #: Id of the topic that is read, zero where brokers have none; `None` until the metadata show the topic.
     topic_id: TopicId | None = None
-    #: Whether the topic with that id is gone, and another one has its name.
+    #: Whether the topic with that id was deleted, and another topic has its name.
     is_bygone: bool = False
-    #: The timestamp that leads to the offset, as in `Start`; `None`: the committed offset, or the reset option.
+    #: The timestamp to look up, as in `Start`; `None`: the committed offset, or else `auto.offset.reset`.
     timestamp: int | None = None
-    #: Whether the committed offset counts no more: start where `auto.offset.reset` says.
+    #: Whether the committed offset is not used: start where `auto.offset.reset` says.
     must_reset: bool = False
-    #: Whether `auto.offset.reset` has had it begin at the end of its log.
+    #: Whether `auto.offset.reset` has chosen the end of its log.
     began_at_end: bool = False
-    #: Whether it was read already when it was reset: then the application has to learn the new offset.
+    #: Whether it was being read when it was reset: then the new offset is delivered to the application's side.
     is_sent_elsewhere: bool = False
     #: Whether a group has assigned it: the partition exists, even if the metadata do not show it yet.
     is_given: bool = False
@@ -53,7 +53,7 @@ class Reading:
     is_given_by_id: bool = False
     #: Whether it cannot be read until the application seeks.
     is_stuck: bool = False
-    #: The brokers' refusal that the application was told; they are asked again. `NONE` otherwise.
+    #: The brokers' refusal that was reported to the application; they are asked again. `NONE` otherwise.
     refusal: ErrorCode = ErrorCode.NONE
     #: Whether its first offset is being looked up.
     is_asked: bool = False
@@ -78,7 +78,7 @@ class Reading:
 
     @property
     def is_readable(self) -> bool:
-        """Whether the partition can be fetched, now or after its pause."""
+        """Whether the partition can be fetched, now or when its `not_before_ms` has passed."""
         return self.offset is not None and not (self.is_paused or self.is_stuck or self.is_over or self.is_bygone)
 
 
@@ -142,13 +142,13 @@ class Readings:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that are read from; the same object until they change."""
+        """The topics of all readings; the same object until they change."""
         if self._topic_names is None:
             self._topic_names = frozenset(self._topics)
         return self._topic_names
 
     def touch(self, reading: Reading) -> None:
-        """Mark a reading as changed, for the parts that keep data about it."""
+        """Mark a reading as changed, for the fetches and for the look-up of first offsets."""
         self._touched[reading] = None
         self.wake_fetches()
         if reading.offset is None:
@@ -156,13 +156,13 @@ class Readings:
             self.wake()
 
     def take_touched(self) -> Iterable[Reading]:
-        """Return the readings touched since the last call, in order; those that are over among them."""
+        """Return the readings touched since the last call, in order, including those that are over."""
         touched, self._touched = self._touched, {}
         return touched
 
     @property
     def has_touched(self) -> bool:
-        """Whether a reading was touched that no part has looked at."""
+        """Whether a reading was touched and not dealt with yet."""
         return bool(self._touched or self._without_offset)
 
     def start(
@@ -172,12 +172,12 @@ class Readings:
         are_given: bool = False,
         ids: Mapping[str, TopicId] = MappingProxyType({}),
     ) -> None:
-        """Start reading these partitions; one with the same fence goes on as it is.
+        """Start reading these partitions; one with an unchanged fence goes on as it is.
 
         Args:
-            starts: partition -> how it is read.
+            starts: partition -> position at which to start.
             are_given: whether a group has assigned them, rather than the application.
-            ids: topic -> id by which the group has assigned its partitions, if it names ids.
+            ids: topic -> topic id in the group's assignment, if it has ids.
         """
         for partition, start in starts.items():
             old = self._table.get(partition)
@@ -235,19 +235,19 @@ class Readings:
             )
 
     def want(self, reading: Reading) -> None:
-        """Look up its offset for the application, though it may be paused."""
+        """Look up the offset of a reading for the application, even if the partition is paused."""
         if not reading.is_wanted:
             reading.is_wanted = True
             self.touch(reading)
 
     def stick(self, reading: Reading, error: KohortError) -> None:
-        """Stop a reading until the application seeks; the error says why."""
+        """Stop a reading until the application seeks, and report the error to the application."""
         reading.is_stuck = True
         self.touch(reading)
         self._on_trouble(reading.partition, error)
 
     def rest(self, reading: Reading, now_ms: int) -> None:
-        """Pause look-ups and fetches of a reading, for longer after each failure."""
+        """Pause look-ups and fetches of a reading; the pause grows with each failure."""
         reading.not_before_ms = now_ms + max(1, self._requests.retry.delay_ms(reading.attempts))
         reading.attempts += 1
         if reading.offset is None:
@@ -257,14 +257,14 @@ class Readings:
             self.touch(reading)
 
     def refuse(self, reading: Reading, error: BrokerError) -> None:
-        """Tell the application once that brokers refuse to let it read a partition."""
+        """Report to the application, once, that brokers do not let it read a partition."""
         # The broker is asked again after growing pauses, and `accept` says that the refusal has passed.
         if reading.refusal is not error.code:
             reading.refusal = error.code
             self._on_trouble(reading.partition, error)
 
     def accept(self, reading: Reading) -> None:
-        """End a refusal: brokers let the partition be read again."""
+        """End a refusal: brokers allow the partition to be read again."""
         if self._refused:
             self._refused.pop(reading.partition, None)
         if reading.refusal is not ErrorCode.NONE:
@@ -272,7 +272,7 @@ class Readings:
             self._on_back(reading.partition)
 
     def note_fenced(self, partition: TopicPartition, now_ms: int) -> None:
-        """Put off the next reading of a partition that is refused again and again, although it is assigned."""
+        """Delay the next reading of an assigned partition whose leader refuses this member; longer each time."""
         count, _ = self._refused.get(partition, (0, 0))
         self._refused[partition] = count + 1, now_ms + self._requests.retry.delay_ms(count)
 
@@ -292,7 +292,7 @@ class Readings:
         self._compare(reading)
 
     def on_cluster_change(self) -> None:
-        """Compare the topic of each reading with new metadata: it may have appeared, or have been made again."""
+        """Compare the topic of each reading with new metadata: the topic may have appeared, or been created again."""
         for reading in self._table.values():
             self._compare(reading)
 
@@ -337,12 +337,12 @@ class Readings:
             self.touch(reading)
 
     def truncate(self, reading: Reading, offset: int, epoch: int) -> bool:
-        """Go on at the offset where the leader's log parts from the fetched one; return whether it can.
+        """Continue at the offset where the leader's log diverges from the fetched one; return whether that is allowed.
 
         Args:
             reading: of the partition.
-            offset: the first one that differs.
-            epoch: leader epoch of the record before it.
+            offset: the first offset that differs.
+            epoch: leader epoch of the record before that offset.
 
         Source: KIP-320.
         """
@@ -440,7 +440,7 @@ class Readings:
         self._queries.ask(wanted, then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms, on_error=on_error)
 
     def _begin(self, reading: Reading, found: Found) -> bool:
-        """Start where the answer says; return whether the application's side was told, or chose it."""
+        """Start at the offset that was found; return whether the application chose it, or has been notified of it."""
         if found is None and reading.timestamp is not None and reading.timestamp >= 0:
             # No record is that young: reading starts with the next one.
             reading.timestamp = LATEST

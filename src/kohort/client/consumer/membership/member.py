@@ -1,7 +1,7 @@
-"""The part of a member that both group protocols share: gain, give up and lose partitions, leave; its heartbeats.
+"""The part of a member that both group protocols share: assignment, revocation and loss of partitions, and leaving.
 
-Laws: a partition is paused before the application is asked to give it up, and is not read after the callback has
-returned. The coordinator hears of it only after its offsets are committed. A request of an earlier assignment has no
+Laws: fetching of a partition pauses before its revocation callback, and ends when the callback has returned. The
+coordinator is notified only after its offsets are committed. A response to a request of an earlier assignment has no
 effect on a later one. No record of a partition that the coordinator may have given to another member is handed out.
 Source: the consumer threading refactor (CTR); KIP-848, reconciliation of the member; KIP-62 (max.poll.interval.ms).
 """
@@ -37,9 +37,9 @@ class MemberHost(Protocol):
 
     #: The metadata that the consumer publishes to its group.
     publishing: MembershipMetadata
-    #: Wakes the member, whose answers to heartbeats concern no other part unless its state changes.
+    #: Wakes the member alone: responses to heartbeats concern no other part unless the member's state changes.
     wake_member: Callable[[], None]
-    #: Called when the member has news for the brokers that it fetches from.
+    #: Called when the member has something new to send to the brokers that it fetches from.
     wake_fetches: Callable[[], None]
 
     def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
@@ -47,7 +47,7 @@ class MemberHost(Protocol):
         ...
 
     def pause_reading(self, partitions: Sequence[TopicPartition]) -> None:
-        """Stop fetching these partitions; their positions stay known."""
+        """Stop fetching these partitions, but keep their positions."""
         ...
 
     def stop_reading(self, partitions: Sequence[TopicPartition]) -> None:
@@ -63,14 +63,14 @@ class MemberHost(Protocol):
         now_ms: int,
         released: list[TopicPartitions] | None = None,
     ) -> None:
-        """Commit the consumed offsets of partitions that are given up, if enabled; call `then` in any case.
+        """Commit the consumed offsets of revoked partitions, if auto-commit is on; call `then` in any case.
 
-        `released`: these partitions, for a coordinator that lets go of them with the commit.
+        `released`: these partitions, for a coordinator that accepts their release together with the commit.
         """
         ...
 
     def forget_consumed(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit nothing more of these partitions: other members own them."""
+        """Commit no more offsets of these partitions, which other members own."""
         ...
 
     def on_trouble(self, error: KohortError, *, is_fatal: bool) -> None:
@@ -78,14 +78,14 @@ class MemberHost(Protocol):
         ...
 
     def fall_back_to_classic(self, reason: str, now_ms: int) -> None:
-        """Go on with the classic protocol, because the broker lacks KIP-848."""
+        """Continue with the classic protocol, because the broker does not support KIP-848."""
         ...
 
 
 class _Doubt(NamedTuple):
-    """A refusal which says that the coordinator no longer knows the member.
+    """A refused request, after which the coordinator may no longer know the member.
 
-    `since_ms`: when it came. `why`: its reason. `until_ms`: when the partitions count as lost without a good heartbeat.
+    `since_ms`: time of the refusal. `why`: its reason. `until_ms`: when partitions are lost without a good heartbeat.
     """
 
     since_ms: int
@@ -94,11 +94,11 @@ class _Doubt(NamedTuple):
 
 
 class Member(ABC):
-    """A member of a group: this class walks through the states, subclasses speak the protocol."""
+    """A member of a group: this class has the states and transitions, subclasses speak one of the two protocols."""
 
     #: Whether it speaks the classic protocol.
     is_classic: ClassVar[bool]
-    #: Until when the member's grant counts, 0: it is over; `None`: nothing is enforced, as far as it knows.
+    #: Until when the coordinator's grant of the partitions is valid, 0: it has expired; `None`: it needs no grant.
     _leased_until_ms: int | None = None
 
     def __init__(
@@ -118,7 +118,7 @@ class Member(ABC):
         #: Member epoch (classic: generation); 0 or below: not a member at present.
         self.epoch = -1
         self.state = MemberState.UNSUBSCRIBED
-        #: Partitions that the application holds: gained and acknowledged, not yet given up.
+        #: Partitions that the application owns: its callback for them has returned, and they are not yet revoked.
         self.owned: set[TopicPartition] = set()
         self.topics: tuple[str, ...] = ()
         #: The regular expression that topic names have to match as a whole; `None`: `topics` counts.
@@ -135,46 +135,46 @@ class Member(ABC):
         self._cluster = cluster
         self._lookup = lookup
         self._settings = settings
-        #: Whether the member leaves for good when its consumer is closed; `None`: only a dynamic member does.
+        #: Whether the member leaves permanently when its consumer is closed; `None`: only a dynamic member does.
         self.goes_for_good: bool | None = None
         #: Called when the member has left; `None` unless it is leaving.
         self._after_leave: Later | None = None
-        #: Counts assignments, so that an answer that belongs to an earlier one is recognised.
+        #: Counts assignments, so that the response to a request of an earlier assignment is recognised.
         self._round = 0
         self._polled_ms = 0
         #: The application has not polled within max.poll.interval.ms; the member joins again at the next poll.
         self._is_waiting_for_poll = False
-        #: When the request was sent that the coordinator has given the latest good answer to.
+        #: When the latest request was sent to which the coordinator has responded without an error.
         self._heard_ms = 0
         #: For so long after `_heard_ms` the member surely keeps its partitions.
         self._silence_ms = silence_ms(settings.options["session_timeout_ms"])
-        #: When the coordinator was found to have kept the member waiting: given up a session later at the soonest.
+        #: When the coordinator was found to delay its response; it counts as lost a session later at the soonest.
         self._waited_ms = 0
         self._doubt: _Doubt | None = None
         self._told_until: tuple[int | None, int] = (None, 0)
         self._has_assignment = False
         #: Owned partitions that their leader refuses to this member.
         self._fenced: set[TopicPartition] = set()
-        #: Member id, epoch and whether it has an assignment, as the application was told.
+        #: Member id, epoch and whether it has an assignment, as last delivered to the application's side.
         self._told: tuple[str, int, bool] | None = None
-        #: Why its membership has ended last; `None` before the first time.
+        #: The latest end of its membership and the reason; `None` before the first.
         self._absence: Absence | None = None
-        #: Why the member rebalances, as far as it knows: brokers do not say.
+        #: The reason for the rebalance as far as the member knows it: brokers do not send one.
         self._why = "topics were subscribed to"
 
     @property
     def is_coordinator_known(self) -> bool:
-        """Whether a broker has said where the group's coordinator is."""
+        """Whether the address of the group's coordinator is known."""
         return self._lookup.endpoint is not None
 
     @property
     def topic_ids(self) -> Mapping[str, TopicId]:
-        """The ids by which the coordinator has assigned partitions, by topic; empty where it names topics."""
+        """The topic ids in the coordinator's assignment, by topic; empty if the assignment has topic names."""
         return {}
 
     @property
     def is_name_held(self) -> bool:
-        """Whether a static member waits for its `group.instance.id`, which another process holds."""
+        """Whether a static member waits for its `group.instance.id`, which another process uses."""
         return False
 
     @property
@@ -198,11 +198,11 @@ class Member(ABC):
 
     @abstractmethod
     def on_topics_changed(self, now_ms: int) -> None:
-        """Take over that the application subscribes to other topics."""
+        """React to new topics or a new pattern in the application's subscription."""
 
     @abstractmethod
     def on_word(self, word: events.Word, now_ms: int) -> None:
-        """Take a request to rebalance from the application, or the assignment that it has computed."""
+        """React to the application's request to rebalance, or to an assignment that it has computed."""
 
     @property
     @abstractmethod
@@ -211,32 +211,32 @@ class Member(ABC):
 
     @abstractmethod
     def _is_watched(self) -> bool:
-        """Return whether the member gives up a coordinator that stays silent for a session from now on."""
+        """Return whether a coordinator that does not respond for a session timeout counts as lost now."""
 
     @property
     @abstractmethod
     def _has_epoch(self) -> bool:
-        """Whether the member has an epoch (classic: generation) that the coordinator has not taken back."""
+        """Whether the member has an epoch (classic: generation) that the coordinator has not fenced."""
 
     @abstractmethod
     def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
-        """Send a heartbeat by `lane` in any case; return for how long its answer may be awaited."""
+        """Send a heartbeat on connection `lane` even if none is due; return how long to wait for its response, ms."""
 
     def on_fenced(self, partitions: Sequence[TopicPartition], now_ms: int) -> bool:
-        """Give up partitions that their leader refuses to this member; return `False` if that is no news for it."""
+        """Give up partitions whose leader refuses this member; return `False` if the member knew that already."""
         return False
 
     def _released(self, partitions: set[TopicPartition]) -> list[TopicPartitions] | None:
-        """Return partitions that the coordinator lets go of with their last commit; `None`: a heartbeat says it."""
+        """Return partitions to release together with their last commit; `None` if a heartbeat releases them."""
         return None
 
     @abstractmethod
     def _after_revocation(self, now_ms: int) -> None:
-        """Tell the coordinator that partitions were given up."""
+        """Notify the coordinator that partitions were given up."""
 
     @abstractmethod
     def _after_assignment(self, now_ms: int) -> None:
-        """Tell the coordinator that partitions were gained, or look for more to do."""
+        """Acknowledge newly assigned partitions to the coordinator, or go on with the assignment."""
 
     @abstractmethod
     def _forget_membership(self) -> None:
@@ -244,7 +244,7 @@ class Member(ABC):
 
     @abstractmethod
     def _send_leave(self, then: Later | None, now_ms: int) -> None:
-        """Send a leave request if the coordinator knows the member, and call `then` at its answer."""
+        """Send a leave request if the coordinator knows the member, and call `then` at its response."""
 
     def followed_topics(self) -> set[str]:
         """Return the topics that the member needs metadata of."""
@@ -275,8 +275,8 @@ class Member(ABC):
             self._requests.wake_all()
 
     def last_poll_ms(self, now_ms: int) -> int:
-        """Return for how long the application has not polled, in whole seconds; 0: it polls."""
-        # While it polls all heartbeats are equal, which a broker answers without reading them.
+        """Return for how long the application has not polled, ms, rounded to seconds; 0 if it polled within 2 s."""
+        # While it polls all heartbeats are equal, and a broker answers equal ones without reading them.
         since_ms = now_ms - self._polled_ms
         return 0 if since_ms < _POLLS_MS else since_ms // 1000 * 1000
 
@@ -295,7 +295,7 @@ class Member(ABC):
             self._move(Step.CALLED)
 
     def on_callback_done(self, done: events.CallbackDone, now_ms: int) -> None:
-        """Carry on after the application has dealt with a callback."""
+        """Continue the rebalance after the application's callback has returned."""
         self._polled_ms = now_ms
         wanted = self.callbacks.on_done(done.number)
         if wanted is None:
@@ -314,12 +314,12 @@ class Member(ABC):
             self._on_loss_acknowledged(now_ms)
 
     def answer_open_callbacks(self, now_ms: int) -> None:
-        """Count every open callback as answered, without progress, because the application is gone."""
+        """Treat every open callback as done, without processed offsets, because the application has ended."""
         while (wanted := self.callbacks.open) is not None:
             self.on_callback_done(events.CallbackDone(number=wanted.number, consumed={}, starts={}), now_ms)
 
     def leave(self, then: Later, now_ms: int) -> None:
-        """Give every partition up and leave the group; call `then` at the end, at once without a membership."""
+        """Revoke all partitions and leave the group, then call `then`; without a membership call it at once."""
         if self.state is MemberState.FATAL:
             self._move(Step.LEFT)
         if self.state is MemberState.UNSUBSCRIBED:
@@ -338,7 +338,7 @@ class Member(ABC):
 
     @property
     def moving(self) -> tuple[TopicPartition, ...]:
-        """The partitions that stay paused: those of the open callback, until it is answered, and refused ones."""
+        """The partitions that stay paused: those of the open callback, until it has returned, and refused ones."""
         opened = () if self.callbacks.open is None else self.callbacks.open.partitions
         return (*opened, *self._fenced) if self._fenced else opened
 
@@ -350,12 +350,12 @@ class Member(ABC):
     # -- session and doubts ---------------------------------------------------------------------------------------
 
     def on_refused(self, code: ErrorCode, epoch: int, lane: Lane, now_ms: int) -> None:
-        """Hand out nothing until a heartbeat is answered: a request was refused for the member that it named.
+        """Hand out no records until a heartbeat succeeds, because a request was refused for its member or epoch.
 
         Args:
-            code: of the refusal.
-            epoch: member epoch or generation that the request named.
-            lane: the connection by which the refusal came.
+            code: error code of the response.
+            epoch: member epoch or generation in the request.
+            lane: the connection of the request.
             now_ms: time of the driver, milliseconds.
         """
         # A refusal of an earlier epoch says nothing about the present one.
@@ -369,24 +369,24 @@ class Member(ABC):
         self._doubt = _Doubt(now_ms, why, now_ms + self._ask_whether_known(lane, now_ms))
 
     def _on_heard(self, sent_ms: int) -> None:
-        """Note that the coordinator has given a good answer to a request of `sent_ms`."""
+        """Note that the coordinator has responded, without an error, to a request sent at `sent_ms`."""
         self._heard_ms = max(self._heard_ms, sent_ms)
         if self._doubt is not None and sent_ms >= self._doubt.since_ms:
             self._doubt = None
 
     def _silent_ms(self) -> int:
-        """Return when a coordinator that stays silent is given up."""
+        """Return when the coordinator counts as lost if it does not respond."""
         return max(self._heard_ms, self._waited_ms) + self._silence_ms
 
     def _given_up_ms(self) -> int | None:
-        """Return when the partitions count as lost unless the coordinator answers; `None`: nothing is awaited."""
+        """Return when the partitions count as lost unless the coordinator responds; `None`: no limit runs."""
         if not self._is_watched():
             return None
         silent_ms = self._silent_ms()
         return silent_ms if self._doubt is None else min(silent_ms, self._doubt.until_ms)
 
     def _give_up_silence(self, now_ms: int) -> bool:
-        """Give everything up if the coordinator has been silent for too long; return whether it has."""
+        """Lose all partitions if the coordinator has not responded for too long; return whether that is so."""
         given_up_ms = self._given_up_ms()
         if given_up_ms is None or now_ms < given_up_ms:
             return False
@@ -397,7 +397,7 @@ class Member(ABC):
         return True
 
     def tell_owned_until(self) -> None:
-        """Deliver until when the application may hand out records, if that has changed."""
+        """Deliver the time until which records may be handed out, if it has changed."""
         # Another member may have them once the session of the latest answered heartbeat is over, and from a refusal on,
         # by whichever connection it has come, until a later heartbeat is answered. Once the lease of its grant is over
         # leaders let another one read, or will; that ends with the next grant.
@@ -476,7 +476,7 @@ class Member(ABC):
     # -- gaining --------------------------------------------------------------------------------------------------
 
     def _gain(self, partitions: set[TopicPartition], now_ms: int) -> None:
-        """Take the partitions that the coordinator assigns; an empty set confirms those that are owned."""
+        """Accept newly assigned partitions; an empty set confirms those that are owned."""
         self._has_assignment = True
         if partitions:
             self._round += 1
@@ -486,7 +486,7 @@ class Member(ABC):
             self._move(Step.SETTLED)
 
     def _take_half_gained(self) -> None:
-        """Count the partitions of an open callback as owned: the application may hold them already."""
+        """Count the partitions of an open callback as owned, since the application may use them already."""
         wanted = self.callbacks.open
         if wanted is not None and wanted.kind is events.CallbackKind.ASSIGNED:
             self.owned.update(wanted.partitions)
@@ -496,9 +496,9 @@ class Member(ABC):
     # -- losing ---------------------------------------------------------------------------------------------------
 
     def _lose(self, why: str, now_ms: int, *, member_id: str | None = None) -> None:
-        """Stop reading, tell the application that its partitions are lost, and join again.
+        """Stop reading, call the application's callback for lost partitions, and join again.
 
-        `member_id`: the id by which the partitions were held, if the member has given it up already.
+        `member_id`: the id with which the partitions were owned, if the member no longer has it.
         """
         if self.state is MemberState.LEAVING:
             self._on_left(now_ms)
@@ -534,7 +534,7 @@ class Member(ABC):
         self._host.forget_consumed(sorted(self.owned))
 
     def _refuse(self, code: ErrorCode, message: str | None, now_ms: int) -> None:
-        """End the membership for good, and report the coordinator's refusal to the application."""
+        """End the membership permanently, and report the coordinator's refusal to the application."""
         name = self._settings.options["group_instance_id"]
         error = left_out(code, message, group=self.group_id, member=self.member_id, epoch=self.epoch, name=name)
         if self.state is MemberState.LEAVING:
@@ -553,7 +553,7 @@ class Member(ABC):
     # -- deadlines ------------------------------------------------------------------------------------------------
 
     def _limit_ms(self) -> int | None:
-        """Return when a time limit of the application or of the coordinator is over; `None`: none runs."""
+        """Return when the next time limit of the application or the coordinator ends; `None`: none runs."""
         opened = self.callbacks.opened
         is_running = opened is not None and opened.is_running
         found = self.callbacks.late_ms if is_running else None
@@ -600,7 +600,7 @@ class Member(ABC):
         return True
 
     def _count_missed(self) -> int:
-        """Return how many partitions its topics have if a stable member holds none of them; otherwise 0."""
+        """Return the number of partitions of its topics if the stable member owns none of them, otherwise 0."""
         is_idle = self.state is MemberState.STABLE and self._has_assignment and not self.owned
         return sum(len(self._cluster.partitions_of(topic)) for topic in self.topics) if is_idle else 0
 
@@ -635,9 +635,9 @@ _PATIENCE_MS: Final = 3_000
 
 
 class Idleness:
-    """The warning for a member without partitions: one line that says why, once for as long as that lasts.
+    """The warning for a member without partitions: one log line with the reason, once until it gets some.
 
-    Source: the commonest surprise of groups: members beyond the number of partitions stand by.
+    Source: a common surprise: a group with more members than partitions has members without any.
     """
 
     def __init__(self, requests: Requests, *, group_id: str, is_classic: bool) -> None:
@@ -651,11 +651,11 @@ class Idleness:
 
     @property
     def due_ms(self) -> int | None:
-        """When to ask the coordinator for the group's members."""
+        """When to ask the coordinator for the group's members; `None`: not at present."""
         return None if self.since_ms is None or self._is_settled else self.since_ms + _PATIENCE_MS
 
     def look(self, now_ms: int, *, partition_count: int, coordinator: Endpoint | None) -> None:
-        """Look at a member at rest that holds no partition of `partition_count`; 0: it holds some, or moves."""
+        """Check a stable member that owns none of `partition_count` partitions; 0: it owns some, or is not stable."""
         if not partition_count:
             self.since_ms, self._is_settled = None, False
         elif self.since_ms is None or coordinator is None:
@@ -691,11 +691,11 @@ class Idleness:
         self._requests.warn(f"no partition for this member of group {self._group_id}: {why}")
 
 
-#: An application that has polled within so long polls: a consumer notes its polls each second.
+#: An application counts as polling if its last poll is at most this old: a consumer reports its polls each second.
 _POLLS_MS: Final = 2_000
-#: Added to the end of the longest hold: a broker may stand still for a moment before it answers.
+#: Added to the longest time for which a broker holds a response, since a broker may be busy for a moment.
 _MARGIN_MS: Final = 2_000
-#: Holds in a row that a member may cut before it heartbeats by `_PAUSE_MS`.
+#: How many held responses in a row a member may cut short before it heartbeats each `_PAUSE_MS`.
 _PROMPT_CUTS: Final = 2
 _PAUSE_MS: Final = 1_000
 #: Least heartbeats in a session, so that two that are held are answered before it ends.
@@ -707,10 +707,10 @@ _CLOCK_PARTS: Final = 100
 class HeartbeatSchedule:
     """When a member sends its next heartbeat.
 
-    A broker may hold the answer until it has news for the member, for most of the interval. It answers the requests of
-    one connection in order, so a hold is cut as soon as the member sends another request by that connection.
+    A broker may hold the response until it has an update for the member, for most of the interval. It answers the
+    requests of a connection in order, so it ends a hold when the member sends another request on that connection.
 
-    Laws: the interval counts from when a heartbeat is sent, never from its answer. A hold is no silence of the broker.
+    Laws: the interval counts from when a heartbeat is sent, never from its response. A held response is no failure.
     Source: requirement H1; KIP-848 (the coordinator sets the interval); Apache Kafka's clients, which count so.
     """
 
@@ -719,12 +719,12 @@ class HeartbeatSchedule:
         self._cuts = 0
 
     def next_ms(self, sent_ms: int, interval_ms: int, now_ms: int, *, is_cut: bool, former_ms: int = 0) -> int:
-        """Return when to send the next heartbeat, now that the one of `sent_ms` is answered.
+        """Return when to send the next heartbeat after the response to the one sent at `sent_ms`.
 
         Args:
-            interval_ms: by that answer.
-            is_cut: something was asked behind it, by its connection, before it was answered.
-            former_ms: the interval by which it was held; 0: the same.
+            interval_ms: the heartbeat interval in that response.
+            is_cut: another request was sent on its connection before the response arrived.
+            former_ms: the interval that held while the response was awaited; 0: the same.
         """
         self._cuts = self._cuts + 1 if is_cut else 0
         # No broker takes half of an interval for an answer, unless it holds it.
@@ -736,20 +736,20 @@ class HeartbeatSchedule:
 
 
 def patience_ms(request_timeout_ms: int, interval_ms: int, session_ms: int) -> int:
-    """Return for how long to wait for the answer to a heartbeat, milliseconds.
+    """Return for how long to wait for the response to a heartbeat, milliseconds.
 
-    That is the request timeout, or the longest hold if that is longer.
+    That is the request timeout, or the longest time for which a broker holds a response if that is longer.
     """
     # A third of the session is left for a heartbeat by another connection.
     return max(min(request_timeout_ms, session_ms * 2 // 3), interval_ms + _MARGIN_MS)
 
 
 def longest_interval_ms(interval_ms: int, session_ms: int) -> int:
-    """Return the longest time between two heartbeats for a member that shall send one in `interval_ms`."""
+    """Return the longest time between two heartbeats: `interval_ms`, or a third of the session if that is less."""
     return min(interval_ms, session_ms // _BEATS_PER_SESSION)
 
 
 def silence_ms(session_ms: int) -> int:
-    """Return for how long after an answered heartbeat was sent a member surely keeps its partitions."""
+    """Return for how long a member surely keeps its partitions, counted from when an answered heartbeat was sent."""
     # The coordinator counts from when it arrived. One of the two clocks may be slower by a hundredth.
     return session_ms - session_ms // _CLOCK_PARTS

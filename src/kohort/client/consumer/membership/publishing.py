@@ -1,9 +1,9 @@
-"""The metadata that a member publishes to its group, and those that it knows of other members.
+"""The metadata that a member publishes to its group, and the metadata that other members publish.
 
-Both travel with heartbeats, in kohort's own tagged fields: a coordinator that does not know them skips them.
+Both are sent with heartbeats, in kohort's own tagged fields, which other coordinators ignore.
 
-Laws: the application's latest metadata counts. It is sent until a coordinator has taken it, and again in every full
-heartbeat after a failure. The members' metadata are told when they are complete.
+Laws: the application's latest metadata counts. It is sent until a coordinator has accepted it, and again in every full
+heartbeat after a failure. The members' metadata is delivered when it is complete.
 Source: requirement G10; docs/reference/private-protocol.md.
 """
 
@@ -17,13 +17,13 @@ from kohort.client.core.requests import Requests
 from kohort.errors import ErrorCode, KohortError, UnsupportedFeatureError
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse, MetadataNews
 
-#: Publications within so long leave as one.
+#: Publications within this time are sent as one.
 COALESCED_MS: Final = 50
 _DURING: Final = "publishing metadata"
 
 
 class Said(NamedTuple):
-    """The metadata fields of one heartbeat; `number` counts the publication sent last, in it or before it."""
+    """The metadata fields of one heartbeat; `number` is that of the publication sent last, in it or before it."""
 
     number: int
     metadata: bytes | None
@@ -39,7 +39,7 @@ class MembershipMetadata:
         #: The application's latest metadata, `None` before the first; and the number of its publications.
         self._metadata: bytes | None = None
         self._number = 0
-        #: Numbers of the publications that were sent, and taken, last.
+        #: Numbers of the publications that were sent, and accepted, last.
         self._sent = 0
         self._taken = 0
         #: When the latest was sent.
@@ -54,18 +54,18 @@ class MembershipMetadata:
 
     @property
     def due_ms(self) -> int | None:
-        """When a heartbeat has to carry metadata or ask for them; `None`: not before an event."""
+        """When a heartbeat has to publish metadata or ask for it; `None`: not before an event."""
         if self._watches and not self._has_asked:
             return 0
         return self._sent_ms + COALESCED_MS if self._number > self._sent else None
 
     @property
     def is_used(self) -> bool:
-        """Whether the consumer publishes metadata, or watches those of others: heartbeats alone carry them."""
+        """Whether the consumer publishes or watches metadata, for which it needs heartbeats."""
         return self._watches or self._metadata is not None
 
     def take(self, event: events.Publication) -> None:
-        """Take metadata to publish, or the wish to watch the others' metadata."""
+        """Note the application's metadata to publish, or its request to watch the others' metadata."""
         match event:
             case events.MetadataPublished(metadata=metadata):
                 self._metadata = metadata
@@ -82,7 +82,7 @@ class MembershipMetadata:
             self._tell_lack()
 
     def say(self, now_ms: int, *, is_full: bool) -> Said:
-        """Build the metadata fields of the next heartbeat; `is_full`: it names everything."""
+        """Build the metadata fields of the next heartbeat; `is_full`: a full heartbeat repeats the metadata."""
         is_said = self._metadata is not None and (is_full or self._number > self._sent)
         if is_said:
             self._sent, self._sent_ms = self._number, now_ms
@@ -90,7 +90,7 @@ class MembershipMetadata:
         return Said(self._sent, self._metadata if is_said else None, self._version if self._watches else -1)
 
     def on_answer(self, said: Said, response: ConsumerGroupHeartbeatResponse | None) -> None:
-        """Read the answer to a heartbeat, `None` without one: the publication is taken, or sent again."""
+        """Read the response to a heartbeat, `None` without one: the publication was accepted, or is sent again."""
         if response is None or response.error_code:
             self._sent, self._has_asked = self._taken, False
             if response is not None and said.metadata is not None:
@@ -99,12 +99,12 @@ class MembershipMetadata:
         if response.metadata_news is not None:
             self._taken = max(self._taken, said.number)
             self._note(response.metadata_news)
-        # A coordinator that takes it always answers with news, even with empty ones.
+        # A coordinator that accepts metadata always returns updates, even empty ones.
         elif said.metadata is not None or said.watched_version == 0:
             self._tell_lack()
 
     def take_refusal(self) -> bool:
-        """Return whether the last heartbeat was refused for its metadata; `True` once only."""
+        """Return whether the last heartbeat was refused because of its metadata, and reset that."""
         was_refused, self._was_refused = self._was_refused, False
         return was_refused
 

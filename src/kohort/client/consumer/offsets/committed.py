@@ -1,7 +1,7 @@
-"""The question which offsets the group has committed.
+"""Queries for the group's committed offsets.
 
-Laws: each query ends once for each partition. A query by topic id is never answered with an offset of another topic of
-that name. A topic that the coordinator does not know yet holds up no other.
+Laws: each partition of a query gets one result. A query by topic id never returns an offset of another topic with the
+same name. A topic that the coordinator does not know yet does not delay the others.
 Source: Kafka's OffsetFetch API; KIP-848, offsets.
 """
 
@@ -21,14 +21,14 @@ from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 from kohort.wire.messages import offset_fetch
 
 _Row = offset_fetch.OffsetFetchResponsePartition | offset_fetch.OffsetFetchResponsePartitions
-#: The committed offset of each partition, `None`: it has none; or the error that ended the query.
+#: The committed offset of each partition (`None` without one), or the error that ended the query.
 Committed = Mapping[TopicPartition, OffsetAndMetadata | None] | KohortError
 FetchThen = Callable[[Committed, int], None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Query:
-    #: Partitions without an answer, with the topic ids that are asked for; zero asks by name.
+    #: Partitions without a result, with the topic ids that are asked for; zero asks by name.
     open: dict[TopicPartition, TopicId]
     then: FetchThen
     deadline_ms: int
@@ -60,12 +60,12 @@ class CommittedOffsets:
         now_ms: int,
         is_wanted: Callable[[TopicPartition], bool] = lambda _: True,
     ) -> None:
-        """Find the committed offsets; `None` for a partition without one.
+        """Look up committed offsets; `None` for a partition without one.
 
         Args:
-            partitions: with the topic ids by which they are read; zero asks for the topic that has the name now.
-            then: called once for all partitions that are asked for by name. For those by id it is called as they are
-                found, since a coordinator may not know a topic yet.
+            partitions: with the topic ids by which they are read; zero means the topic that has the name now.
+            then: called with the results: once for all partitions that are asked for by name, and for those by id as
+                they are found, since a coordinator may not know a topic yet.
         """
         self._queries.append(
             _Query(open=dict(partitions), then=then, deadline_ms=deadline_ms, is_wanted=is_wanted, due_ms=now_ms)
@@ -155,7 +155,7 @@ class CommittedOffsets:
             self._end_query(query, refused(code, during=during, operation="read", name=self._group_id), now_ms)
 
     def _on_found(self, query: _Query, found: Mapping[TopicPartition, _Row], now_ms: int) -> None:
-        """Hand on the answered partitions; ask again for topics that the coordinator does not know (yet)."""
+        """Pass on the offsets that were found; ask again for topics that the coordinator does not know yet."""
         unknown = {
             each: topic_id
             for each, topic_id in query.open.items()
@@ -183,7 +183,7 @@ class CommittedOffsets:
 def _read_offsets(
     response: offset_fetch.OffsetFetchResponse, names: Mapping[bytes, str]
 ) -> tuple[ErrorCode, dict[TopicPartition, _Row]]:
-    """Return the first error except for unknown topics, and the rows; `names` maps topic ids to names."""
+    """Return the first error other than an unknown topic, and the rows; `names` maps topic ids to names."""
     rows: list[tuple[str, _Row]]
     if response.groups:
         group = response.groups[0]
@@ -203,7 +203,7 @@ def _read_offsets(
 
 
 def _read_offset(row: _Row | None) -> OffsetAndMetadata | None:
-    """Read one row: -1 on the wire means that nothing is committed."""
+    """Read one row; -1 in a response means that nothing is committed."""
     if row is None or row.committed_offset < 0:
         return None
     return OffsetAndMetadata(row.committed_offset, row.metadata or "", row.committed_leader_epoch)

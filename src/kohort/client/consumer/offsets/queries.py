@@ -1,7 +1,7 @@
-"""The offset for a timestamp: first, next, or of the first record that is not older.
+"""Queries for offsets: the log's start, its end, or that of the first record at or after a timestamp.
 
-Laws: each query ends once, with all its partitions or with an error. A partition whose leader is unknown or has moved
-is asked for again after a pause, until the query's deadline.
+Laws: each query ends once, with results for all its partitions or with an error. A partition whose leader is unknown or
+has changed is asked for again after a pause, until the query's deadline.
 Source: Kafka's ListOffsets API.
 """
 
@@ -23,7 +23,7 @@ from kohort.wire.messages.list_offsets import ListOffsetsPartition
 #: A topic that was just created may be unknown to a broker for a moment.
 UNKNOWN_TOPIC_GRACE_MS: Final = 1_000
 
-#: (offset, timestamp of its record), or `None`: no record is that young.
+#: (offset, timestamp of its record), or `None` without a record from the timestamp on.
 Found = tuple[int, int] | None
 Result = Mapping[TopicPartition, Found] | KohortError
 Then = Callable[[Result, int], None]
@@ -33,7 +33,7 @@ OnError = Callable[[TopicPartition, KohortError, int], None]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Query:
-    #: Partitions without an answer -> timestamp.
+    #: Partitions without a result -> timestamp.
     open: dict[TopicPartition, int]
     then: Then
     on_error: OnError | None
@@ -45,7 +45,7 @@ class _Query:
     #: Partitions that are being asked for now.
     asked: set[TopicPartition] = field(default_factory=set)
     due_ms: int = 0
-    #: Generation of the metadata in which a leader was missing; a newer one is looked at without a pause.
+    #: Generation of the metadata in which a leader was missing; newer metadata is looked at without a pause.
     looked_at_generation: int | None = None
     attempts: int = 0
     is_over: bool = False
@@ -71,13 +71,13 @@ class OffsetQueries:
         now_ms: int,
         on_error: OnError | None = None,
     ) -> None:
-        """Find an offset for each partition, and call `then(result, now_ms)`, without `on_error` once.
+        """Look up an offset for each partition; call `then(result, now_ms)` once, or with `on_error` in parts.
 
         Args:
             timestamps: partition -> timestamp, or one of Kafka's negative codes.
-            on_error: called for each partition that has none, with the time. With it `then` is called for each part of
-                the result as it comes, so that no partition waits for another one's leader. An error that `then` gets
-                is about the partitions that are still missing.
+            on_error: called for each partition that fails. With it, `then` is called with each part of the result as
+                it arrives, so that no partition waits for another one's leader; an error in `then` concerns the
+                partitions that are still missing.
         """
         self._queries.append(
             _Query(
@@ -155,7 +155,7 @@ class OffsetQueries:
         return is_missing or topic.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
     def find_refusal(self, name: str) -> BrokerError | None:
-        """Return why brokers hide the leaders of a topic's partitions; `None`: they do not."""
+        """Return the error if brokers hide a topic from this client because it may not read it, otherwise `None`."""
         if not self._cluster.is_hidden(name):
             return None
         return refused(

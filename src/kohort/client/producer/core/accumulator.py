@@ -1,8 +1,8 @@
 """The batches of a producer: records grouped by partition until they are acknowledged.
 
 Laws: the batches of a partition are sent, and sent again, in the order in which they were filled. A batch keeps its
-sequence number over retries, so that the broker recognises it. A batch that is due but cannot be sent yet, since its
-leader is busy, goes on filling: records that wait long are sent in large pieces.
+sequence number over retries, so that the broker recognises duplicates. A batch that is due but cannot be sent yet,
+since its leader is busy, still accepts records, so that records that wait long are sent in large batches.
 Source: Kafka's RecordAccumulator; KIP-98 (idempotence).
 """
 
@@ -26,16 +26,16 @@ BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 24
 
 
-#: Contents of a batch, and records on their way to one.
+#: Contents of a batch, or records that will be put into one.
 Member = RecordFuture | Bulk | Slice
 
 
 class BatchState(Enum):
-    """The state of a batch between its first record and its end."""
+    """The state of a batch until it is stored or has failed."""
 
     #: It waits for more records.
     OPEN = "open"
-    #: It may be sent; the last batch of a partition takes records until it is.
+    #: It may be sent; the last batch of a partition still accepts records until then.
     CLOSED = "closed"
     IN_FLIGHT = "in flight"
 
@@ -64,7 +64,7 @@ class Batch:
         #: Single records; empty for rows in one `bulk`.
         self.records: list[RecordFuture] = []
         self.bulk: Slice | None = None
-        #: The end that all records of the batch share.
+        #: The outcome that all records of the batch share.
         self.end = BatchEnd(*partition)
         self.size_bytes = BATCH_OVERHEAD_BYTES
         self.created_ms = created_ms
@@ -74,7 +74,7 @@ class Batch:
         #: The encoded batch, once it was built. From then on the records' keys and values are kept in here only.
         self.encoded: bytearray | None = None
         self.attempts = 0
-        #: Whether it was sent and not answered, so that the broker may have it.
+        #: Whether it was sent without a response, so that the broker may have stored it.
         self.is_unsure = False
         #: The error for which it is sent again; `None` before the first failure.
         self.last_error: KohortError | None = None
@@ -88,7 +88,7 @@ class Batch:
 
     @property
     def members(self) -> Sequence[Member]:
-        """The objects that have to be told of the end."""
+        """The objects to notify when the batch is stored or has failed."""
         return self.records if self.bulk is None else (self.bulk,)
 
     def add(self, record: RecordFuture) -> None:
@@ -103,9 +103,9 @@ class Accumulator:
 
     Args:
         batch_bytes: size at which a batch may be sent; a single larger record makes a batch of its own.
-        linger_ms: how long an open batch waits for more.
-        limit_bytes: size above which a batch that cannot be sent takes no more records.
-        partitioner: chooses for records that name no partition.
+        linger_ms: how long an open batch waits for more records.
+        limit_bytes: size at which a batch that cannot be sent yet accepts no more records.
+        partitioner: chooses the partition of records that name none.
     """
 
     def __init__(self, *, batch_bytes: int, linger_ms: int, limit_bytes: int, partitioner: Partitioner) -> None:
@@ -118,16 +118,16 @@ class Accumulator:
         #: partition -> its batches in order; no empty queues. Only the last may be filling. Batches in flight come
         #: first, unless one of them has to be sent again.
         self.queues: dict[TopicPartition, deque[Batch]] = {}
-        #: topic -> partition -> the batch that takes records, or `None`.
+        #: topic -> partition -> the batch that accepts records, or `None`.
         self._filling: dict[str, list[Batch | None]] = {}
-        #: The open ones of these batches, in the order in which they were begun.
+        #: The open ones of these batches, in order of their creation.
         self._lingering: dict[TopicPartition, Batch] = {}
 
     def add(self, record: RecordFuture, partition_count: int, now_ms: int) -> None:
         """Put a record into the batch of its partition.
 
         Raises:
-            ConfigError: the application's own partitioner has failed, or its answer is no partition.
+            ConfigError: the application's own partitioner has failed, or its result is not a partition.
         """
         number = record.partition
         if number is None:
@@ -145,7 +145,7 @@ class Accumulator:
         self._close_if_due(batch)
 
     def add_run(self, records: list[Any], start: int, partition_count: int) -> int:
-        """Put records of one topic, from `start` on, into batches that exist; return the first one left over."""
+        """Put records of one topic, from `start` on, into existing batches; return the index of the first left over."""
         topic = records[start].topic
         filling = self._filling_of(topic, partition_count)
         turn, turn_bytes = self.partitioner.turn(topic, partition_count)
@@ -162,7 +162,7 @@ class Accumulator:
         return stop
 
     def add_bulk(self, bulk: Bulk, partition_count: int, now_ms: int) -> None:
-        """Build batches of rows, behind the batches that exist.
+        """Build batches of the rows of one call, to be sent after the existing batches.
 
         Raises:
             PartitionMissingError: a row names a partition that does not exist; nothing was added.
@@ -200,7 +200,7 @@ class Accumulator:
             self.close(batch)
 
     def narrow(self, topic: str) -> None:
-        """Let no batch of the topic grow above `batch_bytes` any more."""
+        """Limit the topic's batches to `batch_bytes` from now on."""
         self._narrow.add(topic)
 
     def close(self, batch: Batch) -> None:
@@ -209,12 +209,12 @@ class Accumulator:
         self._lingering.pop(batch.partition, None)
 
     def close_all(self) -> None:
-        """Allow every batch to be sent: a flush waits for no linger."""
+        """Allow every batch to be sent, because a flush does not wait for linger.ms."""
         for batch in list(self._lingering.values()):
             self.close(batch)
 
     def close_lingered(self, now_ms: int) -> None:
-        """Allow the batches to be sent that have lingered for long enough."""
+        """Allow the batches to be sent whose linger.ms is over."""
         for batch in list(self._lingering.values()):
             # They are in the order in which they were begun, so the rest lingers, too.
             if batch.created_ms + self._linger_ms > now_ms:
@@ -222,17 +222,17 @@ class Accumulator:
             self.close(batch)
 
     def next_linger(self) -> int | None:
-        """Return when the first linger ends."""
+        """Return when the linger.ms of the oldest open batch is over."""
         first = next(iter(self._lingering.values()), None)
         return None if first is None else first.created_ms + self._linger_ms
 
     def leave(self, batch: Batch) -> None:
-        """Mark a batch as being sent: it takes no more records."""
+        """Mark a batch as being sent: it accepts no more records."""
         batch.state = BatchState.IN_FLIGHT
         self._stop_filling(batch)
 
     def remove(self, batch: Batch) -> None:
-        """Remove a batch that has its end."""
+        """Remove a batch that is stored or has failed."""
         queue = self.queues[batch.partition]
         queue.remove(batch)
         if not queue:
@@ -240,7 +240,7 @@ class Accumulator:
         self.seal(batch)
 
     def seal(self, batch: Batch) -> None:
-        """Let a batch take no more records, and allow it to be sent."""
+        """Close a batch for further records, and allow it to be sent."""
         if batch.state is BatchState.OPEN:
             self.close(batch)
         self._stop_filling(batch)
@@ -252,7 +252,7 @@ class Accumulator:
             filling[number] = None
 
     def replace(self, batch: Batch, pieces: list[Batch]) -> None:
-        """Put the pieces of a batch in its place in the order."""
+        """Replace a batch by its pieces, at the same place in the queue."""
         queue = self.queues[batch.partition]
         place = queue.index(batch)
         self.queues[batch.partition] = deque([*islice(queue, place), *pieces, *islice(queue, place + 1, None)])
@@ -263,7 +263,7 @@ class Accumulator:
             yield from list(queue)
 
     def ready(self, partition: TopicPartition, now_ms: int) -> Batch | None:
-        """Return the next batch of a partition that may be sent; `None`: none may at present."""
+        """Return the next batch of a partition that may be sent now, or `None`."""
         for batch in self.queues.get(partition, ()):
             if batch.state is BatchState.OPEN:
                 return None
@@ -274,16 +274,16 @@ class Accumulator:
 
 
 class PartitionMissingError(Exception):
-    """A record names a partition that its topic lacks, as far as is known."""
+    """A record names a partition that its topic does not have according to the client's metadata."""
 
 
 def slices_of(
     bulk: Bulk, partition_count: int, partitioner: Partitioner, batch_bytes: int
 ) -> Iterator[tuple[int, Sequence[int] | None, int, int]]:
-    """Yield partition, rows (`None`: a range of all), and beginning and end among these, in order.
+    """Yield (partition, rows or `None` for all, start and stop within these), in the order of sending.
 
-    Every row goes to the partition that its rule names for a single record. Rows without a key go in pieces of a batch
-    or more, each to the next partition in turn.
+    Every row goes to the partition that the partitioner chooses for a single record. Rows without a key go in pieces of
+    a batch or more, each to the next partition in turn.
 
     Raises:
         PartitionMissingError: a row names a partition that does not exist.

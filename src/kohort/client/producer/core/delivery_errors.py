@@ -1,10 +1,10 @@
-"""The log lines of a producer: refusals that call for a remedy, waiting records, and lost ones.
+"""The log lines of a producer: refusals that need an administrator, waiting records, and lost records.
 
 Laws: a refusal is one line per cause, not per attempt or per partition; and one line when everything that had that
 cause is stored again. Waiting records are a line after a second, another after twice that time and so on, and a line
 when none waits any more.
-Source: Kafka's `delivery.timeout.ms`: for two minutes a full disk, or no broker at all, looks like a slow one;
-requirement: no record is lost without a word.
+Source: Kafka's `delivery.timeout.ms`: for two minutes a full disk, or no broker at all, looks like a slow broker;
+requirement: no record is lost without a message.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kohort.client.producer.bulk_send import ManyFuture
 from kohort.client.producer.record_future import RecordFuture
 from kohort.errors import BrokerError, ErrorCode, KohortError
 
-#: Codes that seldom pass by themselves; the others are those of a cluster that is settling.
+#: Codes that seldom pass by themselves; other retriable codes occur while a cluster elects leaders.
 _WORTH_A_LINE: Final = frozenset(
     {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
 )
-#: Failed futures that are kept to be looked at again; with more, the earlier unasked ones count as lost.
+#: Failed futures that are kept to be checked again; with more, those not asked by then count as lost.
 _KEPT: Final = 10_000
-#: How long a program may take to look at a future that has its end.
+#: How long a program may take to ask a future after its record has failed.
 _GRACE_MS: Final = 1_000
 _LONGEST_PAUSE_MS: Final = 60_000
 #: Time after which waiting records are worth a line.
@@ -31,7 +31,7 @@ _FIRST_LINE_MS: Final = 1_000
 
 
 class RefusalLog:
-    """The refusals that were logged and have not passed; a refused record is sent again for `delivery_timeout_ms`."""
+    """Logs refused operations that are retried, one line per error code, and another when they succeed again."""
 
     def __init__(self, requests: Requests, *, delivery_timeout_ms: int) -> None:
         self._requests = requests
@@ -42,7 +42,7 @@ class RefusalLog:
         self._said: dict[ErrorCode, str] = {}
 
     def on_refused(self, doing: str, code: ErrorCode, message: str | None) -> None:
-        """Log a refusal that will be tried again, once per error code."""
+        """Log a refused operation that will be retried, once per error code."""
         if code in _WORTH_A_LINE:
             if code not in self._said:
                 self._said[code] = doing
@@ -51,7 +51,7 @@ class RefusalLog:
             self._open[doing] = code
 
     def on_done(self, doing: str) -> None:
-        """Log that the refusals of a code have passed, once the last such operation has succeeded."""
+        """Note a success; log that the refusals of an error code have ended if it was the last such operation."""
         if not self._open:
             return
         code = self._open.pop(doing, None)
@@ -74,9 +74,9 @@ class WaitingRecords(NamedTuple):
 
 
 class WaitLog:
-    """The lines about waiting records: their number, the reason, and how long they will wait.
+    """Logs waiting records: their number, the reason, and how long they will wait.
 
-    `find` returns the waiting records; `None`: none wait.
+    `find` returns the waiting records, or `None` if none wait.
     """
 
     def __init__(self, requests: Requests, refusals: RefusalLog, *, find: Callable[[], WaitingRecords | None]) -> None:
@@ -120,11 +120,11 @@ class WaitLog:
 
 
 class LostRecords:
-    """The lost records of futures that were not asked: without a line their loss would go unsaid.
+    """Counts failed records whose futures the application never asks, for a log line about them.
 
-    Laws: a future that is looked at within a second of its end does not count, nor does one whose end a callback gets.
-    The rest is counted in a line. While more fail, the pause before the next line doubles, up to a minute. Memory is
-    bounded, however many fail.
+    Laws: a future that is asked within a second of its failure does not count, nor does one with a callback. The others
+    are counted in a line. While more fail, the pause before the next line doubles, up to a minute. Memory is bounded,
+    however many fail.
     """
 
     def __init__(self) -> None:
@@ -137,11 +137,11 @@ class LostRecords:
         self._pause_ms = _GRACE_MS
 
     def next_deadline(self) -> int | None:
-        """Return when `find_line` has a line."""
+        """Return when `find_line` may return a line."""
         return self._due_ms
 
     def find_line(self, now_ms: int) -> str | None:
-        """Return the line that is due; `None`: none is."""
+        """Return the log line that is due, or `None`."""
         if self._due_ms is None:
             if self._futures or self._unseen:
                 self._due_ms = now_ms + self._pause_ms
@@ -167,7 +167,7 @@ class LostRecords:
             self._futures.clear()
 
     def note_many(self, future: ManyFuture, count: int, error: KohortError) -> None:
-        """Note that so many records of one call were not stored."""
+        """Note that `count` records of one `send_many` or `send_arrow` were not stored."""
         if not future.is_watched:
             self._unseen += count
             self._last_error = error
@@ -176,7 +176,7 @@ class LostRecords:
         return sum(not record.is_noticed for record in self._futures)
 
     def summary(self) -> str | None:
-        """Return one sentence about all lost_records that were not told yet; `None`: there are none."""
+        """Return one sentence about all lost records that were not logged yet, or `None`."""
         count = self._unseen + self._count_kept()
         if not count:
             return None

@@ -1,7 +1,7 @@
-"""The producer's identity, by which brokers recognise a batch that they have already.
+"""Producer id, epoch and sequence numbers, by which brokers recognise a batch that they have already stored.
 
-Laws: the sequence numbers of a partition rise without a gap under one identity. After a gap that cannot be closed a new
-identity is asked for, once nothing is in flight, and numbering begins anew.
+Laws: under one producer id and epoch, the sequence numbers of a partition rise without a gap. After a gap that cannot
+be closed, a new producer id is requested once no request is in flight, and numbering begins anew.
 Source: KIP-98, KIP-360.
 """
 
@@ -22,11 +22,11 @@ class Identity:
         self.is_wanted = is_wanted
         self.producer_id = -1
         self.epoch = -1
-        #: Whether a gap cannot be closed any more: then nothing more is sent under this identity.
+        #: Whether a gap cannot be closed any more: then no new batch is sent under this identity.
         self.is_spoilt = False
         #: partition -> sequence number of its next record; 0 if missing.
         self._next: dict[TopicPartition, int] = {}
-        #: Partitions whose broker has taken a batch under this identity.
+        #: Partitions whose broker has stored a batch under this identity.
         self._known: set[TopicPartition] = set()
 
     @property
@@ -43,28 +43,28 @@ class Identity:
         self._known.clear()
 
     def spoil(self) -> None:
-        """Give the identity up, because a used sequence number has failed for good."""
+        """Stop using the identity, because a batch with a sequence number has failed for good."""
         self.is_spoilt = self.is_wanted
 
     def may_pipeline(self, partition: TopicPartition) -> bool:
         """Return whether a batch may be sent before the one ahead of it is acknowledged.
 
-        A broker that does not know this producer takes any sequence number as the first. If it refused the first batch,
-        for instance because it is not the leader yet, it would take the second, and never the first.
+        A broker that does not know this producer accepts any sequence number as the first. If it refused the first
+        batch, e.g. because it is not the leader yet, it would accept the second, and never again the first.
         """
         return not self.is_wanted or partition in self._known
 
     def acknowledge(self, partition: TopicPartition) -> None:
-        """Note that the broker has taken a batch: from now on it notices a gap."""
+        """Note that the broker has stored a batch of the partition: from now on it detects a gap."""
         self._known.add(partition)
 
     def number(self, partition: TopicPartition, count: int) -> int:
-        """Take `count` sequence numbers, and return the first."""
+        """Assign the next `count` sequence numbers, and return the first."""
         first = self._next.get(partition, 0)
         self._next[partition] = following(first, count)
         return first
 
 
 def following(sequence: int, count: int) -> int:
-    """Return the sequence number behind so many records."""
+    """Return the sequence number after `count` records; after 2**31 - 1 comes 0."""
     return (sequence + count) % _SEQUENCES

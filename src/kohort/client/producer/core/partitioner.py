@@ -1,8 +1,8 @@
 """The choice of a record's partition.
 
-Laws: a key goes to the same partition as long as the number of partitions stays, and to the one that the client with
-this rule chooses. Records without a key fill one partition's batch before they turn to the next, and every partition
-gets as many bytes as any other. A failure of the application's own rule ends the record, nothing else.
+Laws: as long as the number of partitions stays, a key goes to the same partition, the one that the rule's own client
+chooses. Records without a key fill one partition's batch before they go to the next, and all partitions get the same
+number of bytes. A failure of the application's own partitioner fails that record only.
 Source: Kafka's default partitioner (murmur2, and the uniform sticky one of KIP-794) and RoundRobinPartitioner;
 librdkafka's rules by their names.
 """
@@ -25,7 +25,7 @@ PartitionerCall = Callable[[str, bytes | None, int], int]
 
 
 def fnv1a(data: bytes) -> int:
-    """Hash by FNV-1a of 32 bits; the amount of that as a signed number, as librdkafka and Sarama do."""
+    """Return the absolute value of the signed 32-bit FNV-1a hash, as librdkafka and Sarama do."""
     value = 0x811C9DC5
     for byte in data:
         value = (value ^ byte) * 0x01000193 & _MASK
@@ -56,7 +56,7 @@ _OTHER_NAMES: Final = {
 
 
 def parse_partitioner(value: object) -> str | PartitionerCall:
-    """Read a rule's name, or take a function of the application's own."""
+    """Read the name of a rule, or accept a function of the application's."""
     if callable(value):
         return value
     name = _OTHER_NAMES.get(str(value), value)
@@ -66,12 +66,12 @@ def parse_partitioner(value: object) -> str | PartitionerCall:
 
 
 class Partitioner:
-    """The partitioner of one producer; remembers the present partition for records without a key.
+    """The partitioner of one producer; keeps the present partition of records without a key (sticky partitioning).
 
     Args:
         rule: a name that `parse_partitioner` knows, or a function.
-        batch_bytes: bytes that go to one partition before the next has its turn.
-        seed: the partition of the first turn.
+        batch_bytes: bytes without a key that go to one partition before the next one.
+        seed: number from which the first partition follows.
     """
 
     __slots__ = (
@@ -108,7 +108,7 @@ class Partitioner:
         """Return the partition of one record; `key` is `None` if it has none, `partition_count` above 0.
 
         Raises:
-            ConfigError: the application's own rule has failed, or its answer is no partition.
+            ConfigError: the application's own partitioner has failed, or its result is not a partition.
         """
         if self._call is not None:
             return self._ask(self._call, topic, key, partition_count)
@@ -123,14 +123,14 @@ class Partitioner:
         return hashed % partition_count
 
     def turn(self, topic: str, partition_count: int) -> tuple[int, int]:
-        """Return the present partition of records without a key, and its bytes left; -1: not Kafka's rule."""
+        """Return the present partition of records without a key, and its bytes left; -1 if the rule is not Kafka's."""
         if not self.is_usual:
             return -1, 0
         left_bytes = self._batch_bytes - self._stuck_bytes.get(topic, self._batch_bytes)
         return self._sticky.get(topic, 0) % partition_count, left_bytes
 
     def spend(self, topic: str, size_bytes: int) -> None:
-        """Count bytes without a key that have gone to the present partition."""
+        """Count bytes of records without a key that went to the present partition."""
         self._stuck_bytes[topic] += size_bytes
 
     def _choose_turn(self, topic: str, partition_count: int, size_bytes: int) -> int:

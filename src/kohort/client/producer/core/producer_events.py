@@ -1,4 +1,4 @@
-"""The events by which the application's side addresses a producer's machine."""
+"""The events that the application's side of a producer posts to its machine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kohort.client.producer.record_future import RecordFuture
 
 @value
 class RecordsSubmitted:
-    """The news that there are records among the submissions."""
+    """A wake-up: there are new records in `Submissions`."""
 
 
 @value
 class FlushAsked:
-    """The request to send at once, and to end the ticket when every record so far has its end.
+    """The request to send without linger, and to end the ticket when every record so far is stored or has failed.
 
-    At the deadline the ticket ends, too; with the number of records without an end.
+    At the deadline the ticket ends in any case, with the number of records left.
     """
 
     ticket: object
@@ -28,17 +28,17 @@ class FlushAsked:
 
 @value
 class ProducerCloseAsked:
-    """The request to flush and end; at the deadline the rest fails. The ticket ends in either case."""
+    """The request to flush and stop; at the deadline the remaining records fail. The ticket ends in either case."""
 
     ticket: object
     deadline_ms: int
-    #: Whether the log says nothing of lost records: the closing call is ended by another error already.
+    #: Whether lost records are not logged, because the application's `with` block has raised an error already.
     is_quiet: bool = False
 
 
 @value
 class PartitionsAsked:
-    """The question for a topic's partitions; the answer is ascending, empty without such a topic."""
+    """A query for a topic's partition numbers; the ticket's result is ascending, empty if there is no such topic."""
 
     topic: str
     ticket: object
@@ -47,7 +47,7 @@ class PartitionsAsked:
 
 @value
 class ConnectAsked:
-    """The question whether a broker answers; the ticket ends when one has, or with the error."""
+    """A request to connect; the ticket ends when a broker has responded, or with the error."""
 
     ticket: object
     deadline_ms: int
@@ -61,15 +61,15 @@ Outgoing = RecordFuture | Bulk
 
 
 def is_about(member: Outgoing | Slice, future: object) -> bool:
-    """Return whether a future is that of these records."""
+    """Return whether a future belongs to these records."""
     return (member.future if member.is_bulk else member) is future
 
 
 class Submissions:
     """The queue of records from the application's threads to the machine.
 
-    The application wakes the machine only if no other event will: a machine whose linger is running looks here by
-    itself when that ends.
+    A call wakes the machine only if no other event will: while a batch lingers, the machine reads this queue by itself
+    when linger.ms is over.
 
     Laws: `append` is called by application threads, everything else by the machine. Each step is a single operation on
     a deque or a flag, so neither side ever waits for the other.
@@ -78,7 +78,7 @@ class Submissions:
     __slots__ = ("_is_open", "_queued_bytes", "_records", "is_watched", "wake_bytes")
 
     def __init__(self, *, wake_bytes: int) -> None:
-        """Create an empty queue; `wake_bytes`: bytes that wait at most for a linger to end."""
+        """Create an empty queue; `wake_bytes`: with so many queued bytes the machine is woken despite linger.ms."""
         self._records: deque[Outgoing] = deque()
         self._queued_bytes = 0
         #: Queued bytes that wake the machine though it is watching; the machine may change that.
@@ -98,7 +98,7 @@ class Submissions:
         return True
 
     def take(self) -> list[Outgoing]:
-        """Take all queued records; later ones wake the machine again, unless it says that it watches."""
+        """Return and remove all queued records; later ones wake the machine again unless it sets `is_watched`."""
         self.is_watched = False
         self._queued_bytes = 0
         # One by one, since other threads append meanwhile. A record behind these wakes the machine.
@@ -106,7 +106,7 @@ class Submissions:
         return [pop() for _ in range(len(self._records))]
 
     def close(self) -> None:
-        """Have every later record wake the machine, so that its caller learns of the end."""
+        """Make every later record wake the machine, so that its caller gets the error of a closed producer."""
         self._is_open = False
 
     def holds(self, future: object) -> bool:

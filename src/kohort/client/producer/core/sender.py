@@ -1,8 +1,8 @@
-"""The Produce requests: the choice of their batches, and the reactions to their answers.
+"""The Produce requests: the choice of their batches, and the reactions to their responses.
 
-Laws: every batch ends exactly once, with an offset or an error. After a failure that may pass (a leader that moved, a
+Laws: every batch ends exactly once, with an offset or an error. After a retriable failure (a leader that moved, a
 broken connection) the batch is sent again under its old sequence number until `delivery.timeout.ms`. A batch that is
-too large for the broker is cut, as long as it has two records. Its pieces share its sequence numbers.
+too large for the broker is split if it has two or more records. Its pieces share its sequence numbers.
 Source: Kafka's Produce API and Sender; KIP-98 for the meaning of duplicates and gaps; KIP-126 (cutting).
 """
 
@@ -55,9 +55,9 @@ class Sender:
     """Sends the batches that the accumulator has ready.
 
     Args:
-        on_end: called with each batch that has its end, after its records were told.
-        on_cut: called with each batch that was cut, and its pieces.
-        on_ended: called with records that have their end and a callback.
+        on_end: called with each batch that is stored or has failed, after its records were notified.
+        on_cut: called with each batch that was split, and its pieces.
+        on_ended: called with finished records that have an `on_delivery` callback.
     """
 
     def __init__(
@@ -94,13 +94,13 @@ class Sender:
 
     @property
     def is_idle(self) -> bool:
-        """Whether every request has its answer."""
+        """Whether no request is in flight."""
         return not self._in_flight
 
     # -- sending ------------------------------------------------------------------------------------------------
 
     def send_ready(self, now_ms: int) -> None:
-        """Fill requests as long as brokers take them."""
+        """Send requests with the batches that are ready, as far as the limit of requests in flight allows."""
         self._pausing = [batch for batch in self._pausing if batch.not_before_ms > now_ms]
         if not self._identity.is_ready and not self._identity.is_spoilt:
             return
@@ -109,9 +109,9 @@ class Sender:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the broker surely has none of the batches without an end.
+        """Whether brokers surely have stored none of the unacknowledged batches.
 
-        That is so if it has none of each partition's first batches: a batch is not taken before the one ahead of it.
+        That follows if they have none of each partition's first batches: no batch is stored before an earlier one.
         """
         return self.is_idle and not any(queue[0].is_unsure for queue in self._accumulator.queues.values())
 
@@ -151,10 +151,10 @@ class Sender:
         return is_first or (self._identity.may_pipeline(batch.partition) and not self._would_bury(batch))
 
     def _would_bury(self, batch: Batch) -> bool:
-        """Return whether this batch might make the broker forget an earlier batch that it may have.
+        """Return whether this batch might make the broker forget an earlier batch that it may have stored.
 
-        A broker recognises the last five batches only. No more were under way when they became unsure, so only these
-        are sent again until all are settled.
+        A broker recognises duplicates of a producer's last five batches only. No more were in flight when their
+        responses were lost, so only these are sent again until all are acknowledged.
         """
         if batch.is_unsure or not self._identity.is_wanted:
             return False
@@ -285,7 +285,7 @@ class Sender:
             self.fail(batch, error)
 
     def _is_behind_another(self, batch: Batch) -> bool:
-        """Return whether an earlier batch makes the gap: one that is sent again, or has failed for good."""
+        """Return whether the gap is due to an earlier batch: one that is sent again, or has failed for good."""
         return self._identity.is_spoilt or self._accumulator.queues[batch.partition][0] is not batch
 
     def _try_again(self, batch: Batch, error: KohortError, now_ms: int) -> None:
@@ -301,7 +301,7 @@ class Sender:
         self._pausing.append(batch)
 
     def _cut(self, batch: Batch, error: KohortError) -> None:
-        """Replace a batch by its two halves, which are sent at once."""
+        """Split a batch that is too large into two halves, which are sent at once."""
         assert batch.encoded is not None, "it was sent"
         self._accumulator.narrow(batch.partition.topic)
         contents = [] if batch.bulk is not None else list(iterate_records(batch.encoded, check_crcs=False))
@@ -326,7 +326,7 @@ class Sender:
     # -- ends ---------------------------------------------------------------------------------------------------
 
     def succeed(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
-        """Give every record of a batch its offset; -1: the broker was not asked for it."""
+        """Finish a stored batch; `base_offset` is that of its first record, -1 with acks=0."""
         self.trouble = None
         self._identity.acknowledge(batch.partition)
         batch.end.base_offset, batch.end.append_time_ms = base_offset, append_time_ms
@@ -336,7 +336,7 @@ class Sender:
         self._end(batch)
 
     def fail(self, batch: Batch, error: KohortError) -> None:
-        """End every record of a batch with an error; its sequence numbers are lost."""
+        """Finish a batch with an error; its sequence numbers cannot be used again."""
         if batch.sequence is not None:
             # The broker would refuse every later batch for the gap.
             self._identity.spoil()
@@ -350,7 +350,7 @@ class Sender:
         self._end(batch)
 
     def fail_record(self, record: Member, error: KohortError) -> None:
-        """End a single record with an error, unless its batch has its end already."""
+        """Finish a single record with an error, unless its batch has finished already."""
         if not record.end.is_over:
             self.counters.failed_records += record.count if record.is_bulk else 1
             if record.is_bulk:
@@ -361,7 +361,7 @@ class Sender:
         self._tell([record])
 
     def _tell(self, records: Sequence[Member]) -> None:
-        """Tell the futures of ended records, and hand on those with a callback."""
+        """Notify the futures of finished records, and pass on the records with an `on_delivery` callback."""
         for record in records:
             record.on_end()
         called = [record for record in records if isinstance(record, RecordFuture) and record.on_delivery is not None]
@@ -375,7 +375,7 @@ class Sender:
         self._on_end(batch)
 
     def expire(self, now_ms: int) -> None:
-        """Fail the batches that wait for longer than `delivery.timeout.ms`, and seal those that wait for long."""
+        """Fail batches older than `delivery.timeout.ms`; close retried ones for more records after an eighth of it."""
         limit_ms = self._settings.options["delivery_timeout_ms"]
         for queue in list(self._accumulator.queues.values()):
             error = self.trouble
@@ -392,7 +392,7 @@ class Sender:
                 self.fail(batch, KohortTimeoutError(text if error is None else f"{text}: {error}"))
 
     def next_deadline(self) -> int | None:
-        """Return when a pause before a retry, or the time of a waiting batch, is over."""
+        """Return when the next pause before a retry, or `delivery.timeout.ms` of a waiting batch, ends."""
         deadlines = [batch.not_before_ms for batch in self._pausing]
         deadlines += [
             queue[0].created_ms + self._settings.options["delivery_timeout_ms"]
@@ -410,7 +410,7 @@ class ProducerCounters:
     sent_records: int = 0
     sent_batches: int = 0
     sent_bytes: int = 0
-    #: Records that ended in an error.
+    #: Records that have failed.
     failed_records: int = 0
     #: Records that were sent again, counted each time.
     retried_records: int = 0
