@@ -29,7 +29,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # A program that only reads does not load the producer, nor the other way round.
+    # A program that only reads does not load the producer, and one that only writes not the consumer.
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'kohort.aio' has no attribute {name!r}")

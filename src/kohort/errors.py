@@ -1,7 +1,7 @@
 """Every error of kohort: the protocol's codes, refusals on the wire, and exceptions for callers.
 
-Laws: a refusal is a value of the protocol (`Refused` carries an `ErrorCode` and becomes a reply at one place);
-a caller error is an exception with typed fields that says what to do; a bug is an assertion with its story.
+Laws: a refused request ends in an error code of the protocol (`Refused` has an `ErrorCode` and becomes a response);
+a caller's error is an exception with typed fields that says what to do; a bug is an assertion with its history.
 Source: Apache Kafka's error codes.
 """
 
@@ -16,7 +16,7 @@ from kohort.ids import TopicPartition
 
 
 class Refused(Exception):
-    """A protocol outcome: raised inside `decide`, turned into a reply at one place; nothing was changed."""
+    """A request is refused; raised while it is decided, and turned into a response. Nothing was changed."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code, message)
@@ -28,7 +28,7 @@ class Refused(Exception):
 
 
 class InvariantViolation(AssertionError):
-    """A bug in kohort: a law of a core did not hold. Never caught; it carries the story that led here."""
+    """A bug in kohort: an invariant did not hold. Never caught; `story` has the events that led to it."""
 
     def __init__(self, law: str, story: Sequence[object] = ()) -> None:
         super().__init__(law)
@@ -42,13 +42,13 @@ class InvariantViolation(AssertionError):
 class KohortError(Exception):
     """Base of every exception that a caller of kohort may see."""
 
-    #: The same call may succeed later without a change.
+    #: Whether the same call may succeed later without a change.
     retriable: bool = False
-    #: The object that raised it cannot be used any more.
+    #: Whether the object that raised the error cannot be used any more.
     fatal: bool = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Rebuilt from what it holds: what a constructor asks for is not always kept, and its message is made anew.
+        # Pickled by attributes, not by the constructor's arguments, which are not always kept.
         return _rebuild, (type(self), self.args), self.__dict__ or None
 
 
@@ -62,9 +62,9 @@ class PartlyDoneError(KohortError):
     """Only a part of a call's requests was carried out.
 
     Args:
-        during: what was asked, e.g. "creating topics".
-        done: each thing that was done (a topic, a partition, ...) with what the call would have returned of it.
-        failed: each of the others with the reason, in the order asked; what is not there was not asked for.
+        during: the call, e.g. "creating topics".
+        done: each item that was done (a topic, a partition, ...) -> its part of the call's result.
+        failed: each other item -> the reason, in the order requested; items in neither were not requested.
     """
 
     def __init__(self, during: str, done: Mapping[Any, Any], failed: Mapping[Any, KohortError]) -> None:
@@ -90,8 +90,8 @@ def _some(words: Sequence[str], between: str) -> str:
 class BrokerError(KohortError):
     """A broker answered with an error code.
 
-    `message`: the broker's own words, `None` if it sent none. `during`: what was asked, e.g. "committing offsets of
-    group orders".
+    `message`: the text that the broker sent, or `None`. `during`: the failed action, e.g. "committing offsets of group
+    orders".
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None, *, during: str = "") -> None:
@@ -110,8 +110,8 @@ class BrokerError(KohortError):
 class AuthorizationError(BrokerError):
     """The broker knows this user, and does not allow the requested operation.
 
-    `operation`: the missing right, such as "read", on the `name` of a "topic", "group", "cluster" or
-    "transactional_id"; all are empty where that is not known.
+    `operation`: the missing right, such as "read". `resource_type` and `name`: the resource, a "topic", "group",
+    "cluster" or "transactional_id". All are empty if that is not known.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class ProtocolError(KohortError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent bytes that do not decode; its connection is not usable any more."""
+    """The peer sent bytes that cannot be decoded; the connection cannot be used any more."""
 
 
 class ForeignProtocolError(RemoteProtocolError):
@@ -167,10 +167,10 @@ class CorruptRecordError(ProtocolError):
     """A record batch that is damaged: wrong CRC, impossible lengths or an unknown format.
 
     Args:
-        message: what is wrong.
-        byte: where the batch begins in what was read; `None` if that is not known.
-        partition: whose records they are; `None` outside of a consumer. The same is so of the offsets.
-        offset: the first that cannot be read; `next_offset`: where to `seek` to go on.
+        message: the fault.
+        byte: the batch's position in the bytes that were read; `None` if that is not known.
+        partition: the partition of the records; like the offsets `None` outside of a consumer.
+        offset: the first offset that cannot be read; `next_offset`: the offset to `seek` to, to continue.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class CorruptRecordError(ProtocolError):
 class GroupNotEmptyError(BrokerError):
     """A group has members, which would undo the requested change; nothing is changed.
 
-    `members`: names of some; empty if they have left meanwhile.
+    `members`: names of some members; empty if they have left meanwhile.
     """
 
     def __init__(self, group: str, members: Sequence[str], *, during: str = "") -> None:
@@ -209,17 +209,17 @@ class GroupNotEmptyError(BrokerError):
 
 
 class UnsupportedFeatureError(BrokerError):
-    """The broker does not support the request, by code UNSUPPORTED_VERSION; the message names the broker."""
+    """The broker does not support the request (UNSUPPORTED_VERSION); the message names the broker."""
 
 
 class ConfigError(KohortError, ValueError):
-    """An option has a value that it cannot have, or options contradict each other."""
+    """An option has an invalid value, or options contradict each other."""
 
 
 class UnknownOptionError(ConfigError):
     """An option that does not exist; the message has `why`, or the nearest one that does.
 
-    `others`: what is to be said of further ones that were given with it, a sentence for each.
+    `others`: a sentence for each further wrong option that was given with it.
     """
 
     def __init__(
@@ -247,10 +247,10 @@ class UnknownOptionError(ConfigError):
 
 
 class BrokersUnreachableError(KohortError):
-    """No bootstrap address leads to a broker; `attempts` has (host:port, reason) of each."""
+    """No broker can be reached at a bootstrap address; `attempts` has (host:port, reason) of each."""
 
     retriable = True
-    #: The remedy, in Python's words.
+    #: The remedy, with options as Python keywords.
     advice: str = "check bootstrap_servers and that the broker is running"
 
     def __init__(self, attempts: Sequence[tuple[str, str]]) -> None:
@@ -273,10 +273,10 @@ class NotKafkaError(BrokersUnreachableError):
 
 
 class AuthenticationError(BrokersUnreachableError):
-    """Brokers answer but do not let this client in, or cannot prove their identity to it.
+    """Brokers respond but reject this client's login, or cannot prove their identity to it.
 
-    Nothing changes by waiting: every call ends with it at once until the login, the certificates or the broker are
-    another one.
+    To wait does not help: every call raises this error at once until the login, the certificates or the broker
+    change.
     """
 
     retriable = False
@@ -289,10 +289,10 @@ class AuthenticationError(BrokersUnreachableError):
 
 
 class AdvertisedAddressError(BrokersUnreachableError):
-    """A broker answers, but no address that it gives for itself or its cluster can be reached.
+    """A broker responds, but none of the advertised addresses of its cluster can be reached.
 
-    `answered`: host:port of the bootstrap address that answers. `attempts`: (host:port, reason) of each address that it
-    gave. `done`: what was done all the same, as the beginning of a sentence.
+    `answered`: host:port of the bootstrap address that responds. `attempts`: (host:port, reason) of each advertised
+    address. `done`: actions that have succeeded all the same, as the beginning of a sentence.
     """
 
     advice = "set advertised.listeners of the broker to an address that clients reach"
@@ -315,13 +315,13 @@ def _listed(attempts: Sequence[tuple[str, str]]) -> str:
 
 
 class KohortTimeoutError(KohortError, TimeoutError):
-    """A call did not finish within the time that the caller gave it."""
+    """A call did not finish within its timeout."""
 
     retriable = True
 
 
 class BufferFullError(KohortTimeoutError, BufferError):
-    """A producer's buffer was full, and stayed so for `waited_s`, as long as `send` may wait."""
+    """A producer's buffer stayed full for `waited_s`, as long as `send` may wait (max.block.ms)."""
 
     def __init__(self, limit_bytes: int, waited_s: float) -> None:
         super().__init__(limit_bytes, waited_s)
@@ -337,10 +337,10 @@ class PartlySentError(KohortError):
     """Not all records of one `send_many` or `send_arrow` were stored.
 
     Args:
-        stored: what was, a `SentMany`, or one for each topic of a table.
-        failed_count: how many were not.
-        reason: why the first of these was not; that error itself is the `__cause__`.
-        retriable: whether it may be stored later.
+        stored: the stored records, as a `SentMany`, or one for each topic of a table.
+        failed_count: the number of records that were not stored.
+        reason: the error of the first of these, as text; the error itself is the `__cause__`.
+        retriable: whether records that failed may be stored later.
     """
 
     def __init__(self, stored: object, failed_count: int, reason: str, retriable: bool = False) -> None:
@@ -371,13 +371,13 @@ class SerializationError(KohortError, ValueError):
 class DeserializationError(KohortError, ValueError):
     """A deserializer failed: a function of the application could not read a record's key or value.
 
-    The position stays on that record: seek to the offset behind it to go on.
+    The position stays on that record: seek to the offset after it to continue.
 
     Args:
-        partition: whose record it is; its `topic` is an attribute of its own, too.
-        offset: of the record; `next_offset`: where to `seek` to go on.
+        partition: the record's partition; its `topic` is an attribute of its own, too.
+        offset: the record's offset; `next_offset`: the offset to `seek` to, to continue.
         what: "key" or "value".
-        reason: what the function raised.
+        reason: the exception of the function, as text.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, what: str, reason: str) -> None:
@@ -399,8 +399,8 @@ class DeserializationError(KohortError, ValueError):
 class UnknownTopicError(KohortError):
     """A topic that does not exist on the cluster, or a partition that it does not have.
 
-    `partition`: the missing one, of `partition_count`; `None` where the whole topic is missing. `was_deleted`: the
-    topic was there, and is gone; another one may have its name by now.
+    `partition`: the missing one, of `partition_count`; `None` if the whole topic is missing. `was_deleted`: the topic
+    existed and was deleted; another topic may have its name by now.
     """
 
     def __init__(
@@ -440,9 +440,9 @@ class NotInHistoryError(KohortError, LookupError):
 
 
 class LogTruncationError(KohortError):
-    """Records that were read are not in the log any more: a leader took over without them.
+    """Records that were read are no longer in the log: a new leader does not have them.
 
-    From `diverging_offset` on the log is another one now; the reader was at `offset`.
+    From `diverging_offset` on the log has other records now; the reader's position was `offset`.
     """
 
     def __init__(self, topic: str, partition: int, offset: int, diverging_offset: int) -> None:
@@ -460,7 +460,7 @@ class LogTruncationError(KohortError):
 
 
 class FencedError(BrokerError):
-    """The coordinator has removed this member; its partitions belong to others."""
+    """The coordinator has removed this member from its group; its partitions may have other owners."""
 
     def __init__(
         self, code: ErrorCode, message: str | None = None, *, group: str, member: str, epoch: int, during: str = ""

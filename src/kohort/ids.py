@@ -1,4 +1,4 @@
-"""Names and numbers that identify things; every room may import them."""
+"""Types of names and numbers that identify groups, members, topics, partitions and requests."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ GroupId = NewType("GroupId", str)
 MemberId = NewType("MemberId", str)
 #: 16 raw bytes; `ZERO_TOPIC_ID` means "none".
 TopicId = NewType("TopicId", bytes)
-#: Identifies one input (request, deadline, change of topics) and everything that it caused.
+#: Identifies one input (request, deadline, change of topics) and all effects that it caused.
 CauseId = NewType("CauseId", int)
-#: Addresses the answer of one request, and is the cause of what it leads to; given out by the shell, opaque to cores.
+#: Identifies one request, to which the response is sent, as the cause of its effects; opaque to code without I/O.
 RequestToken = NewType("RequestToken", CauseId)
 
 ZERO_TOPIC_ID: Final = TopicId(bytes(16))
@@ -24,7 +24,7 @@ INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", JOURNA
 
 
 class TopicPartition(NamedTuple):
-    """A partition by the name of its topic.
+    """A partition, by its topic's name and its number.
 
     >>> str(TopicPartition("orders", 3))
     'orders-3'

@@ -1,5 +1,5 @@
-"""The command line: `main` finds the verb, a module of `verbs` carries it out by the admin client.
+"""The command line: `main` finds the verb, and a module of `verbs` carries it out by the admin client.
 
-Floors: main over verbs, demo and report, over bootstrap (addresses and logins), parser, arguments and output. Nothing
-imports this room. Begin with `main`, `verbs/topic`, `output`.
+Layers, the highest first: main; verbs, demo and report; bootstrap (addresses and logins), parser, arguments and output.
+No other package imports this one. Read `main`, `verbs/topic` and `output` first.
 """

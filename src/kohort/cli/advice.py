@@ -1,4 +1,4 @@
-"""Advice for a user of the command line: options to change, verbs that help, similar names, the command to type."""
+"""Advice in error messages of the command line: options to change, verbs that help, similar names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, Kohor
 
 
 def explain(why: BaseException, options: argparse.Namespace) -> str:
-    """Explain in one sentence an error of a verb that was called with these options."""
+    """Explain in one sentence an error of a verb that was run with these options."""
     if isinstance(why, OSError) and why.filename is not None and why.strerror:
         return f"{os.fsdecode(why.filename)} cannot be opened: {why.strerror}"
     if "bootstrap" not in options:
@@ -55,7 +55,7 @@ def _no_group(why: BrokerError, options: argparse.Namespace) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like this one; `None` if none is."""
+    """Return the known name that is most similar to this one; `None` if none is similar."""
     others = {other.casefold(): other for other in known if other != name}
     return next((others[hit] for hit in get_close_matches(name.casefold(), others, n=1, cutoff=0.7)), None)
 
@@ -71,7 +71,7 @@ def _unreachable(why: BrokersUnreachableError, options: argparse.Namespace) -> s
 
 
 def own_command() -> str:
-    """Return the command for this kohort: its name if the shell finds it, else its path."""
+    """Return the command that runs this kohort: its name if the shell finds it, else its path."""
     own = Path(sys.executable).with_name("kohort")
     found = shutil.which("kohort")
     if not own.exists() or (found and os.path.samefile(found, own)):

@@ -1,4 +1,4 @@
-"""Values of several verbs: topics with partitions, offsets, times, spans, brokers, input files."""
+"""Parsers of arguments that several verbs share: topics, offsets, times, durations, brokers, inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
 
-#: Of ISO 8601, as Kafka's tool takes it, and in short.
+#: A duration in ISO 8601, as Kafka's tools accept it, and in a short form such as 30m.
 _ISO: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.IGNORECASE)
 _SHORT: Final = re.compile(r"(\d+)([smhd])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -30,14 +30,14 @@ def parse_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            # A client's option may be a password.
+            # The value of a client's option may be a password, so the error does not show it.
             raise ConfigError(f"{option} {'is followed by what' if option == '-X' else repr(pair)} is not NAME=VALUE")
         parsed[name.strip()] = value.strip()
     return parsed
 
 
 def parse_topic(text: str) -> tuple[str, tuple[int, ...]]:
-    """Parse a topic and some of its partitions; none: all."""
+    """Parse a topic and some of its partitions, such as `orders:0,2`; no partitions mean all."""
     found = _TOPIC.fullmatch(text)
     if found is None or len(text) > _LONGEST:
         raise argparse.ArgumentTypeError(
@@ -47,7 +47,7 @@ def parse_topic(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def flat_topics(topics: Sequence[tuple[str, tuple[int, ...]]]) -> list[str | TopicPartition]:
-    """Return the partitions that topics of `parse_topic` name, and the names of the others."""
+    """Return each partition named in results of `parse_topic`, and topics without partitions by name."""
     return [
         each
         for topic, numbers in topics
@@ -63,16 +63,16 @@ def parse_offset(text: str) -> int:
 
 
 def parse_datetime(text: str) -> datetime:
-    """Parse a time; without a zone it is in this machine's."""
+    """Parse a time; without a time zone it is in this machine's."""
     try:
-        # The first and the last day of the calendar are in no zone but their own.
+        # The first and the last day of the calendar cannot be converted to another zone.
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"{text!r} is no time: 2026-01-31T12:00 is one, Z behind it is UTC") from None
 
 
 def parse_duration(text: str) -> timedelta:
-    """Parse a span of time."""
+    """Parse a duration, such as `30m` or `PT30M`."""
     short, iso = _SHORT.fullmatch(text), _ISO.fullmatch(text)
     try:
         if short is not None:
@@ -86,7 +86,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_time(text: str) -> datetime | timedelta | None:
-    """Parse a time, or a span before now; `None` for text that is neither."""
+    """Parse a time, or a duration before now; return `None` for text that is neither."""
     for parse in (parse_duration, parse_datetime):
         try:
             return parse(text)
@@ -96,7 +96,7 @@ def parse_time(text: str) -> datetime | timedelta | None:
 
 
 def parse_since(text: str, *, now: datetime) -> datetime | None:
-    """Parse a time, or a span before `now`, since 1970 at the earliest; `None` for text that is neither."""
+    """Parse a time, or a duration before `now`, which ends in 1970; `None` for text that is neither."""
     when = parse_time(text)
     try:
         return now - when if isinstance(when, timedelta) else when
@@ -105,23 +105,23 @@ def parse_since(text: str, *, now: datetime) -> datetime | None:
 
 
 def parse_brokers(text: str) -> list[list[int]]:
-    """Parse the brokers of each partition."""
+    """Parse the brokers of each partition: `1:2,2:3` are those of two partitions."""
     if _BROKERS.fullmatch(text) is None or len(text) > _LONGEST:
         raise argparse.ArgumentTypeError(f"{text[:60]!r} names no brokers: 1:2,2:3 are those of two partitions")
     return [[int(each) for each in row.split(":")] for row in text.split(",")]
 
 
 def input_name(path: str) -> str:
-    """Return the name of an input for messages."""
+    """Return the name of an input for error messages; `-` is the standard input."""
     return "the standard input" if path == "-" else path
 
 
 def read_input(path: str, most_bytes: int, *, remark: str = "") -> bytes:
-    """Read the whole input; `remark` ends the sentence about one that is too long.
+    """Read the whole input; `remark` is the end of the error message if it is too long.
 
     Raises:
-        ConfigError: it is longer than that.
-        OSError: it cannot be opened.
+        ConfigError: the input is longer than `most_bytes`.
+        OSError: the input cannot be opened.
     """
     if path == "-":
         data = sys.stdin.buffer.read(most_bytes + 1)

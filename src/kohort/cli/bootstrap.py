@@ -1,6 +1,6 @@
 """The brokers' addresses and the login: `--bootstrap`, `--command-config`, `-X`, or the environment.
 
-Laws: what is said on the command line goes before a file, a file before the environment. A value is in no error.
+Laws: the command line goes before a file, a file before the environment. No error shows a value.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from kohort import Admin
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
-#: The variables that stand in for the options.
+#: The environment variables that are used if the options are not given.
 ENVIRONMENT: Final = "KOHORT_BOOTSTRAP"
 ENVIRONMENT_FILE: Final = "KOHORT_COMMAND_CONFIG"
-#: Names of the option in other tools: understood, not advertised.
+#: Names of the option in other tools: accepted, but not shown in the help.
 _FOREIGN_NAMES: Final = ("--brokers", "--broker", "--bootstrap-server", "--bootstrap-servers", "--broker-list")
 _FOREIGN_FILES: Final = ("-F", "--consumer.config", "--producer.config")
 
 
 def add_bootstrap(parser: argparse.ArgumentParser) -> None:
-    """Add the options that every verb with a cluster has."""
+    """Add the options of every verb that connects to a cluster."""
     parser.add_argument(
         "-b",
         "--bootstrap",
@@ -52,7 +52,7 @@ def settle_connection(options: argparse.Namespace) -> None:
     """Set `bootstrap`, the brokers' addresses, and `settings`, the client options, from the given options.
 
     Raises:
-        ConfigError: a file cannot be read, or an option is none of a client.
+        ConfigError: a file cannot be read, or no client has such an option.
     """
     if "command_config" not in options:
         return
@@ -67,7 +67,7 @@ def settle_connection(options: argparse.Namespace) -> None:
         if name in ADMIN_OPTIONS:
             settings[ADMIN_OPTIONS.option(name).name] = value
         elif name not in CONSUMER_OPTIONS and name not in PRODUCER_OPTIONS:
-            # The same file may be for other programs; an option of no client of kohort's is perhaps a slip.
+            # The file may be for other programs, too; an option that no client of kohort's has raises an error here.
             ADMIN_OPTIONS.option(name)
     servers = settings.pop("bootstrap.servers", None)
     if options.bootstrap is None:
@@ -83,7 +83,7 @@ def _checked(servers: object) -> str:
 
 
 def connection(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the client options that reach the brokers of a command line."""
+    """Return the client options for connections to the brokers of a command line."""
     return {**getattr(options, "settings", {}), "bootstrap.servers": options.bootstrap}
 
 

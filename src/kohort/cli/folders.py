@@ -1,8 +1,8 @@
-"""Files and folders that verbs write into; nothing but their own is ever replaced or removed.
+"""Files and folders into which verbs write; they replace and remove only what such a verb has written.
 
-Laws: the demo and the report's tables take a folder that is new, empty or carries their mark; a page replaces a page of
-ours alone. The demo removes `data`, the picture and the report, and `data` only if everything in it is what the demo's
-broker writes. Anything else is refused by name before anything is touched. No link is followed.
+Laws: the demo and the report's tables use a folder that is new, empty or has their mark; a page replaces only a page of
+kohort's. The demo removes `data`, the picture and the report, and `data` only if it has only files that the demo's
+broker writes. Anything else is refused by name before anything is changed. No link is followed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DATA_NAME: Final = "data"
 PICTURE_NAME: Final = "flights.png"
 REPORT_NAME: Final = "report.html"
 _TABLES_MARK_NAME: Final = ".kohort-report"
-#: The mark that every page of a report has near its beginning, and no other page.
+#: The mark near the beginning of a report's page, by which it differs from other pages.
 PAGE_MARK: Final = '<meta name="generator" content="kohort report">'
 
 _MARK: Final = (
@@ -52,11 +52,11 @@ class FolderRefusedError(KohortError):
 
 
 def take_demo_folder(folder: Path) -> Path:
-    """Make a folder the demo's, free it of an earlier run, and return where the broker keeps its data.
+    """Prepare the demo's folder, remove an earlier run's files, and return the broker's data folder.
 
     Raises:
-        FolderRefusedError: it holds what the demo did not write, a broker is at work on the data of the earlier run,
-            or it cannot be written to.
+        FolderRefusedError: the folder has files that the demo did not write, a broker uses the data of the earlier
+            run, or the folder is not writable.
     """
     data = folder / DATA_NAME
     try:
@@ -71,7 +71,7 @@ def take_demo_folder(folder: Path) -> Path:
                 shutil.rmtree(data)
             finally:
                 lock.release()
-        # Before the data, so that what an interrupted run leaves is known for the demo's.
+        # The mark is written before the data, so that files of an interrupted run are recognised as the demo's.
         (folder / MARK_NAME).write_text(_MARK)
         for name in (PICTURE_NAME, REPORT_NAME):
             (folder / name).unlink(missing_ok=True)
@@ -84,7 +84,7 @@ def take_demo_folder(folder: Path) -> Path:
 
 
 def take_tables_folder(folder: Path) -> Path:
-    """Take a folder for a report's tables that is new or empty, or carries the mark of an earlier run."""
+    """Prepare a folder for a report's tables, which is new or empty, or has the mark of an earlier run."""
     mark = folder / _TABLES_MARK_NAME
     if folder.exists() and not mark.exists() and any(folder.iterdir()):
         raise KohortError(f"{folder} holds files and not the mark of a report's tables: choose another with --tables")
@@ -97,7 +97,7 @@ def take_tables_folder(folder: Path) -> Path:
 
 
 def check_page(out: Path, *, is_forced: bool) -> None:
-    """Raise an error if a report's page cannot be written there, or would replace a file that is no report."""
+    """Raise an error if a report's page cannot be written there, or would replace another file."""
     if not out.parent.is_dir():
         raise KohortError(f"--out {out}: there is no folder {out.parent}")
     if out.is_dir():
@@ -145,7 +145,7 @@ def _check_ours(folder: Path) -> None:
 
 
 def _foreign_to(data: Path) -> Iterator[str]:
-    """Yield the paths in the data folder that no broker of the demo has made."""
+    """Yield the paths in the data folder that are not of the demo's broker."""
     for entry in os.scandir(data):
         is_folder = entry.is_dir()
         if entry.is_symlink() or not (_FOLDER if is_folder else _IN_DATA).fullmatch(entry.name):

@@ -1,6 +1,6 @@
-"""The command `kohort`: one verb a file, one sentence an error.
+"""The command `kohort`: each verb is a module, and each error is printed as one sentence.
 
-Exit codes: 0, 1 (failed), 2 (asked wrongly), 130 (Ctrl-C).
+Exit codes: 0, 1 (failed), 2 (wrong arguments or options), 130 (Ctrl-C).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def build_parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
 
 
 def add_common(*parsers: argparse.ArgumentParser) -> None:
-    """Add the options of every verb that asks a cluster for data."""
+    """Add the options of every verb that prints data of a cluster."""
     for parser in parsers:
         add_bootstrap(parser)
         add_json(parser)
@@ -82,7 +82,7 @@ def add_execute(parser: argparse.ArgumentParser, *, done: str = "changed") -> No
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code.
 
-    Without `arguments` it is the command line of this process, whose streams it takes.
+    Without `arguments` the command line of this process is run, and its standard streams are prepared.
     """
     if arguments is None:
         prepare_streams()
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OutputError as why:
         abandon_output()
         if why.errno == errno.EPIPE:
-            # The reader of our output has gone (`| head`): that is an end, not an error.
+            # The reader of the output has exited (`| head`), which is no error.
             return 0
         complain(why)
         return 1
@@ -138,13 +138,13 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     try:
         return build_parser(verbs).parse_args(words)
     except SystemExit:
-        # argparse has written its help, or that there is none: into an output that may be full.
+        # argparse may have written its help, to an output that may be full; `flush` shows that.
         sys.stdout.flush()
         raise
 
 
 class _Voice(logging.Handler):
-    """A log handler that prints the client's log lines as the command line's own."""
+    """A log handler that prints the client's log lines like errors of the command line."""
 
     def emit(self, record: logging.LogRecord) -> None:
         complain(record.getMessage())
@@ -155,27 +155,27 @@ def _listen_to_client() -> None:
     log.propagate = False
     log.addHandler(_Voice())
     if sys.argv[1:2] != ["up"]:
-        # `kohort --version` and `kohort broker status` say it, not each command.
+        # Only `kohort --version` and `kohort broker status` print the form of the kernels.
         kernels = logging.getLogger("kohort.kernels")
         kernels.propagate = False
         kernels.addHandler(logging.NullHandler())
 
 
-# Laws of the standard streams: one that was closed (`>&-`) is a sink; a character that the terminal's encoding lacks is
-# written as an escape; bytes that cannot be written are an `OutputError`, which nothing else raises.
-#: Name in `sys` -> how it is opened; in the order of their numbers, so that each gets its own.
+# Laws of the standard streams: a closed one (`>&-`) becomes /dev/null; a character that the terminal's encoding lacks
+# is written as an escape; only a failed write to the standard output raises `OutputError`.
+#: Name in `sys` -> mode of opening; in the order of their file descriptors, so that each gets its own.
 _STREAMS: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
 
 
 class OutputError(OSError):
-    """The standard output takes no more: full, gone, or never writable."""
+    """The standard output cannot be written: disk full, reader exited, or not open for writing."""
 
     def __str__(self) -> str:
         return f"cannot write the output: {(self.strerror or 'unknown reason').lower()}"
 
 
 class _Output(io.FileIO):
-    """The standard output, which says of itself that it failed."""
+    """The standard output, whose failed writes raise `OutputError`."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -185,7 +185,7 @@ class _Output(io.FileIO):
 
 
 def prepare_streams() -> None:
-    """Make all three usable; for a process of our own only."""
+    """Make the three standard streams usable; only for a process that runs the command itself."""
     out = sys.stdout
     for name, mode in _STREAMS.items():
         if getattr(sys, name) is None:
@@ -196,14 +196,14 @@ def prepare_streams() -> None:
             io.BufferedWriter(_Output(out.fileno(), "wb", closefd=False)),
             encoding=out.encoding,
             errors="backslashreplace",
-            # Where Python was asked not to buffer, whole lines are buffered: no program reads less.
+            # Even if Python is unbuffered (`-u`) whole lines are buffered: programs read whole lines anyway.
             line_buffering=out.line_buffering or out.write_through,
         )
 
 
 def abandon_output() -> None:
     """Discard the buffered output."""
-    # Python would write it at its end, and complain once more.
+    # Python would try to write it at exit, and print another error.
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, sys.stdout.fileno())
     os.close(sink)

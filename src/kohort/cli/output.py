@@ -1,7 +1,7 @@
 """The output of the command line: tables for people, JSON lines for programs, sentences for errors.
 
 Names of groups, members and clients are any text that a client has sent. Laws: a cell and a sentence are one line each,
-and nothing in them moves the cursor of a terminal or turns the direction of writing.
+and nothing in them moves the cursor of a terminal or changes the direction of text.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any, Final
 
-#: The sentence after a command that has only shown its changes.
+#: The remark of a command that has only shown its changes.
 NOTHING_CHANGED: Final = "nothing is changed yet: --execute does it"
 
-#: Columns of a terminal that a column of a table has at least, unless all of its cells are shorter.
+#: The least width of a table's column in a terminal, unless all of its cells are shorter.
 _NARROWEST: Final = 8
 
 
@@ -46,12 +46,12 @@ def _plain_bytes(value: bytes) -> str | dict[str, str]:
 
 
 def text(value: bytes | None) -> str | None:
-    """Convert bytes to text for a person, escaped where they are not UTF-8; `None` stays `None`."""
+    """Convert bytes to text, with escapes for bytes that are not UTF-8; `None` stays `None`."""
     return None if value is None else value.decode("utf-8", "backslashreplace")
 
 
 def one_line(value: object) -> str:
-    r"""Return the text of a value with escapes in place of what is not printable.
+    r"""Return the text of a value, with escapes for characters that are not printable.
 
     >>> one_line("a\nb \u65e5\u3000\u672c \x1b[2J") == r"a\nb 日　本 \x1b[2J"
     True
@@ -62,7 +62,7 @@ def one_line(value: object) -> str:
 def _escaped(said: str, escape: Callable[[str], str]) -> str:
     if said.isprintable():
         return said
-    # Python calls the blanks of other scripts unprintable, too.
+    # To Python the spaces of other scripts are unprintable, too.
     return "".join(each if each.isprintable() or unicodedata.category(each) == "Zs" else escape(each) for each in said)
 
 
@@ -75,7 +75,7 @@ def print_json(value: Any) -> None:
     """Print one JSON document on a line of its own, in ASCII if the output is not UTF-8."""
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     said = json.dumps(plain(value), ensure_ascii=not is_utf8)
-    # JSON itself escapes the oldest of the characters that are not printable only.
+    # JSON itself escapes only some of the characters that are not printable.
     sys.stdout.write(_escaped(said, lambda character: json.dumps(character)[1:-1]) + "\n")
 
 
@@ -91,7 +91,7 @@ def print_table(
     else:
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
         for row in (columns, *cells) if has_heading else cells:
-            # A row is one line, however long, for the program that reads it.
+            # For programs that read the output a row is one line, however long.
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             sys.stdout.write(line.rstrip() + "\n")
 
@@ -99,7 +99,7 @@ def print_table(
 def show(
     options: Namespace, value: Any, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str
 ) -> int:
-    """Print the value as JSON if that is asked for, else the table; return the exit code 0."""
+    """Print the value as JSON with `--json`, else the table; return the exit code 0."""
     if options.json:
         print_json(value)
     else:
@@ -110,7 +110,7 @@ def show(
 def show_plan(
     options: Namespace, value: Any, columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str
 ) -> int:
-    """Print as `show` does; without `--execute` a table is followed by the remark that nothing is changed."""
+    """Print as `show` does; without `--execute` add the remark that nothing is changed yet."""
     show(options, value, columns, rows, empty=empty)
     if rows and not options.execute and not options.json:
         complain(NOTHING_CHANGED)
@@ -131,14 +131,14 @@ def _print_for_person(columns: Sequence[str], cells: Sequence[Sequence[str]], *,
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in cells:
-        # Names may have square brackets, which rich would take for markup.
+        # Names may have square brackets, which rich would interpret as markup.
         table.add_row(*map(Text, row))
     console.print(table)
 
 
 def _print_as_lists(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-    """Print each row as a paragraph, a cell a line."""
-    # Side by side the cells would have a letter a line.
+    """Print each row as a paragraph, with a line for each cell."""
+    # In a narrow terminal cells side by side would have one letter a line.
     width = max(map(len, columns))
     rows = [
         "".join(f"{name.ljust(width)}  {cell}".rstrip() + "\n" for name, cell in zip(columns, row, strict=True))
@@ -148,6 +148,6 @@ def _print_as_lists(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> N
 
 
 def complain(sentence: object) -> None:
-    """Print a sentence on the error output."""
-    # Several mistakes are told at once, a line each.
+    """Print a sentence to stderr."""
+    # Several mistakes are printed at once, a line each.
     sys.stderr.write("kohort: " + "\n".join(map(one_line, str(sentence).split("\n"))) + "\n")

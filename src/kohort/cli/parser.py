@@ -1,7 +1,7 @@
 """argparse with errors of one sentence, the nearest known word, and an example in every help.
 
-Law: nothing runs under a foreign name. The answer to a name of kcat, rpk, kaf or Kafka's scripts names kohort's verb,
-so that scripts are written in one language.
+Law: no verb runs under another tool's name. The error for a name of kcat, rpk, kaf or Kafka's scripts names kohort's
+verb, so that scripts use kohort's names only.
 Source: kcat 1.7, rpk's and kaf's help, kafka-console-consumer, kafka-consumer-groups and kafka-topics of Kafka 4.
 """
 
@@ -106,14 +106,14 @@ class Parser(argparse.ArgumentParser):
             self.set_defaults(run=run)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does, but let the verb refuse the arguments that it does not know."""
+        """Parse as argparse does, but raise the error for unknown arguments from the verb's parser."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown and not self._took_late(parsed, unknown):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, []
 
     def _took_late(self, parsed: argparse.Namespace, words: list[str]) -> bool:
-        """Whether words behind options go to a list that argparse has ended: `move G --to M t-0`."""
+        """Return whether words after options could join a list before them, as in `move G --to M t-0`."""
         lists = [action for action in self._actions if not action.option_strings and action.nargs == "*"]
         if not lists or any(word.startswith("-") for word in words):
             return False
@@ -149,7 +149,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def unknown_words(message: str) -> list[str]:
-    """Return the words that argparse complains about: a wrong choice, or unrecognized options."""
+    """Return the words that an error of argparse is about: a wrong choice, or unrecognized options."""
     choice = re.search(r"invalid choice: '(.*?)' \(choose from", message)
     if choice:
         return [choice[1]]
@@ -170,7 +170,7 @@ def _all(words: str, ours: str) -> dict[str, str]:
     return dict.fromkeys(words.split(), f"is not a word of kohort; use: {ours}")
 
 
-#: The words before -> the word -> the sentence about it.
+#: The words before -> another tool's word -> the end of the error about it.
 _VERBS: Final[dict[str, dict[str, str]]] = {
     "kohort": {
         **_all("consume consumer console-consumer read cat subscribe -C --consumer", _TAIL),
@@ -250,7 +250,7 @@ _VERBS: Final[dict[str, dict[str, str]]] = {
 }
 
 _TOPIC_OPTIONS: Final = ("-t", "--topic")
-#: Verb -> option -> what is said about it.
+#: Verb -> another tool's option -> the hint to kohort's option.
 _OPTIONS: Final[dict[str, dict[str, str]]] = {
     "kohort up": dict.fromkeys(
         ("--set", "--override", "-o", "-X", "--property"), "use --config NAME=VALUE, or --config-file FILE"
@@ -289,7 +289,7 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
 
 
 def instead_of_words(words: Sequence[str]) -> str | None:
-    """Answer a command line that begins with a word of another tool in one sentence; else `None`."""
+    """Return the error for a command line that begins with a word of another tool; else `None`."""
     room = words[0] if words and words[0] in _VERBS else "kohort"
     word = next(iter(words[1:] if room != "kohort" else words), "")
     said = _VERBS[room].get(word)
@@ -297,7 +297,7 @@ def instead_of_words(words: Sequence[str]) -> str | None:
 
 
 def foreign_words() -> Iterator[tuple[str, ...]]:
-    """Return every beginning of a command line that `instead_of_words` answers."""
+    """Yield every beginning of a command line for which `instead_of_words` returns an error."""
     for room, table in _VERBS.items():
         for word in table:
             yield (word,) if room == "kohort" else (room, word)

@@ -1,4 +1,4 @@
-"""Passwords for the verbs: from a file, a variable of the environment or a terminal, and from no command line."""
+"""Passwords for the verbs: from a file, an environment variable or a terminal, never from arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_BYTES: Final = 64 * 1024
 
 
 def add_password_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where a password is."""
+    """Add the options that name the source of a password."""
     source: Any = parser.add_mutually_exclusive_group()
     source.add_argument("--password-file", metavar="FILE", help="whose first line it is (-: the standard input)")
     source.add_argument("--password-env", metavar="NAME", help="the variable that has it")
@@ -32,10 +32,10 @@ def refuse_shown_password(options: argparse.Namespace) -> None:
 
 
 def password_of(options: argparse.Namespace, user: str) -> str:
-    """Return the given password, without the end of its line.
+    """Return the password from the options' source, without the end of its line.
 
     Raises:
-        ConfigError: nothing was given, or nothing that is text.
+        ConfigError: no password was given, or it is not text.
         OSError: a file cannot be read.
     """
     if options.password_env is not None:
@@ -46,7 +46,7 @@ def password_of(options: argparse.Namespace, user: str) -> str:
 
 
 def password_in_environment(name: str, option: str) -> str:
-    """Return the password that a variable has."""
+    """Return the password in an environment variable; `option` names the variable, for the error."""
     found = os.environ.get(name)
     if found is None:
         raise ConfigError(f"the environment has no {name}, which {option} names")
@@ -54,7 +54,7 @@ def password_in_environment(name: str, option: str) -> str:
 
 
 def password_in_file(path: str) -> str:
-    """Return the first line of a file, `-` for the standard input."""
+    """Return the first line of a file; `-` is the standard input."""
     if path == "-":
         data = sys.stdin.buffer.readline(_MOST_BYTES + 1)
     else:

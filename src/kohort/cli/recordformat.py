@@ -1,4 +1,4 @@
-"""The format of a shown record: its value with or without key and headers, JSON, or as kcat does.
+"""The output format of a record: its value with or without key and headers, JSON, or kcat's tokens.
 
 Source: kcat 1.7, `-f`, `-K`.
 """
@@ -34,7 +34,7 @@ def _length(value: bytes | None) -> str:
     return "-1" if value is None else str(len(value))
 
 
-#: Token -> what it means, and how it is read from a record.
+#: Token -> its meaning, and the function that reads it from a record.
 TOKENS: Final[dict[str, tuple[str, Callable[[ConsumerRecord], str]]]] = {
     "%t": ("topic", lambda record: record.topic),
     "%p": ("partition", lambda record: str(record.partition)),
@@ -52,7 +52,7 @@ _PIECES: Final = re.compile(r"%.|%$|\\x[0-9a-fA-F]{2}|\\[ntr0\\]|[^%\\]+|\\", re
 
 
 def unescape(text_: str) -> str:
-    r"""Replace `\t`, `\n`, `\r`, `\0`, `\\` and `\xHH` by the characters that they stand for."""
+    r"""Replace the escapes `\t`, `\n`, `\r`, `\0`, `\\` and `\xHH` by their characters."""
     return re.sub(
         r"\\(?:x([0-9a-fA-F]{2})|([ntr0\\]))",
         lambda found: chr(int(found[1], 16)) if found[1] else _ESCAPES[found[2]],
@@ -79,9 +79,9 @@ def _literal(text_: str) -> Callable[[ConsumerRecord], str]:
 
 
 def choose_format(options: argparse.Namespace) -> Callable[[ConsumerRecord], str]:
-    """Return the format of records by these options, with the end of the line if it has one.
+    """Return the function that formats records by these options, including the end of the line.
 
-    Not for `--json`.
+    With `--format` no end of the line is added. Not for `--json`.
     """
     if options.format is not None:
         chosen: Callable[[ConsumerRecord], str] = options.format
@@ -112,7 +112,7 @@ def json_of(record: ConsumerRecord) -> dict[str, Any]:
 
 
 def add_key_separator(group: Any, *, help_text: str) -> None:
-    """Add the option that `send` and `tail` share."""
+    """Add `--key-separator`, an option of both `send` and `tail`."""
     group.add_argument("-K", "--key-separator", dest="separator", type=_separator, metavar="SEP", help=help_text)
 
 

@@ -1,5 +1,5 @@
-"""Kafka's protocol: messages declared once, codecs compiled from them, the registry of APIs, our own numbers.
+"""Kafka's protocol: message declarations, codecs compiled from them, the registry of APIs, kohort's own numbers.
 
-Floors: registry over messages, over codec (encoder, decoder), over schema and primitives. It does no I/O. Everything
-that speaks the protocol imports this room. Begin with `schema`, `messages/heartbeat`, `registry`.
+Layers, the highest first: registry; messages; codec (encoder, decoder); schema and primitives. No I/O. All code that
+uses the protocol imports this package. Read `schema`, `messages/heartbeat` and `registry` first.
 """

@@ -1,7 +1,7 @@
 """Encoding and decoding of messages, by functions that are compiled on first use and kept.
 
-Laws: broken bytes raise `RemoteProtocolError`, values that the protocol cannot carry `LocalProtocolError`; neither
-leaves anything behind. Nothing is compiled before it is used.
+Laws: malformed bytes raise `RemoteProtocolError`, values that the protocol cannot carry `LocalProtocolError`; after
+either the output is as it was. Nothing is compiled before it is used.
 Source: architecture rule 13.
 """
 
@@ -29,12 +29,12 @@ def decode(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> tup
 
     Args:
         cls: the class of the message.
-        version: one that the declaration covers.
-        buffer: RECORDS fields of the result are views of it; everything else is copied.
-        position: where the message starts.
+        version: the message's version; the declaration must cover it.
+        buffer: RECORDS fields of the result are views of it; all other values are copied.
+        position: the start of the message in the buffer.
 
     Returns:
-        The message and the position after it; bytes that follow are the caller's business.
+        The message and the position after it; bytes that follow are not checked.
     """
     found = _DECODERS.get((cls, version))
     if found is None:
@@ -68,8 +68,8 @@ def encode_parts(message: Message, version: int) -> list[Buffer]:
 def bounded_decoder(cls: type[Message], version: int, most_rows: int) -> Decoder:
     """Return a decoder with limits, for messages of untrusted peers.
 
-    `most_rows`: structs that the arrays of one message may have together; of other values there may be eight times as
-    many; more are `RemoteProtocolError`, found before the first element of the array that has them is made.
+    `most_rows`: the most structs that all arrays of one message may have in total; of other values there may be eight
+    times as many. A count beyond that raises `RemoteProtocolError` before an element of its array is made.
     """
     key = cls, version, most_rows
     found = _BOUNDED_DECODERS.get(key)
@@ -159,7 +159,7 @@ def _value_fault(value: object, kind: Kind, version: int, flexible: bool, name: 
 
 
 def _fits(value: object, kind: Scalar) -> bool:
-    """Whether a scalar value can be encoded."""
+    """Return whether a scalar value can be encoded."""
     match kind.name:
         case "string":
             return isinstance(value, str) and len(value.encode(errors="surrogatepass")) <= STRING_BYTES_AT_MOST

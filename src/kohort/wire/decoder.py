@@ -23,15 +23,15 @@ Decoder = Callable[[Buffer, int], tuple[Any, int]]
 
 #: Buffers of at most this size are copied once to bytes, which slice and decode faster than views.
 COPY_AT_MOST: Final = 4096
-#: Numbers, texts and tagged fields that a message of an untrusted peer may have, for each row that it may have.
+#: The most numbers, texts and tagged fields of an untrusted peer's message, for each struct that it may have.
 VALUES_PER_ROW: Final = 8
 
 
 def compile_decoder(cls: type[Message], version: int, most_rows: int | None = None) -> Decoder:
     """Compile the decoder of one version.
 
-    It takes bytes, and hands other buffers to a twin that is made when first needed.
-    `most_rows`: structs that the arrays of one message may have together, and `VALUES_PER_ROW` as many values.
+    It decodes bytes, and passes other buffers to a second decoder, which is made when first needed.
+    `most_rows`: the most structs in all arrays of one message, and `VALUES_PER_ROW` times as many other values.
     """
     emitter = _DecoderEmitter(cls, version, most_rows, from_view=False)
     emitter.namespace["decode_buffer"] = _buffer_decoder(cls, version, most_rows)
@@ -265,7 +265,7 @@ class _DecoderEmitter(Emitter):
                 self.line(f"{elements}.append({item})")
 
     def take_values(self) -> None:
-        """Count `c` values that are not structs."""
+        """Emit the count of `c` values that are not structs, and the check of their limit."""
         if self.most_rows is not None:
             self.line("values -= c")
             with self.block("if values < 0:"):

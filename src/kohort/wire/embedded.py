@@ -1,7 +1,7 @@
-"""The blobs of classic groups' members in JoinGroup and SyncGroup: subscriptions and assignments.
+"""The bytes of classic groups' members in JoinGroup and SyncGroup: subscriptions and assignments.
 
-Laws: a blob of a version newer than ours is read as our newest and bytes after it are ignored, since later versions
-only append; a blob that cannot be read raises `RemoteProtocolError`, and one that is longer than allowed is not read.
+Laws: bytes of a newer version are read as the newest known version and the rest is ignored, since later versions only
+append; bytes that cannot be read raise `RemoteProtocolError`, and longer ones than allowed are not read.
 Source: Kafka's consumer protocol, versions 0 to 3 (KIP-429, KIP-792, KIP-881).
 """
 
@@ -20,7 +20,7 @@ from kohort.wire.schema import Message
 #: The newest version of the consumer protocol that is written.
 NEWEST_VERSION: Final = 3
 _VERSION_BYTES: Final = 2
-#: Longer blobs are refused: a subscription of 100,000 topics fits, a hostile one does not grow without end.
+#: Longer ones are refused: a subscription of 100,000 topics fits, but a hostile one cannot fill the memory.
 BLOB_BYTES_AT_MOST: Final = 16 * 1024 * 1024
 
 T = TypeVar("T", bound=Message)
@@ -32,9 +32,9 @@ class Subscription:
 
     topics: tuple[str, ...] = ()
     user_data: bytes | None = None
-    #: Topic → partitions that the member holds; empty before version 1.
+    #: Topic → partitions that the member owns; empty before version 1.
     owned_partitions: Mapping[str, tuple[int, ...]]
-    #: The generation in which it got them; -1 for none and before version 2.
+    #: The generation in which they were assigned; -1 for none and before version 2.
     generation_id: int = -1
     rack_id: str | None = None
 
@@ -124,7 +124,7 @@ def _listed(partitions: Mapping[str, Sequence[int]]) -> list[consumer_protocol.T
 
 
 def _by_topic(listed: Iterable[consumer_protocol.TopicPartition]) -> dict[str, tuple[int, ...]]:
-    """Return the partitions by topic; a repeated topic keeps the partitions of both places."""
+    """Return the partitions by topic, joining those of a topic that is listed twice."""
     found: dict[str, list[int]] = {}
     for each in listed:
         found.setdefault(each.topic, []).extend(each.partitions)

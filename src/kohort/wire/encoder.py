@@ -24,7 +24,7 @@ PartsEncoder = Callable[[Any], list[Buffer]]
 #: (message, its error) → the error to raise.
 Explain = Callable[[Any, Exception], LocalProtocolError]
 
-#: Records of at most this many bytes are copied: that costs less than a part of their own.
+#: Records of at most this many bytes are copied, because that costs less than a separate buffer.
 COPY_AT_MOST: Final = 1024
 
 
@@ -38,14 +38,14 @@ def compile_encoder(cls: type[Message], version: int, explain: Explain) -> Encod
             emitter.flush()
             emitter.line("return")
         with emitter.block("except failures as error:"):
-            # A message that cannot be encoded leaves nothing behind in the output.
+            # If a message cannot be encoded the output is reset.
             emitter.line("del o[start:]")
             emitter.line("raise explain(m, error) from None")
     return emitter.compile("encode", f"encoder of {cls.__name__} version {version}")
 
 
 def compile_parts_encoder(cls: type[Message], version: int, explain: Explain) -> PartsEncoder:
-    """Compile a function that returns buffers; long RECORDS are uncopied parts of their own."""
+    """Compile a function that returns buffers; long RECORDS are separate buffers, without a copy."""
     emitter = _EncoderEmitter(cls, version, explain)
     emitter.records_apart = True
     with emitter.block("def encode(m):"):

@@ -1,7 +1,7 @@
-"""The recognition of other protocols by the four bytes in place of a frame's length.
+"""The recognition of other protocols by the first four bytes, which are the frame's length in Kafka's.
 
-Laws: says nothing about bytes that may be a length; callers have found that they are an impossible one, or that
-no frame of that length is to be expected there.
+Laws: for callers that have found these bytes to be an impossible length, or one that no expected frame has; this
+module cannot decide whether they are a length.
 Source: RFC 9112 (request methods, status line), RFC 9113 (preface), RFC 8446 (record layer: handshake 22, alert 21).
 """
 
@@ -11,12 +11,12 @@ from typing import Final
 
 from kohort.errors import ForeignProtocolError, RemoteProtocolError
 
-#: How HTTP begins: a request, the preface of HTTP/2, an answer.
+#: The first bytes of HTTP: of a request, of the preface of HTTP/2, of a response.
 _HTTP: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ", b"HTTP")
 #: A TLS record that may come first, with the major version of every TLS: an alert, a handshake.
 _TLS: Final = (b"\x15\x03", b"\x16\x03")
 
-#: The answer to a browser, or curl, that has been pointed at a broker.
+#: The response to a browser, or curl, that connects to a broker.
 HTTP_ANSWER: Final = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"This is a Kafka broker, not a web server: connect with a Kafka client.\n"
@@ -36,7 +36,7 @@ def foreign_protocol(start: bytes) -> str | None:
 
 
 def impossible_length(start: bytes | memoryview, *, least: int, most: int) -> RemoteProtocolError:
-    """Return the error for four bytes that are no length of a frame."""
+    """Return the error for four bytes that cannot be the length of a frame."""
     protocol = foreign_protocol(bytes(start))
     if protocol is not None:
         return ForeignProtocolError(protocol)

@@ -234,7 +234,7 @@ class Emitter:
 
     @contextmanager
     def form_of(self, each: Field) -> Iterator[None]:
-        """Surround the lines for one field, which may keep its old form in a flexible version."""
+        """Set the form for the lines of one field, which may keep its old form in a flexible version."""
         flexible = self.flexible
         # The client id in request headers keeps its old form in flexible versions.
         self.flexible = flexible and each.compact

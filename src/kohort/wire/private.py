@@ -1,11 +1,11 @@
-"""The one registry of kohort's own numbers and names: on the wire and in group logs.
+"""The only registry of kohort's own numbers and names, in the protocol and in group logs.
 
-Laws: an entry is never given another meaning and never taken out, only marked as past; stock clients and Apache Kafka
+Laws: an entry never gets another meaning and is never removed, only marked as obsolete; other clients and Apache Kafka
 must be able to ignore every one of them. API keys are above 10,000, record types of `__consumer_offsets` from 20,000
-on, tagged fields, which stand where their messages are declared, from 10,000 on, so that no number that Kafka may give
-out is taken. API keys of ours are announced only to clients that name their software "kohort".
-Source: docs/reference/private-protocol.md says what each entry is for, and has the configs of our own; tests hold them
-together.
+on, tagged fields, which are declared with their messages, from 10,000 on, so that Kafka will hardly use these numbers.
+kohort's API keys are announced only to clients that name their software "kohort".
+Source: docs/reference/private-protocol.md describes the purpose of each entry, and kohort's own configs; tests compare
+both.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ FIRST_API_KEY: Final = 10_001
 FIRST_TAG: Final = 10_000
 FIRST_RECORD_TYPE: Final = 20_000
 
-#: The software name in ApiVersions (KIP-511) of clients that are told of kohort's own API keys.
+#: The software name in ApiVersions (KIP-511) of clients to which kohort's own API keys are announced.
 SOFTWARE_NAME: Final = "kohort"
 
 
 class PrivateApiKey(IntEnum):
-    """kohort's own APIs; messages are found by the name, as those of `ApiKey`: `wire/messages/<name>.py`."""
+    """kohort's own APIs, whose messages are in `wire/messages/<name>.py`, as those of `ApiKey`."""
 
     GROUP_HISTORY = 10_001
     SUBMIT_MOVES = 10_002
@@ -46,7 +46,7 @@ API_VERSIONS: Final[dict[int, tuple[int, int]]] = {
     PrivateApiKey.REVOKE_TOKENS: (0, 0),
     PrivateApiKey.DESCRIBE_TOKENS: (0, 0),
 }
-#: Type in the key of a record of `__consumer_offsets` → first words of the names of its key and value.
+#: Type in the key of a record of `__consumer_offsets` → first part of the class names of its key and value.
 RECORD_TYPES: Final[dict[int, str]] = {
     20_001: "GroupConfigs",
     20_002: "SubmittedMove",
@@ -57,8 +57,8 @@ RECORD_TYPES: Final[dict[int, str]] = {
     20_007: "ClientAssignment",
     20_008: "MemberMetadata",
 }
-#: First sentence of a config's documentation in DescribeConfigs where its value changes nothing: it will one day, or
-#: it never has to. The rest is the documentation that other values have.
+#: First sentence of a config's documentation in DescribeConfigs if its value has no effect: not yet, or never. The
+#: rest is the documentation as for values with an effect.
 NOT_YET: Final = "not acted on yet"
 NO_EFFECT: Final = "without effect here"
 
@@ -69,6 +69,6 @@ def idle_documentation(words: str, documentation: str) -> str:
 
 
 def idle_words_in(documentation: str | None) -> str | None:
-    """Return the words by which a documentation says that a value has no effect; `None` if it does not."""
+    """Return the first sentence if it says that a value has no effect (`NOT_YET`, `NO_EFFECT`), or `None`."""
     said = (documentation or "").partition(". ")[0].lower()
     return said if said in (NOT_YET, NO_EFFECT) else None

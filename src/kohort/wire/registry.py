@@ -145,8 +145,8 @@ _KEYS: Final[dict[int, AnyApiKey]] = {int(key): key for key in (*ApiKey, *Privat
 #: First and last version of Kafka's APIs that kohort encodes and decodes. The announced ones may differ: see
 #: `apis/api_versions.py`.
 VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {key: (_APIS[key].first, _APIS[key].last) for key in ApiKey}
-#: APIs that kohort's broker does not serve: those that its client asks of other brokers, and offsets in transactions,
-#: which nothing would end as long as there is no coordinator of transactions.
+#: APIs that kohort's broker does not serve: those that its clients use with other brokers, and offset commits in
+#: transactions, which could not end as long as there is no transaction coordinator.
 UNSERVED: Final[frozenset[int]] = frozenset({
     ApiKey.WRITE_TXN_MARKERS,
     ApiKey.TXN_OFFSET_COMMIT,
@@ -193,7 +193,7 @@ def _declared(key: AnyApiKey, suffix: str) -> type[Message]:
 
 
 def is_flexible(key: AnyApiKey, version: int) -> bool:
-    """Whether the API's messages have compact lengths and tagged sections in `version`."""
+    """Return whether the API's messages have compact lengths and tagged sections in `version`."""
     return version >= _APIS[key].flexible_since
 
 
@@ -206,7 +206,7 @@ def request_header_version(key: AnyApiKey, version: int) -> int:
 def response_header_version(key: AnyApiKey, version: int) -> int:
     """Return the version of `ResponseHeader` of such a response.
 
-    Source: KIP-511: a client that asked for too new a version of ApiVersions must be able to read the answer.
+    Source: KIP-511: a client that asked for too new a version of ApiVersions must be able to read the response.
     """
     # KIP-511: the header of ApiVersions stays at 0, so that any client can read the refusal.
     return 1 if version >= _APIS[key].flexible_since and key != ApiKey.API_VERSIONS else 0
@@ -219,7 +219,7 @@ def negotiate(key: AnyApiKey, theirs_min: int, theirs_max: int, ours_max: int | 
         key: the API.
         theirs_min: oldest version that the peer has.
         theirs_max: newest version that the peer has.
-        ours_max: newest version that we want to use, where it is not the newest that we have.
+        ours_max: the newest version to use; `None` means the newest one that kohort has.
     """
     first, last = versions_of(key)
     if ours_max is not None:
@@ -230,16 +230,16 @@ def negotiate(key: AnyApiKey, theirs_min: int, theirs_max: int, ours_max: int | 
 
 # The headers of requests and responses.
 #
-# Request header: version 1 has the client id, version 2 is flexible (KIP-482); version 0 is gone since Kafka 4.0.
-# Response header: version 1 is flexible. ApiVersions is always answered with version 0, so that a client that asks for
-# too new a version can read the answer (KIP-511).
+# Request header: version 1 has the client id, version 2 is flexible (KIP-482); Kafka 4.0 has removed version 0.
+# Response header: version 1 is flexible. Responses of ApiVersions always have version 0, so that a client that asks for
+# too new a version can read the response (KIP-511).
 #
 # The client id keeps its int16 length in version 2, because a server reads it before it knows the API.
 
 
 @message(kind="header", versions="1-2", flexible="2+")
 class RequestHeader(Message):
-    """The API and version of a request, and the correlation id for its answer."""
+    """The API and version of a request, and the correlation id for its response."""
 
     request_api_key: int = field(INT16)
     request_api_version: int = field(INT16)
@@ -249,6 +249,6 @@ class RequestHeader(Message):
 
 @message(kind="header", versions="0-1", flexible="1+")
 class ResponseHeader(Message):
-    """The correlation id of the request that is answered."""
+    """The correlation id of the request to which the response belongs."""
 
     correlation_id: int = field(INT32)

@@ -18,7 +18,7 @@ P = ParamSpec("P")
 
 
 class Scalar(NamedTuple):
-    """A kind of value without parts of its own."""
+    """A type of values that have no fields or elements."""
 
     #: Kafka's name of the type.
     name: str
@@ -86,7 +86,7 @@ class Field:
         compact: false for the one field of Kafka that keeps its old form in flexible versions: the client id.
         default: value of a new message, and of a decoded one whose version lacks the field;
             left out it is zero, empty, or a struct of defaults.
-        is_secret: its value is in no text about the message.
+        is_secret: whether the message's repr must not show the value.
     """
 
     __slots__ = ("compact", "default", "is_secret", "kind", "name", "nullable", "since", "tag", "tag_since", "until")
