@@ -34,25 +34,25 @@ from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
 _BATCH_START: Final = Struct(">qii")
 _LAST_DELTA: Final = Struct(">i")
 _LAST_DELTA_AT: Final = 23
-#: Answers in a row without a whole batch that prove damage: a broker sends the first batch whole, however large.
+#: Responses in a row without a complete batch that prove damage: a broker sends the first batch completely.
 _TORN_ANSWERS: Final = 5
 _LENGTH_END: Final = 12
 _FENCED: Final = int(ErrorCode.FENCED_MEMBER_EPOCH)
 
 
 class HeldBytes(NamedTuple):
-    """The data of an answer that stays in memory."""
+    """The data of a response that stays in memory."""
 
-    #: Memory that stays in use until its last record is taken.
+    #: Bytes that stay in use until the application has got the last record of the response.
     pinned_bytes: int
     #: partition -> bytes of its piece; no zeros.
     pieces: dict[TopicPartition, int]
 
 
 class FetchAnswers:
-    """The brokers' answers: records, ends of logs, errors, other replicas, truncated logs.
+    """Handles fetch responses: records, log start and end offsets, errors, preferred replicas, truncated logs.
 
-    Laws: an answer has no effect on a partition that has a newer reading or another position by now.
+    Laws: a response has no effect on a partition that was sought, reassigned or fetched further since the request.
     Source: KIP-320 (a truncated log is found by the epoch of the last record, which each fetch names).
     """
 
@@ -77,7 +77,7 @@ class FetchAnswers:
         self._preference_ms = preference_ms
 
     def take(self, fetch: Fetch, response: FetchResponse, now_ms: int) -> HeldBytes:
-        """Take in a good answer; return the data that is held from now on."""
+        """Handle a response without an error of its own; return the data that is held from now on."""
         seen: dict[TopicPartition, Watermarks] = {}
         chunks: list[Chunk] = []
         fenced: list[TopicPartition] = []
@@ -113,7 +113,7 @@ class FetchAnswers:
         return HeldBytes(sum(pinned.values()), {chunk.partition: chunk.size_bytes for chunk in chunks})
 
     def _on_data(self, fetch: Fetch, reading: Reading, data: PartitionData, now_ms: int) -> Chunk | None:
-        """Take in one partition's part of an answer; return the application's records of it, if any."""
+        """Handle one partition's part of a response; return its records for the application, if any."""
         assert reading.offset is not None
         if data.preferred_read_replica >= 0:
             reading.preferred_node = data.preferred_read_replica
@@ -148,7 +148,7 @@ class FetchAnswers:
         return chunk
 
     def _on_nothing_whole(self, reading: Reading, now_ms: int) -> None:
-        """Pause a partition after an answer without a whole batch; report damage after several in a row."""
+        """Pause a partition after a response without a complete batch; report damage after several in a row."""
         reading.not_before_ms = now_ms + max(1, self._requests.retry.delay_ms(reading.attempts))
         reading.attempts += 1
         if reading.attempts >= _TORN_ANSWERS:
@@ -173,7 +173,7 @@ class FetchAnswers:
             self._readings.touch(reading)
 
     def _on_refused_member(self, fetch: Fetch, partitions: list[TopicPartition], now_ms: int) -> None:
-        """Have the member give up partitions that its leader gives to others (H5)."""
+        """Make the member give up partitions whose leader refuses it, since others own them (H5)."""
         if self._updates is not None and fetch.grants != self._updates.grants:
             # The leader has not seen the grant that the member has by now: it is asked again with that one.
             for partition in partitions:
@@ -215,7 +215,7 @@ class FetchAnswers:
 
 
 class End(NamedTuple):
-    """The end of the whole batches in an answer; a broker cuts the last batch at the limit of bytes."""
+    """The end of the complete batches in a response; a broker truncates the last batch at the limit of bytes."""
 
     next_offset: int
     size_bytes: int
@@ -224,7 +224,7 @@ class End(NamedTuple):
 
 
 def end_of(records: memoryview, offset: int) -> End | None:
-    """Find the end of the last whole batch; `None`: there is none. `offset` is the one that was asked for."""
+    """Find the end of the last complete batch, `None` without one; `offset` is that of the request."""
     position, size = 0, len(records)
     last: int | None = None
     while size - position > _LAST_DELTA_AT + _LAST_DELTA.size:
@@ -270,8 +270,8 @@ class FetchSender:
     """Decides which partitions to fetch from which broker, and when.
 
     Args:
-        on_fenced: called with partitions of which the leader refuses the member; returns whether it has a member.
-        preference_ms: how long a replica that the leader has named is preferred to it.
+        on_fenced: called with partitions whose leader refuses the member; returns whether there is a member.
+        preference_ms: for how long a replica that the leader has named is preferred (KIP-392).
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""The assignment that the leader of a classic group computes, by the coordinator's own assignors.
+"""The assignment that the leader of a classic group computes, with the same assignors as kohort's coordinator.
 
-Laws: each partition of a subscribed topic goes to at most one member, which subscribes to it. The result depends on
-nothing but the arguments. Cooperative: a partition that a living member holds goes to another only once that member
-has joined without it. Until then it has no owner.
+Laws: each partition of a subscribed topic is assigned to at most one member, which subscribes to it. The result depends
+on the arguments alone. Cooperative: a partition that a present member owns is assigned to another only after that
+member has joined without it. Until then it has no owner.
 Source: Kafka's `range`, `roundrobin` and `cooperative-sticky` assignors; KIP-345 (order of members), KIP-429, KIP-792.
 """
 
@@ -40,11 +40,11 @@ class GroupMember:
 
 
 def assign(name: str, members: Sequence[GroupMember], counts: Mapping[str, int]) -> Assignment:
-    """Compute the assignment of a group by an assignor.
+    """Compute the assignment of a group with an assignor.
 
     Args:
         name: range, roundrobin or cooperative-sticky.
-        members: all of the group, each once.
+        members: all members of the group, each once.
         counts: topic -> number of its partitions; topics that do not exist are left out.
 
     >>> both = [GroupMember(member_id=id, subscription=Subscription(topics=("t",), owned_partitions={})) for id in "ab"]
@@ -94,7 +94,7 @@ def _claims(members: Sequence[GroupMember], ids: Mapping[str, TopicId], space: P
 
 
 def _owners(claims: Mapping[int, Sequence[int]], members: Sequence[GroupMember], space: PartitionSpace) -> array[int]:
-    """Give each claimed partition to the claim of the newest generation; two equal claims leave it free."""
+    """Assign each claimed partition to the claim of the newest generation; two equal claims leave it without owner."""
     owner = array("i", [NOBODY]) * len(space)
     generations = [_generation(member.subscription) for member in members]
     for flat, holders in claims.items():

@@ -19,27 +19,27 @@ from kohort.ids import TopicPartition
 class MemberState(Enum):
     """The state of a member, as the client sees it."""
 
-    #: Neither a member nor on the way to be one: nothing is subscribed to.
+    #: The consumer has no subscription, and is not a member.
     UNSUBSCRIBED = "unsubscribed"
-    #: The coordinator is being asked for membership.
+    #: The member asks the coordinator to join.
     JOINING = "joining"
-    #: The coordinator takes partitions back: they are paused until the application takes the revocation callback.
+    #: The coordinator revokes partitions: they are paused until the application begins the revocation callback.
     PREPARE_REVOCATION = "prepare revocation"
-    #: The application runs the revocation callback; the member waits for its end.
+    #: The application runs the revocation callback; the member waits for its return.
     REVOKING_PARTITION = "revoking partition"
-    #: The revoked partitions are off the subscription; their offsets are being committed.
+    #: The revoked partitions are no longer read; their offsets are being committed.
     PARTITION_REVOKED = "partition revoked"
-    #: The coordinator is told which partitions were given up; its answer is awaited (classic: JoinGroup and SyncGroup).
+    #: The member notifies the coordinator of revoked partitions and awaits the response (classic: joins and syncs).
     PREPARING_REBALANCE = "preparing rebalance"
     #: The application runs the callback for new partitions; they are paused until it has ended.
     ASSIGNING_PARTITIONS = "assigning partitions"
     #: The member reads the partitions that the coordinator has assigned.
     STABLE = "stable"
-    #: The member was removed or cut off. It joins again when the application's callback for the loss has ended.
+    #: The member was removed or cut off. It joins again when the application's callback for the loss has returned.
     FENCED = "fenced"
-    #: The leave request of the member is under way.
+    #: The leave request of the member is in flight.
     LEAVING = "leaving"
-    #: The coordinator has refused the member for good; only a new subscription helps.
+    #: The coordinator has refused the member permanently; only a new call of `subscribe` joins again.
     FATAL = "fatal"
 
 
@@ -122,7 +122,7 @@ class _Open:
 
 
 class Callbacks:
-    """The rebalance callback that the application has to answer before a member may go on: one at a time.
+    """The rebalance callback that the application has to run before the member may go on: one at a time.
 
     Source: the consumer threading refactor (CTR): awaiting callbacks, and what to do when a revocation times out.
     """
@@ -131,24 +131,24 @@ class Callbacks:
         self._requests = requests
         #: How long a revocation may take.
         self._timeout_ms: Final = timeout_ms
-        #: `leave`, `retry` (wait for ever) or `retry_then_leave` (wait once more).
+        #: `leave`, `retry` (wait without a limit) or `retry_then_leave` (wait once more).
         self._policy: Final = policy
-        #: The callback that the application has to answer, with its state; `None`: there is none.
+        #: The callback that the application has to run, with its state; `None`: there is none.
         self.opened: _Open | None = None
         self._next_number = 1
 
     @property
     def open(self) -> CallbackWanted | None:
-        """The callback that the application has to answer; `None`: there is none."""
+        """The callback that the application has to run, until it has returned; `None` without one."""
         return None if self.opened is None else self.opened.wanted
 
     @property
     def is_running(self) -> bool:
-        """Whether the application runs that callback now."""
+        """Whether the application is running that callback now."""
         return self.opened is not None and self.opened.is_running
 
     def ask(self, kind: CallbackKind, partitions: set[TopicPartition], reason: str, now_ms: int) -> None:
-        """Ask for a callback; one that was open before is dropped."""
+        """Ask the application's side to run a callback; an earlier open one is dropped."""
         wanted = CallbackWanted(
             number=self._next_number, kind=kind, partitions=tuple(sorted(partitions)), reason=reason
         )
@@ -157,7 +157,7 @@ class Callbacks:
         self._requests.deliver(wanted)
 
     def on_started(self, number: int, now_ms: int) -> CallbackWanted | None:
-        """Note that the application runs the callback, and start its time; `None`: it is not the open one."""
+        """Note that a callback has begun, and start its time limit; return `None` if it is not the open one."""
         if self.opened is None or self.opened.wanted.number != number:
             return None
         self.opened.is_running = True
@@ -165,7 +165,7 @@ class Callbacks:
         return self.opened.wanted
 
     def on_done(self, number: int) -> CallbackWanted | None:
-        """Close the callback that the application has answered, and return it; `None`: it is not the open one."""
+        """Close the callback that has returned, and return it; `None` if it is not the open one."""
         if self.opened is None or self.opened.wanted.number != number:
             return None
         wanted, self.opened = self.opened.wanted, None
@@ -173,7 +173,7 @@ class Callbacks:
 
     @property
     def late_ms(self) -> int | None:
-        """When the time of a running revocation callback ends; `None`: none runs."""
+        """When the time limit of a running revocation callback ends; `None` if none runs."""
         each = self.opened
         is_timed = each is not None and each.is_running and each.wanted.kind is CallbackKind.REVOKED
         return each.deadline_ms if is_timed and each is not None else None

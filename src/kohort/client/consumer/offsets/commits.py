@@ -1,8 +1,8 @@
 """The commits of a group's offsets, by call and automatic.
 
-Laws: one request is under way at a time. A later commit of a partition is never overtaken by an earlier one. A
-partition that cannot be committed now waits by itself, and holds up no other. An offset belongs to the topic id under
-which its records were read.
+Laws: one request is in flight at a time. An earlier commit of a partition never overwrites a later one. A partition
+that cannot be committed now waits without delaying the others. An offset belongs to the topic id under which its
+records were read.
 Source: Kafka's OffsetCommit API; KIP-848, offsets.
 """
 
@@ -44,9 +44,9 @@ NO_MEMBER: Final = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
     }
 )
-#: Errors of the whole group, which an answer repeats at each partition.
+#: Errors of the whole group, which a response repeats at each partition.
 _OF_THE_WHOLE: Final = NO_MEMBER | {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.INVALID_GROUP_ID}
-#: The coordinator knows no such topic: it is gone, or the coordinator's metadata are older than the client's.
+#: The coordinator knows no such topic: it was deleted, or the coordinator's metadata is older than the client's.
 UNKNOWN_TOPIC: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 _DEADLINE_OF: Final = attrgetter("deadline_ms")
@@ -57,12 +57,12 @@ _JOIN_WITHIN_MS: Final = 1_000
 Offsets = Mapping[TopicPartition, Committable]
 #: The error of each partition that was not committed.
 Failed = Mapping[TopicPartition, KohortError]
-#: Called at the end of a commit; empty failures: it succeeded.
+#: Called with the result of a commit; without failures it has succeeded.
 CommitThen = Callable[[Failed, int], None]
 
 
 class Committer(Protocol):
-    """The member that commits offsets, or the absence of one."""
+    """The identity with which offsets are committed: that of a member, or none."""
 
     def identity(self) -> tuple[str, int] | None:
         """Return member id and epoch (classic: generation); `None`: the member is not in its group at present.
@@ -84,7 +84,7 @@ class Committer(Protocol):
         ...
 
     def on_refused(self, code: ErrorCode, epoch: int, now_ms: int) -> None:
-        """Note that a commit with this epoch was refused, since the coordinator does not know its member."""
+        """Note that a commit with this epoch was refused because the coordinator does not know its member."""
         ...
 
     def topic_id_of(self, partition: TopicPartition) -> TopicId | None:
@@ -114,7 +114,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
-    """A call that waits until some of the partitions have ended."""
+    """A call that waits until some partitions of a commit are committed or have failed."""
 
     partitions: Collection[TopicPartition]
     then: CommitThen
@@ -144,9 +144,9 @@ class _Commit:
     failed: dict[TopicPartition, KohortError] = field(default_factory=dict)
 
     def goes_before_revocation(self, partitions: Collection[TopicPartition]) -> bool:
-        """Return whether partitions are given up behind it, because no call sees that it has not ended.
+        """Return whether a revocation of these partitions has to wait for this commit, for which no call waits.
 
-        An automatic commit that was refused is left out: it may be of an epoch that ends with the revocation.
+        It does not wait for an automatic commit that was refused, perhaps for an epoch that ends with the revocation.
         """
         mine = [entry for each, entry in self.open.items() if each in partitions]
         if self.is_asynchronous:
@@ -156,7 +156,7 @@ class _Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sent:
-    """The OffsetCommit request that is under way."""
+    """The OffsetCommit request that is in flight."""
 
     commit: _Commit
     entries: Mapping[TopicPartition, _Entry]
@@ -218,12 +218,12 @@ class Commits:
     # -- consumed offsets -------------------------------------------------------------------------------------------
 
     def on_consumed(self, consumed: Offsets, now_ms: int) -> None:
-        """Take the offsets below which the application has processed all records, for the automatic commit."""
+        """Note the offsets below which the application has processed all records, for the automatic commit."""
         if self._auto_interval_ms is None:
             return
         for each, offset in consumed.items():
             topic_id = self._committer.topic_id_of(each)
-            # An automatic commit contains nothing that is committed already, or on its way.
+            # An automatic commit contains nothing that is committed already, or being committed.
             if self._is_asked(each, offset, topic_id):
                 self._consumed.pop(each, None)
             else:
@@ -240,7 +240,7 @@ class Commits:
             self.wake()
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Commit nothing more of these partitions automatically: other members own them."""
+        """Stop the automatic commit of these partitions, which other members own."""
         for partition in partitions:
             self._consumed.pop(partition, None)
             self._newest.pop(partition, None)
@@ -270,9 +270,9 @@ class Commits:
         return commit
 
     def commit_asynchronously(self, offsets: Offsets, then: CommitThen | None, *, deadline_ms: int) -> None:
-        """Commit these offsets while the application goes on; commits that were not sent yet may be joined.
+        """Commit these offsets without a waiting call; asynchronous commits that were not sent yet are combined.
 
-        `then` `None` leaves a failure to the log.
+        If `then` is `None`, a failure is logged.
         """
         entries = self._number({each: (offset, self._committer.topic_id_of(each)) for each, offset in offsets.items()})
         # Waiting asynchronous commits go out together, with the latest offset of each partition.
@@ -313,9 +313,9 @@ class Commits:
         now_ms: int,
         released: list[TopicPartitions] | None = None,
     ) -> None:
-        """Commit automatically the consumed offsets of partitions, e.g. before they are given up.
+        """Commit the consumed offsets of partitions, e.g. before they are revoked.
 
-        `released`: said by the request if it is the last one of these partitions.
+        `released`: these partitions, which the request releases if it is the last one about them.
         """
         given_up = frozenset(partitions)
         offsets = {each: self._consumed.pop(each) for each in sorted(given_up) if each in self._consumed}
@@ -352,7 +352,7 @@ class Commits:
     def _make_up_for(
         self, offsets: Mapping[TopicPartition, tuple[Committable, TopicId | None]], number: int, now_ms: int
     ) -> None:
-        """Commit these again next time, except for partitions that are lost or were committed anew meanwhile."""
+        """Repeat a failed automatic commit next time, except for partitions lost or committed again meanwhile."""
         for each, consumed in offsets.items():
             newest = self._newest.get(each)
             # A later commit of the partition has a later offset, which must not be overwritten.
@@ -370,7 +370,7 @@ class Commits:
     # -- time -------------------------------------------------------------------------------------------------------
 
     def topics(self) -> set[str]:
-        """Return the topics that the coordinator does not know: their metadata are needed."""
+        """Return the topics that the coordinator does not know, for which newer metadata is needed."""
         if not self._are_unknown:
             return set()
         found = {
@@ -415,7 +415,7 @@ class Commits:
             self._send(*due, endpoint, now_ms)
 
     def fail_all(self, error: KohortError, now_ms: int) -> None:
-        """End every commit with that error; an answer under way has no effect any more."""
+        """End every commit with that error; the response to a request in flight has no effect."""
         for commit in list(self._queue):
             self._give_up(commit, error, now_ms)
 
@@ -430,7 +430,7 @@ class Commits:
             self._give_up(commit, KohortTimeoutError(f"{what.format(self._group_id)} in time{last}"), now_ms)
 
     def _give_up(self, commit: _Commit, error: KohortError, now_ms: int) -> None:
-        """End a commit with that error; later commits of its partitions wait for an answer under way."""
+        """End a commit with that error; later commits of its partitions wait for a response still outstanding."""
         under_way = self._under_way(commit)
         for each, entry in commit.open.items():
             commit.failed[each] = error
@@ -444,7 +444,7 @@ class Commits:
     # -- topics that are gone ---------------------------------------------------------------------------------------
 
     def _drop_gone(self, now_ms: int) -> None:
-        """End the offsets of topics that are gone, unless they are under way."""
+        """End the commits of offsets of deleted topics, unless they are in flight."""
         self._looked_at = self._cluster.generation
         for commit, entries in self._sendable():
             has_ended = False
