@@ -1,7 +1,7 @@
-"""Names of other Python clients' calls: to use one raises an error with the call to use instead.
+"""Names of other Python clients' calls: their use raises an `AttributeError` with the call to use instead.
 
-Laws: none of them is an attribute: `hasattr` is false, and `dir` of an object and type checkers do not know it. A name
-that a class has of its own is left alone. A lookup of any other name costs as much as without this.
+Laws: none of them is an attribute: `hasattr` is false, and `dir` of an object and type checkers do not list it. A name
+that a class has of its own is left alone. A lookup of any other name takes as long as without this module.
 Source: confluent-kafka 2.16, kafka-python 3.0, aiokafka 0.14; docs/reference/migrate.md has all their calls.
 """
 
@@ -62,7 +62,7 @@ class _Elsewhere:
 
 
 def answering(names: Mapping[str, str]) -> Callable[[T], T]:
-    """Return a class decorator: those of `names` that the class lacks raise an `AttributeError`."""
+    """Return a class decorator that makes `names` missing in the class raise a helpful `AttributeError`."""
 
     def add(kind: T) -> T:
         missing = names.keys() - set(dir(kind))

@@ -1,13 +1,13 @@
 """The assignors that a consumer runs for its group, and the attributes that they may have.
 
-Any assignor of `kohort.assign.interface` will do, the same object that a broker takes. `name` and `assign` are
-required. `LocalAssignor` reads the optional ones:
+Any assignor of `kohort.assign.interface` can be used, the same object that a broker accepts. `name` and `assign` are
+required. `LocalAssignor` reads the optional attributes (with their defaults):
 
 - `minimum_version` and `maximum_version` (0): versions of metadata that it understands;
-- `metadata_version` (the highest): that of its own metadata;
-- `metadata()` (empty): this member's metadata, for the member that computes;
-- `tell(group, owner)` (nothing): metadata for the other members, from the one that computes;
-- `on_assignment(error, version, metadata)`: called with the metadata that came with the assignment.
+- `metadata_version` (the highest): version of its own metadata;
+- `metadata()` (empty): this member's metadata, for the member that computes the assignment;
+- `tell(group, owner)` (none): metadata for each member, returned by the assignor that computes;
+- `on_assignment(error, version, metadata)`: called with the metadata attached to this member's assignment.
 
 Source: KIP-848 as drafted (`group.local.assignors`, `PartitionAssignor`).
 """
@@ -29,7 +29,7 @@ _HIGHEST_VERSION: Final = 2**15 - 1
 
 
 class LocalAssignor(NamedTuple):
-    """An assignor of a consumer; `version` is that of its metadata, between the two others."""
+    """An assignor of a consumer; `version` is that of its metadata, within `minimum_version` and `maximum_version`."""
 
     name: str
     minimum_version: int
@@ -38,23 +38,23 @@ class LocalAssignor(NamedTuple):
     assignor: Assignor
 
     def metadata(self) -> bytes:
-        """Return this member's present metadata for the member that computes.
+        """Return this member's present metadata, for the member that computes the assignment.
 
         Raises:
-            TypeError: the application's function returns something else than bytes.
+            TypeError: the application's function returns something other than bytes.
         """
         given = _optional(self.assignor, "metadata", lambda: b"")()
         return _checked_bytes(given, f"metadata() of the assignor {self.name}")
 
     def assign(self, group: Assignable) -> tuple[array[int], dict[str, bytes]]:
-        """Return the new owners and the members' metadata; raise the errors of the application's code."""
+        """Compute the new owners and the metadata for members; errors of the application's code are raised."""
         owner = self.assignor.assign(group)
         told: Mapping[str, bytes] = _optional(self.assignor, "tell", lambda *_: {})(group, owner)
         what = f"tell() of the assignor {self.name}"
         return owner, {member_id: _checked_bytes(given, what) for member_id, given in told.items()}
 
     def on_assignment(self, error: int, version: int, metadata: bytes) -> object:
-        """Hand the application the metadata that came with an assignment."""
+        """Pass the metadata attached to an assignment to the application."""
         return _optional(self.assignor, "on_assignment", lambda *_: None)(error, version, metadata)
 
 
@@ -62,7 +62,7 @@ def parse_assignors(given: object) -> tuple[LocalAssignor, ...]:
     """Read the option group.local.assignors: one assignor, or several in the order of preference.
 
     Raises:
-        ValueError: an object is no usable assignor; names the expected one.
+        ValueError: an object is not a usable assignor; the message says what is expected.
     """
     several: Sequence[object] = given if isinstance(given, list | tuple) else [given]
     found = tuple(_read(each) for each in several)

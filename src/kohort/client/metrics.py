@@ -1,4 +1,4 @@
-"""The counters of clients: a flat dictionary of numbers; `kohort.metrics` makes pages of them.
+"""The counters of clients: a flat dictionary of numbers, which `kohort.metrics` renders as pages.
 
 Laws: names are those of Kafka's clients where the meaning is Kafka's. Times are milliseconds unless a name says
 otherwise, sizes bytes. Totals are of the client's whole life, averages and maxima of the latest 30 to 60 s. Reading
@@ -63,7 +63,7 @@ class ApiCounters:
 
 
 class Calls:
-    """The answered requests of one API: in all, and in the latest two windows."""
+    """The answered requests of one API: in total, and in the latest two windows."""
 
     __slots__ = ("_before", "_number", "_window", "answered_ms", "count", "histogram")
 
@@ -110,8 +110,8 @@ class Calls:
 class Traffic:
     """The counters of one client's connections.
 
-    Laws: they count requests, never records. They are written where the driver runs, and read from anywhere, each
-    number by itself.
+    Laws: they count requests, not records. They are written where the driver runs, and may be read from any thread;
+    numbers that are read together need not belong to the same moment.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -160,7 +160,7 @@ class Traffic:
         return {api: calls.histogram for api, calls in list(self._calls.items())}
 
     def of_window(self, *totals: int) -> tuple[int, ...]:
-        """Return how much totals have grown since a reading that is a window old, or since the beginning."""
+        """Return by how much totals have grown since a reading at least a window old, or since the beginning."""
         now_ms = self.now_ms()
         marks = self._marks or [(now_ms, (0,) * len(totals))]
         if now_ms - marks[-1][0] >= WINDOW_MS:
@@ -185,22 +185,22 @@ class Traffic:
         }
 
     def of(self, name: str, apis: Iterable[str]) -> dict[str, float]:
-        """Return number and latencies of the requests of some APIs."""
+        """Return the number and the latencies of answered requests of some APIs."""
         return {f"{name}-total": self._count(apis), **latencies(name, self._latest(apis))}
 
     def throttling(self, name: str, apis: Iterable[str]) -> dict[str, float]:
-        """Return for how long brokers have throttled this client after those APIs."""
+        """Return for how long brokers have throttled this client for requests of these APIs, ms."""
         calls = self._latest(apis)
         average = calls.throttle_ms / calls.count if calls.count else 0.0
         return {f"{name}-throttle-time-avg": average, f"{name}-throttle-time-max": calls.throttle_max_ms}
 
     def seconds_since(self, apis: Iterable[str]) -> float:
-        """Return the seconds since any of those APIs was answered last; -1: none was."""
+        """Return the seconds since the latest response of these APIs; -1 without one."""
         answered_ms = max((calls.answered_ms for calls in self._of(apis)), default=None)
         return -1.0 if answered_ms is None else (self.now_ms() - answered_ms) / 1000
 
     def _of(self, apis: Iterable[str]) -> Iterator[Calls]:
-        """Return those of the APIs of which a request was answered."""
+        """Return the counters of those APIs that have had a response."""
         return filter(None, map(self._calls.get, apis))
 
     def _count(self, apis: Iterable[str]) -> int:
@@ -214,6 +214,6 @@ class Traffic:
 
 
 def latencies(name: str, calls: ApiCounters) -> dict[str, float]:
-    """Return average and maximum of the milliseconds from a request to its answer."""
+    """Return average and maximum latency, milliseconds from a request to its response."""
     average = calls.latency_ms / calls.count if calls.count else 0.0
     return {f"{name}-latency-avg": average, f"{name}-latency-max": calls.latency_max_ms}

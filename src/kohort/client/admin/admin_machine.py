@@ -38,14 +38,14 @@ from kohort.wire.schema import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordinator:
-    """The broker that coordinates a group."""
+    """The target of a request: the broker that coordinates a group."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorAt:
-    """The broker that was found to coordinate the groups of a request."""
+    """The target of a request about several groups: a broker that was looked up as their coordinator."""
 
     endpoint: Endpoint
 
@@ -55,7 +55,7 @@ Target = Endpoint | Coordinator | CoordinatorAt | None
 
 
 class MovedError(KohortError):
-    """The broker at an address is not the one to ask any more; `why` is its answer, or the error without one."""
+    """The broker at an address can no longer answer the request; `why` is its error, or that of the connection."""
 
     def __init__(self, why: KohortError) -> None:
         super().__init__(why)
@@ -66,7 +66,7 @@ R = TypeVar("R", bound=Message)
 
 
 def _code_of(response: Message) -> Iterable[int]:
-    """Find the code of the whole response; those of its rows are for the call to read."""
+    """Return the error code of the whole response; those of its rows are for the call to read."""
     code = getattr(response, "error_code", None)
     return () if code is None else (code,)
 
@@ -76,11 +76,11 @@ class Question(Generic[R]):
     """One request, and the type of its response.
 
     Args:
-        target: an address: the ticket ends in a `MovedError` when the broker there does not lead, or none is there and
-            no other broker names it. The coordinator of a group. One that was found before: the ticket ends in a
-            `MovedError` as soon as it fails.
-        codes: finds the error codes in a response: as long as one of them may pass, the request is sent again.
-        min_version: an earlier version could not carry the request.
+        target: the broker to ask. An address: the ticket ends in a `MovedError` if the broker there is not the leader,
+            or if it is gone and no other broker has it in its metadata. A `Coordinator`. A `CoordinatorAt`: the ticket
+            ends in a `MovedError` as soon as that broker fails.
+        codes: finds the error codes in a response; the request is repeated while one of them is retriable.
+        min_version: the first version that has the fields of the request.
     """
 
     request: Message
@@ -95,7 +95,7 @@ class Question(Generic[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAsked:
-    """The request of a call; the ticket ends in its response, or in an error."""
+    """A request of a call; the ticket's result is the response, or an error."""
 
     ticket: object
     deadline_ms: int
@@ -104,9 +104,9 @@ class RequestAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorsAsked:
-    """The search for coordinators; the ticket ends in group -> `Endpoint`, or the reason for which there is none now.
+    """A look-up of coordinators; the ticket's result maps each group to its `Endpoint`, or to an error.
 
-    `lost`: coordinators that an earlier answer has named, and that turned out not to be it.
+    `lost`: brokers that an earlier look-up has returned, and that turned out not to be the coordinator.
     """
 
     ticket: object
@@ -117,7 +117,7 @@ class CoordinatorsAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminCloseAsked:
-    """The end at once; calls without an answer fail."""
+    """The request to stop at once; calls without a response fail."""
 
 
 AdminEvent = RequestAsked | CoordinatorsAsked | AdminCloseAsked
@@ -125,7 +125,7 @@ AdminEvent = RequestAsked | CoordinatorsAsked | AdminCloseAsked
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A request on its way; `due_ms` `None` while it is under way."""
+    """A request of a call; `due_ms`: when it is to be sent (again), `None` while it is in flight."""
 
     asked: RequestAsked
     due_ms: int | None = 0

@@ -88,9 +88,9 @@ class Questions:
     async def ask_about(
         self, things: Iterable[K], question: Question[R], read: Callable[[R], Mapping[K, V | KohortError]]
     ) -> dict[K, V | KohortError]:
-        """Ask one broker about several things; when it has moved, each has an error that may pass.
+        """Ask one broker about several things; if it has left its address, each gets a retriable error.
 
-        `read`: finds the answer for each thing in the response.
+        `read`: finds the result of each thing in the response.
         """
         try:
             return {**read(await self.ask(question))}
@@ -98,13 +98,13 @@ class Questions:
             return dict.fromkeys(things, gone(moved, question.during))
 
     async def ask_each(self, questions: Sequence[Question[R]]) -> list[R]:
-        """Send several requests together and return their responses; raise the first error in their place."""
+        """Send several requests at once and return their responses, or raise the first error."""
         return [answered(answer) for answer in await self.ask_all(questions)]
 
     async def ask_all(
         self, questions: Sequence[Question[R]], *, deadline_ms: int | None = None
     ) -> list[R | KohortError]:
-        """Send several requests together, each again by itself; return a response or an error for each.
+        """Send several requests at once, with separate retries; return a response or an error for each.
 
         `deadline_ms`: by the host's clock; `None` is `default.api.timeout.ms` from now.
         """
@@ -140,7 +140,7 @@ class Questions:
         """Send a request of an API of kohort's own to the coordinator of a group.
 
         Raises:
-            UnsupportedFeatureError: the broker has no such API; `feature` says what it lacks.
+            UnsupportedFeatureError: the broker has no such API; `feature` describes it in the message.
         """
         try:
             return await self.ask(Question(request, expected, during=during, target=Coordinator(group_id=group)))
@@ -153,7 +153,7 @@ class Questions:
     async def metadata(
         self, topics: Iterable[str] | None, *, include_authorized_operations: bool = False
     ) -> MetadataResponse:
-        """Look up the brokers and some topics, all of them for `None`; create none."""
+        """Look up the brokers and some topics (`None`: all), without creating topics."""
         request = MetadataRequest(
             topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
             allow_auto_topic_creation=False,
@@ -162,10 +162,10 @@ class Questions:
         return await self.ask(Question(request, MetadataResponse, during="looking up topics"))
 
     async def metadata_of(self, partitions: Iterable[TopicPartition]) -> MetadataResponse:
-        """Look up the topics of partitions that have to be there.
+        """Look up the topics of partitions, and check that the partitions exist.
 
         Raises:
-            UnknownTopicError: a partition is not there.
+            UnknownTopicError: a partition does not exist.
         """
         chosen = list(partitions)
         found = await self.metadata(sorted({each.topic for each in chosen}))
@@ -177,7 +177,7 @@ class Questions:
     async def offsets(
         self, partitions: Collection[TopicPartition], timestamp: int, known: MetadataResponse
     ) -> dict[TopicPartition, int]:
-        """Look up the offsets of the partitions that have a leader: the one in `known` until it has moved."""
+        """Look up offsets of the partitions that have a leader, by the metadata in `known`, or newer if that fails."""
         return await self.of_brokers(lambda now: self._offsets_by(now, partitions, timestamp), known)
 
     async def _offsets_by(
@@ -210,14 +210,14 @@ class Questions:
         per_request: Callable[[K], float] = lambda _: 0.0,
         is_passing: Callable[[KohortError], bool] = lambda _: True,
     ) -> dict[K, V]:
-        """Ask for several things as `carry_out` does, within the time of a call, and settle the outcome."""
+        """Ask for several things as `carry_out` does, within the timeout of a call; return or raise the outcome."""
         outcome = await carry_out(
             wanted, ask, during=during, within_s=self.timeout_s, per_request=per_request, is_passing=is_passing
         )
         return outcome.settle()
 
     async def ask_brokers(self, question: Question[R]) -> list[R]:
-        """Send a request to every broker at once; raise the error that the code of a response means."""
+        """Send a request to every broker at once; raise the error of a response that has an error code."""
 
         async def look(known: MetadataResponse) -> list[R]:
             questions = [replace(question, target=Endpoint(row.host, row.port)) for row in known.brokers]
@@ -229,7 +229,7 @@ class Questions:
         return responses
 
     async def of_brokers(self, look: Callable[[MetadataResponse], Awaitable[T]], known: MetadataResponse) -> T:
-        """Ask brokers at certain addresses; look their topics up again, and ask again, while one of them has moved."""
+        """Call `look` with metadata; look the metadata up and call again while a broker is not at its address."""
         deadline = time.monotonic() + self.timeout_s
         while True:
             try:
@@ -242,7 +242,7 @@ class Questions:
 
 
 class Calls:
-    """A family of the admin client's calls."""
+    """The base of the classes with the admin client's calls."""
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
@@ -250,7 +250,7 @@ class Calls:
 
 
 def check(said: Coded, during: str, *, text: str | None = None, topic: str | None = None) -> None:
-    """Raise the exception that the code of an answer means, if it means one; arguments as of `error_of`."""
+    """Raise the exception for the error code of a response, if it has one; arguments as for `error_of`."""
     if (error := error_of(said, during, text=text, topic=topic)) is not None:
         raise error
 
@@ -258,12 +258,12 @@ def check(said: Coded, during: str, *, text: str | None = None, topic: str | Non
 def error_of(
     said: Coded, during: str, *, text: str | None = None, topic: str | None = None, operation: str = ""
 ) -> KohortError | None:
-    """Build the exception that the code of an answer means; `None` for NONE.
+    """Build the exception for the error code of a response; `None` for NONE.
 
     Args:
-        text: in place of the answer's own.
-        topic: that it is about, and may be missing.
-        operation: the right on the cluster that the call needs.
+        text: message instead of the response's own.
+        topic: the topic of the request, which may not exist.
+        operation: the ACL operation on the cluster that the call needs.
     """
     code = ErrorCode.of(said.error_code)
     if code is ErrorCode.NONE:
@@ -274,12 +274,12 @@ def error_of(
 
 
 def gone(moved: MovedError, during: str) -> BrokerError:
-    """Build the error of a thing that another broker is asked for in the next round."""
+    """Build the retriable error of a thing for which another broker is asked at the next attempt."""
     return BrokerError(ErrorCode.NETWORK_EXCEPTION, str(moved.why), during=during)
 
 
 def answered(found: T | KohortError) -> T:
-    """Return a result; raise it if it is an error."""
+    """Return a result, or raise it if it is an error."""
     if isinstance(found, KohortError):
         raise found
     return found
@@ -287,7 +287,7 @@ def answered(found: T | KohortError) -> T:
 
 @dataclass(slots=True)
 class Outcome(Generic[K, V]):
-    """The outcome of a call for each thing, in the order asked."""
+    """The results and errors of a call for several things, in the order of the call."""
 
     during: str
     done: dict[K, V] = field(default_factory=dict)
@@ -305,10 +305,10 @@ class Outcome(Generic[K, V]):
         return outcome
 
     def settle(self) -> dict[K, V]:
-        """Return all that was done.
+        """Return all results if there are no errors.
 
         Raises:
-            PartlyDoneError: some of it was not; where only one thing was asked for, its own error.
+            PartlyDoneError: some things have failed; if only one thing was asked for, its own error.
         """
         if not self.failed:
             return self.done
@@ -326,16 +326,16 @@ async def carry_out(
     per_request: Callable[[K], float] = lambda _: 0.0,
     is_passing: Callable[[KohortError], bool] = lambda _: True,
 ) -> Outcome[K, V]:
-    """Ask for several things until each is done, or refused for good, or time is up.
+    """Ask for several things until each has a result or a final error, or the time is up.
 
     Args:
-        ask: sends one request and returns the answer for each thing; an error that it raises is that of all things in
-            the request, and of those behind them.
-        per_request: the part of a request that a thing takes, 0 to 1.
-        is_passing: whether to ask again after one of the errors that may pass.
+        ask: sends one request and returns the result of each thing; an error that it raises applies to all things in
+            the request, and to those not asked for yet.
+        per_request: the share of one request that a thing uses up, 0 to 1.
+        is_passing: returns whether to ask again after a retriable error.
 
     Raises:
-        KohortError: of `ask`, while nothing is known of any thing.
+        KohortError: raised by `ask` before any thing has a result.
     """
     order = list(dict.fromkeys(wanted))
     deadline = time.monotonic() + within_s

@@ -46,9 +46,9 @@ class Cluster:
 
     Args:
         bootstrap: addresses to start from, at least one.
-        on_change: called with the time after each answer.
-        on_unreachable: called with the error and the time when every address has failed before the first answer; and
-            when all addresses that the answer has named fail, before one of those was reached.
+        on_change: called with the time after each Metadata response.
+        on_unreachable: called with the error and the time: if every address has failed before the first response, and
+            if all addresses named in a response have failed before one of them was reached.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Cluster:
         self.cluster_id: str | None = None
         #: name -> topic, for the wanted topics that an answer has named.
         self.topics: dict[str, TopicInfo] = {}
-        #: id -> name, of the topics above; and the question for it, `None`: no answer has named the id.
+        #: id -> name, of the topics above; and the function that looks an id up, `None`: no response has had the id.
         self._names: dict[bytes, str] = {}
         self.topic_name: Final[Callable[[bytes], str | None]] = self._names.get
         #: name -> ids of the latest topic of that name, and of the one before.
@@ -94,7 +94,7 @@ class Cluster:
         self._in_flight = False
         #: Whether a topic was asked for after the request in flight had been built.
         self._is_stale = False
-        #: Failed rounds or incomplete answers in a row; index of the address whose turn it is.
+        #: Failed rounds or incomplete responses in a row; index of the address to ask next.
         self._attempts = self._cursor = 0
         #: The broker that the request in flight was sent to.
         self._asked = bootstrap[0]
@@ -120,7 +120,7 @@ class Cluster:
         return ZERO_TOPIC_ID if topic is None else topic.topic_id
 
     def known_id(self, name: str) -> TopicId | None:
-        """Return a topic's id, zero: brokers have or tell none; `None`: it is missing (yet), or unknown."""
+        """Return a topic's id: zero if brokers report none, `None` if the topic is unknown or does not exist yet."""
         topic = self.topics.get(name)
         return None if topic is None or topic.error.retriable else topic.topic_id
 
@@ -130,22 +130,22 @@ class Cluster:
         return [] if topic is None else [TopicPartition(name, partition) for partition in topic.partitions]
 
     def is_hidden(self, name: str) -> bool:
-        """Return whether this client may not even see the topic, at present."""
+        """Return whether this client is not authorized to describe the topic, at present."""
         topic = self.topics.get(name)
         return topic is not None and topic.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     def leader_of(self, partition: TopicPartition) -> Endpoint | None:
-        """Return the address of a partition's leader; `None`: unknown or absent."""
+        """Return the address of a partition's leader; `None` if it is unknown or there is none."""
         info = self.partition(partition)
         return None if info is None else self.brokers.get(info.leader_id)
 
     def partition(self, partition: TopicPartition) -> PartitionInfo | None:
-        """Return the leader of a partition as last seen; `None`: unknown."""
+        """Return the leader and epoch of a partition as last seen; `None` if unknown."""
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.partitions.get(partition.partition)
 
     def any_endpoint(self) -> Endpoint:
-        """Return the address for requests that any broker answers; another one after a failure."""
+        """Return the address for requests that any broker can answer; it changes after a failure."""
         candidates = self._candidates()
         return candidates[self._cursor % len(candidates)]
 
@@ -156,7 +156,7 @@ class Cluster:
         return not self.is_reached and bool(named) and all(endpoint in self._absent for endpoint in named)
 
     def find_desertion(self) -> BrokersUnreachableError | None:
-        """Return the error of an absent cluster: every address was tried in vain since `forget_absent`."""
+        """Return an error if every address has failed since `forget_absent`, otherwise `None`."""
         candidates = self._candidates()
         if any(endpoint not in self._absent for endpoint in candidates):
             return None
@@ -169,7 +169,7 @@ class Cluster:
     # -- wanted topics ------------------------------------------------------------------------------------------
 
     def want(self, topics: Iterable[str], now_ms: int, *, and_all: bool = False) -> None:
-        """Follow exactly these topics, or (`and_all`) all others too; ask at once for unknown ones."""
+        """Keep metadata of exactly these topics, with `and_all` of all others too; request unknown ones at once."""
         wanted = set(topics)
         is_same = wanted == self._wanted and and_all == self._follows_all
         if is_same and (self._in_flight or self._due_ms is not None):
@@ -188,16 +188,16 @@ class Cluster:
             self._ids.pop(name, None)
 
     def also_want(self, topics: Iterable[str], now_ms: int) -> None:
-        """Follow these topics too."""
+        """Keep metadata of these topics, too."""
         self.want(self._wanted.union(topics), now_ms)
 
     def want_no_more(self, topics: Set[str], now_ms: int) -> None:
-        """Follow these topics no more."""
+        """Keep metadata of these topics no longer."""
         self.want(self._wanted - topics, now_ms)
 
     @property
     def next_generation(self) -> int:
-        """The number of the first answer to a request that is sent from now on."""
+        """The `generation` of the first response to a request that is sent from now on."""
         return self.generation + (2 if self._in_flight else 1)
 
     def refresh(self, now_ms: int) -> None:
@@ -209,7 +209,7 @@ class Cluster:
             self.wake()
 
     def refresh_now(self, now_ms: int) -> None:
-        """Send a request at once, without the pause of an incomplete answer: the question has changed."""
+        """Send a request at once, without the pause after an incomplete response, since the wanted topics changed."""
         if self._in_flight:
             self._is_stale = True
         else:
@@ -217,7 +217,7 @@ class Cluster:
             self.wake()
 
     def refresh_soon(self, now_ms: int) -> None:
-        """Send a request after one pause, for errors that last until the cluster has settled."""
+        """Send a request after one pause, for errors that last until leaders are elected."""
         if not self._in_flight:
             due = now_ms + self._requests.retry.delay_ms(self._attempts)
             self._due_ms = due if self._due_ms is None else min(self._due_ms, due)

@@ -1,9 +1,9 @@
-"""The group's coordinator: its lookup, and the news and grants in its answers to fetches and commits.
+"""The group's coordinator: its lookup, and the updates and grants in its responses to fetches and commits.
 
-Laws: one lookup at a time. A failure of the coordinator is followed by a new lookup, after growing pauses. News are
-taken in the order in which the coordinator decided them, by their numbers, whichever way they came. Nothing is sent to
-a broker that is not kohort's. After a refusal a heartbeat is sent at once, and no record is handed out until it is
-answered. A token is shown to no person: not in a log, an exception or a `repr`.
+Laws: one lookup at a time. A failure of the coordinator is followed by a new lookup, after growing pauses. Updates are
+applied in the order in which the coordinator decided them, by their numbers, on whichever connection they arrive. No
+private field is sent to a broker that is not kohort's. After a refusal a heartbeat is sent at once, and no record is
+handed out until it has succeeded. A token is never shown: not in a log, an exception or a `repr`.
 Source: Kafka's FindCoordinator API; requirements H5, H7 and H10; docs/reference/private-protocol.md.
 """
 
@@ -32,7 +32,7 @@ class CoordinatorLookup:
     """Finds the coordinator of one group.
 
     Args:
-        hears: whether the member takes news that the coordinator sends with other answers.
+        hears: whether the member accepts updates in responses other than those to heartbeats.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class CoordinatorLookup:
         self._group_id = group_id
         #: Called with the error and the time when the group may not be looked up at all.
         self._on_refused = on_refused
-        #: News of the coordinator beside its answers to heartbeats.
+        #: The coordinator's updates in responses other than those to heartbeats.
         self.updates: Final = ReceivedUpdates(is_wanted=hears)
         #: Address of the coordinator; `None` while it is not known.
         self.endpoint: Endpoint | None = None
@@ -68,7 +68,7 @@ class CoordinatorLookup:
         return self.endpoint
 
     def lost(self, endpoint: Endpoint, now_ms: int) -> None:
-        """Look the coordinator up again after a pause: that broker fails, or is not the coordinator."""
+        """Look the coordinator up again after a pause, because that broker has failed or is not the coordinator."""
         if self.endpoint == endpoint:
             self.endpoint = None
             self.updates.lose()
@@ -77,7 +77,7 @@ class CoordinatorLookup:
             self._attempts += 1
 
     def works(self) -> None:
-        """Start with small pauses again, because the coordinator has given a good answer."""
+        """Reset the pauses, because the coordinator has responded without an error."""
         self._attempts = 0
 
     def next_deadline(self) -> int | None:
@@ -117,31 +117,31 @@ class CoordinatorLookup:
 
 
 class UpdatedMember(Protocol):
-    """The member that takes membership updates."""
+    """The member of a group, as the receiver of membership updates."""
 
     @property
     def interval_ms(self) -> int:
-        """The coordinator's heartbeat interval; 0: it was not told."""
+        """The coordinator's heartbeat interval; 0 if it is not known."""
         ...
 
     def say(self) -> KnownMembership | None:
-        """Return the member's assignment as it knows it; `None`: no membership, or a doubtful one."""
+        """Return the member's id, epoch and assignment, for a request; `None` without a certain membership."""
         ...
 
     def has_list_to_say(self) -> bool:
-        """Return whether a list of owned partitions is due or on its way."""
+        """Return whether a list of owned partitions has to be sent, or awaits its response."""
         ...
 
     def take_news(self, news: MembershipUpdate, sent_ms: int, now_ms: int) -> None:
-        """Take news from the coordinator that are newer than all before; `sent_ms`: when was asked what they answer."""
+        """Apply an update that is newer than all before; `sent_ms`: when the request was sent that it answers."""
         ...
 
     def on_counted(self, sent_ms: int) -> None:
-        """Note that the coordinator has answered a fetch of `sent_ms` that named the member."""
+        """Note that the coordinator has answered a fetch, sent at `sent_ms`, that named the member."""
         ...
 
     def take_refusal(self, news: MembershipUpdate, lane: Lane, now_ms: int) -> None:
-        """Take the news, by the connection `lane`, that a heartbeat would be refused."""
+        """React to an update, on connection `lane`, by which the coordinator would refuse a heartbeat."""
         ...
 
 
@@ -151,7 +151,7 @@ class HeldGrant(NamedTuple):
     token: str
     epoch: int
     partitions: Mapping[TopicId, frozenset[int]]
-    #: When the request was sent that brought it, and when its lease is over.
+    #: When the request was sent to whose response it belongs, and when its lease is over.
     since_ms: int
     until_ms: int
 
@@ -160,52 +160,52 @@ class HeldGrant(NamedTuple):
 
 
 class ReceivedUpdates:
-    """The way of news from fetches and commits to the member, and of its word and its grant back."""
+    """Passes updates in responses to fetches and commits to the member; provides what requests say of the member."""
 
     def __init__(self, *, is_wanted: bool) -> None:
         self._is_wanted = is_wanted
         #: The member; `None` without one.
         self.member: UpdatedMember | None = None
-        #: Rises when a coordinator is found: answers to requests of an earlier era are ignored.
+        #: Increases when a coordinator is found: responses to requests of an earlier era are ignored.
         self.era = 0
         #: Whether the coordinator is kohort's, and has answered.
         self.is_heard = False
-        #: Number of the latest news that were taken, by whichever way.
+        #: Number of the latest update that was applied, from any response.
         self._number = 0
-        #: News that came while a list of owned partitions was on its way, and when that was asked which they answer.
+        #: An update received while a list of owned partitions awaited its response, and when its request was sent.
         self.waiting: tuple[MembershipUpdate, int] | None = None
-        #: The member's grant; `None`: nothing is enforced for its group, as far as it knows.
+        #: The member's grant; `None` if it has none, and as far as it knows needs none.
         self.grant: HeldGrant | None = None
         #: Whether the lease of the grant is over: the member fetches nothing until it is renewed.
         self.is_lapsed = False
-        #: Grants that were taken, and dropped.
+        #: Number of grants that were accepted, plus those dropped.
         self.grants = 0
         #: When a fetch that names the member was last sent to the coordinator, or answered by it.
         self.fetched_ms = 0
-        #: The latest word of the member.
+        #: What requests say of the member: its id, epoch and assignment.
         self._word: KnownMembership | None = None
         #: Member id, epoch and assignment in it.
         self._said: tuple[str, int, dict[TopicId, Sequence[int]]] | None = None
 
     @property
     def is_on(self) -> bool:
-        """Whether assignments are to be numbered."""
+        """Whether updates are used: they are wanted, and the coordinator is kohort's."""
         return self._is_wanted and self.is_heard
 
     def begin(self) -> None:
-        """Begin to take news, because a coordinator of kohort's has answered."""
+        """Begin to accept updates, because a coordinator of kohort's has responded."""
         self.is_heard = True
         self._word = None
         self.era += 1
 
     def lose(self) -> None:
-        """Forget the coordinator, which may be another one by now."""
+        """Forget the coordinator, since the group may have another one by now."""
         self.is_heard = False
         self._number = 0
         self.waiting = None
 
     def takes(self, number: int) -> bool:
-        """Return whether news of that number are newer than all before, and note it; 0 is no number."""
+        """Return whether the update of that number is newer than all before, and note it; 0 means no number."""
         if 0 < number <= self._number:
             return False
         self._number = max(number, self._number)
@@ -214,7 +214,7 @@ class ReceivedUpdates:
     def build_word(
         self, group_id: str, member_id: str, epoch: int, known: Mapping[TopicId, Sequence[int]]
     ) -> KnownMembership:
-        """Build the member's word of its assignment; the same object while that does not change."""
+        """Build what requests say of the member; return the same object until its id, epoch or assignment changes."""
         what = member_id, epoch, dict(known)
         if self._word is None or what != self._said:
             rows = [TopicPartitions(topic_id=each, partitions=sorted(known[each])) for each in sorted(known)]
@@ -225,13 +225,13 @@ class ReceivedUpdates:
         return self._word
 
     def say(self) -> KnownMembership | None:
-        """Return the member's word for a request to the coordinator; `None`: none is due."""
+        """Return what the next request says of the member, or `None` if it says nothing."""
         if not (self._is_wanted and self.is_heard) or self.member is None or self.waiting is not None:
             return None
         return self.member.say()
 
     def hear(self, news: MembershipUpdate | None, *, era: int, lane: Lane, sent_ms: int, now_ms: int) -> None:
-        """Take the news that came with an answer, by the connection `lane`, to a request of `era` and `sent_ms`."""
+        """Apply an update in a response on connection `lane`; `era` and `sent_ms` are those of its request."""
         if news is None or not self._is_wanted:
             return
         if news.error_code:
@@ -243,7 +243,7 @@ class ReceivedUpdates:
             self._weigh(news, sent_ms, now_ms)
 
     def on_said(self, now_ms: int) -> None:
-        """Take news that have waited for the answer to a heartbeat."""
+        """Apply the update that has waited for the response to a heartbeat."""
         heard, self.waiting = self.waiting, None
         if heard is not None:
             self._weigh(*heard, now_ms)
@@ -253,10 +253,10 @@ class ReceivedUpdates:
         if member is None or news.number <= self._number:
             return
         if news.assignment is None:
-            # A grant for what the member has. News that wait are not older for it.
+            # A grant for the member's present partitions; it does not make a waiting update out of date.
             member.take_news(news, sent_ms, now_ms)
         elif member.has_list_to_say():
-            # Kept until the list is answered: the coordinator may give the partitions that it leaves out to others.
+            # Kept until the list is answered: the coordinator may assign partitions that the list omits to others.
             self.waiting = news, sent_ms
         elif self.takes(news.number):
             member.take_news(news, sent_ms, now_ms)
@@ -272,13 +272,13 @@ class ReceivedUpdates:
         since_ms: int,
         until_ms: int,
     ) -> None:
-        """Take a grant for these partitions."""
+        """Store a grant for these partitions, or extend the lease of the present one."""
         held = self.grant
         if held is not None and held.token == told.token:
-            # Told by the answers of several connections; each counts from its request.
+            # Several connections return the same grant; the lease counts from each one's request.
             if until_ms > held.until_ms:
                 self.grant = held._replace(until_ms=until_ms)
-        # An answer that was overtaken brings an older one.
+        # A delayed response may carry an older grant.
         elif held is None or epoch >= held.epoch:
             self.grants += 1
             partitions = {topic_id: frozenset(each) for topic_id, each in known.items()}
@@ -291,7 +291,7 @@ class ReceivedUpdates:
         self.grant, self.is_lapsed = None, False
 
     def on_fetched(self, sent_ms: int, now_ms: int) -> None:
-        """Note the coordinator's answer to a fetch of `sent_ms` that named the member."""
+        """Note the coordinator's response to a fetch, sent at `sent_ms`, that named the member."""
         self.fetched_ms = now_ms
         if self.member is not None:
             self.member.on_counted(sent_ms)

@@ -1,6 +1,6 @@
-"""The exceptions for brokers' error codes, where the client knows more than the code says.
+"""The exceptions for brokers' error codes, with details that the client knows in addition to the code.
 
-Source: Apache Kafka's table of operations and the rights that they take.
+Source: Apache Kafka's table of operations and the ACL operations that they require.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CLUSTER: Final = "kafka-cluster"
 class Absence(NamedTuple):
     """The end of a membership and its reason."""
 
-    #: As it was then; empty, and 0 or below, without a membership.
+    #: Member id and epoch at that time; empty, and 0 or below, without a membership.
     member_id: str
     epoch: int
     why: str
@@ -31,15 +31,15 @@ class Absence(NamedTuple):
 def refused(
     code: ErrorCode, message: str | None = None, *, during: str = "", operation: str = "", name: str = ""
 ) -> BrokerError:
-    """Build the exception for an answer with an error.
+    """Build the exception for a response with an error code.
 
     Args:
-        code: of the answer.
-        message: of the answer.
-        during: the operation, for people.
-        operation: the right that the caller will need, if one is missing: a consumer that may not describe a topic may
-            not read it either. Empty if several are possible.
-        name: of the topic or the group that it was asked for.
+        code: error code of the response.
+        message: error message of the response.
+        during: the operation, as text for people.
+        operation: the ACL operation that the caller needs, if it lacks one: a consumer that may not describe a topic
+            may not read it either. Empty if several are possible.
+        name: of the topic or the group in the request.
     """
     if code is ErrorCode.UNSUPPORTED_VERSION:
         return UnsupportedFeatureError(code, message, during=during)
@@ -55,7 +55,7 @@ def refused(
 def left_out(
     code: ErrorCode, message: str | None, *, group: str, member: str, epoch: int, name: str | None = None
 ) -> BrokerError:
-    """Build the exception for a member that its coordinator refuses for good.
+    """Build the exception for a member that its coordinator refuses permanently.
 
     `name`: its group.instance.id.
     """

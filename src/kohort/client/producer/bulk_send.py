@@ -1,7 +1,7 @@
 """Many records that are sent by one call: columns instead of objects, and one future for all.
 
-Laws: the rows of a partition keep their order, and stand behind records that were sent before. The future ends when
-every row has its end. It tells the places of stored rows even if others failed.
+Laws: the rows of a partition keep their order, and follow records that were sent before. The future is done when every
+row is stored or has failed. It has the offsets of stored rows even if others failed.
 Source: C9; Kafka's record batches.
 """
 
@@ -21,7 +21,7 @@ from kohort.records.build_kernels import measure_rows, spread_rows, write_rows
 from kohort.records.building import Writer
 
 T = TypeVar("T")
-#: Bytes of a row beside key, value and headers, at most.
+#: Most bytes of a row in addition to key, value and headers.
 _OVERHEAD_BYTES: Final = 24
 
 
@@ -64,7 +64,7 @@ class Columns(ABC):
         self._tails = tails
         self._tail = tail
         self._partitions = partitions
-        #: Bytes of every row beside its own key, value and headers.
+        #: Bytes of every row in addition to its own key, value and headers.
         self.overhead_bytes = _OVERHEAD_BYTES + (len(tail) if tails is None else 0)
         #: Whether no row has a key or a partition of its own.
         self.is_free = keys is None and partitions is None
@@ -152,18 +152,18 @@ class ListColumns(Columns):
 
 
 class _BulkFuture(Future[T]):
-    """The future of the rows of one call: watched as soon as a caller asks for its end."""
+    """The future of the rows of one call; it counts as watched once a caller asks for its result."""
 
     def __await__(self) -> Generator[Any, None, T]:
         """Await the future, as a `RecordFuture`."""
         return awaited(self)
 
     def result(self, timeout: float | None = None) -> T:
-        """Return the places of the records, once they are stored; see `concurrent.futures.Future.result`.
+        """Return the offsets of the records, once they are stored; see `concurrent.futures.Future.result`.
 
         Raises:
-            PartlySentError: some were not.
-            StateError: called in a callback of a future, where that would wait for itself.
+            PartlySentError: some records were not stored.
+            StateError: called in a callback of a future, which would wait for itself.
         """
         self._watch()
         return super().result(timeout)
@@ -190,12 +190,12 @@ class _BulkFuture(Future[T]):
 
 
 class ManyFuture(_BulkFuture[SentMany]):
-    """The future of one call's rows: ends when all of them have their end."""
+    """The future of one `send_many`: done when each of its rows is stored or has failed."""
 
     def __init__(self, topic: str, count: int) -> None:
         super().__init__()
         self.topic = topic
-        #: Whether a caller has asked for the end.
+        #: Whether a caller has asked for the result.
         self.is_watched = False
         self._left = count
         self._failed = 0
@@ -205,7 +205,7 @@ class ManyFuture(_BulkFuture[SentMany]):
             self._finish()
 
     def on_part_end(self, end: BatchEnd, index: int, count: int) -> None:
-        """Count rows that have the end of their batch, in which the first has place `index`."""
+        """Count rows whose batch is stored or has failed; the first of them is number `index` in the batch."""
         self._left -= count
         if end.error is not None:
             self._failed += count
@@ -240,7 +240,7 @@ class ManyFuture(_BulkFuture[SentMany]):
 
 
 class TablesFuture(_BulkFuture[tuple[SentMany, ...]]):
-    """The future of one table's rows: ends when those of all topics have their end.
+    """The future of one `send_arrow`: done when the futures of all topics are.
 
     Args:
         parts: one for each topic, in the order of the result.
@@ -281,7 +281,7 @@ def _stored_of(part: Future[SentMany]) -> SentMany:
 
 
 class Bulk:
-    """The rows of one call on their way to the machine, with the attributes of a record."""
+    """The rows of one call, as they are handed to the machine; with the attributes of a record."""
 
     is_bulk: Literal[True] = True
     #: Empty, so that no run of records of one topic includes it.
@@ -299,12 +299,12 @@ class Bulk:
         self.end = BatchEnd(name, -1)
 
     def fail(self, error: KohortError) -> None:
-        """End all rows with an error, none of which was sent."""
+        """Finish all rows with an error; none of them was sent."""
         self.end.fail(error)
         self.future.on_part_end(self.end, 0, self.columns.count)
 
     def on_end(self) -> None:
-        """Do nothing: `fail` has told the future."""
+        """Do nothing: `fail` has notified the future."""
 
 
 class Slice:
@@ -335,13 +335,13 @@ class Slice:
         return Slice(self._bulk, end, self._rows, begin, behind), size_bytes
 
     def fail(self, error: KohortError) -> None:
-        """End the rows with an error, because the machine has failed."""
+        """Finish the rows with an error, because the machine has failed."""
         self.end.fail(error)
         self.on_end()
 
     def on_failure(self) -> None:
-        """Do nothing: `on_end` tells the future of the error."""
+        """Do nothing: `on_end` notifies the future of the error."""
 
     def on_end(self) -> None:
-        """Tell the future that the batch has its end."""
+        """Notify the future that the batch is stored or has failed."""
         self.future.on_part_end(self.end, 0, self.count)

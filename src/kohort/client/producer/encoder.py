@@ -1,7 +1,7 @@
-"""The way from the arguments of `send` to a record: serialised, checked, measured.
+"""Building of records from the arguments of `send`: serialised, checked, measured.
 
-Laws: a record that comes out of here fits into a batch and a request. Any other one would fail far from its cause, and
-with it the records of other calls: it is refused in the caller's thread, where the traceback is useful.
+Laws: a record that is built here fits into a batch and a request. Any other one is refused in the caller's thread,
+where the traceback is useful: it would fail later, together with the records of other calls.
 Source: Kafka's record format and protocol: text is UTF-8, a timestamp an int64 that is not negative; C9.
 """
 
@@ -29,10 +29,10 @@ class RecordEncoder:
     """Builds records for one producer; may be shared by threads.
 
     Args:
-        max_request_bytes: a record above that cannot be sent.
-        piece_bytes: many records are handed over in pieces of so many bytes: the first are sent while the last wait
-            for room.
-        key_serializer: `None` takes bytes and text as they are.
+        max_request_bytes: a larger record cannot be sent.
+        piece_bytes: size of the pieces in which many records are handed over, so that the first are sent while the
+            last wait for space in the buffer.
+        key_serializer: `None` accepts bytes and text as they are.
         value_serializer: likewise for values.
     """
 
@@ -55,7 +55,7 @@ class RecordEncoder:
         self._checked_topics: set[str] = set()
 
     def plain(self, topic: str, value: object, key: object) -> RecordFuture | None:
-        """Build a record of bytes for a checked topic, the fast path; `None`: call `record`."""
+        """Build a record of bytes for a checked topic, the fast path; return `None` if `record` has to be called."""
         if not self._is_plain or topic.__class__ is not str or topic not in self._checked_topics:
             return None
         record: RecordFuture | None = new_plain_record(
@@ -202,7 +202,7 @@ def serialized(serializer: Serializer, payload: object, topic: str, what: str) -
 
 
 def check_topic(topic: object) -> None:
-    """Check that a topic's name is text; the broker decides whether it may be a topic's."""
+    """Check that a topic's name is text; whether the name is valid is for the broker to decide."""
     to_topic(topic, "send('orders', ...)")
 
 
