@@ -1,6 +1,6 @@
 """The account of a demo run: each member, each rebalance, and whether every record was counted.
 
-Laws: a record that was processed twice is excused only by the kill, and each record by itself: the killed member
+Laws: only the kill explains that a record was processed twice, and it is checked for each record: the killed member
 processed it first and had not committed it, another member processed it after that, and no member a third time.
 """
 
@@ -17,7 +17,7 @@ from kohort.journal.words import show_clock
 
 
 class Span(NamedTuple):
-    """The records of one poll: `first` to `last` offset, both included; `at`: when, seconds."""
+    """The records of one poll: offsets `first` to `last`, both included; `at`: time of the poll, seconds."""
 
     partition: int
     first: int
@@ -44,7 +44,7 @@ class QueryAccount:
     name: str
     records: int = 0
     batches: int = 0
-    #: How its runs ended.
+    #: The end of each of its runs, as text.
     ends: list[str] = field(default_factory=list)
     #: Numbers of batches that may or may not have been finished, because the reader was killed.
     in_doubt: list[int] = field(default_factory=list)
@@ -60,7 +60,7 @@ class SparkAccount:
     counted: int = 0
     #: Records that were read twice.
     duplicates: int = 0
-    #: Of those, the ones that are in no batch in doubt.
+    #: The number of these that are in no batch in doubt, and so unexplained.
     doubled: int = 0
     committed: int = 0
     #: (carrier, departures, mean delay in minutes), most departures first.
@@ -72,7 +72,7 @@ class SparkAccount:
 
 @dataclass(kw_only=True)
 class Account:
-    """The demo's final account; `complaints` is empty if it adds up. `spark`: `None` without Spark."""
+    """The demo's final account; `complaints` is empty if all counts agree. `spark`: `None` without Spark."""
 
     produced: int = 0
     killed: str = ""
@@ -88,7 +88,7 @@ class Account:
 
 
 def check(account: Account, ends: Mapping[int, int]) -> None:
-    """Count the processed records in the order of time, and complain of those that the kill does not explain.
+    """Count the processed records in the order of time; add complaints that the kill does not explain.
 
     `ends`: partition -> number of records in it; offsets start at 0 and have no gaps.
     """
@@ -120,7 +120,7 @@ def check(account: Account, ends: Mapping[int, int]) -> None:
 
 
 def check_spark(account: Account, spark: SparkAccount) -> None:
-    """Check that every record was read and committed, and twice only in a batch that was in doubt."""
+    """Check that every record was read and committed, and read twice only in a batch in doubt."""
     account.complaints += [
         f"the Spark queries {verb} {count} records, {spark.produced} were produced"
         for verb, count in (("read", spark.counted), ("committed", spark.committed))

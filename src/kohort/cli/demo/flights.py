@@ -56,16 +56,16 @@ def read_flights(path: Path) -> Iterator[tuple[bytes, bytes]]:
 
 
 class Load(AbstractContextManager["Load"]):
-    """The producer of the first `flights` of the file, in its order: one share after another, in the background."""
+    """The producer of the file's first `flights`, in its order: share by share, in the background."""
 
     def __init__(self, bootstrap: str, path: Path, flights: int) -> None:
-        #: Records that were given to the producer.
+        #: The number of records passed to the producer.
         self.sent = 0
         self._flights = flights
         self._records = islice(read_flights(path), flights)
         self._producer = Producer(bootstrap_servers=bootstrap, linger_ms=20)
         self._thread = ThreadPoolExecutor(1, "demo-load")
-        #: The latest share; one that has failed raises when it is settled.
+        #: The latest share; if it has failed, `settle` raises its error.
         self._share: Future[None] = Future()
         self._share.set_result(None)
         self._is_over = threading.Event()
@@ -77,17 +77,17 @@ class Load(AbstractContextManager["Load"]):
         self._producer.close()
 
     def begin(self, share: float, *, seconds: float) -> None:
-        """Start to send flights up to this share of all, spread over the time, without waiting."""
+        """Start to send flights up to this share of all, spread over `seconds`, without waiting."""
         self.settle()
         self._share = self._thread.submit(self._send, round(share * self._flights), seconds)
 
     def wait_for(self, share: float) -> None:
-        """Wait until this share of all is sent, or the sending has ended, be it by an error."""
+        """Wait until this share of all is sent, or sending has ended, also by an error."""
         while self.sent < share * self._flights and not self._share.done():
             time.sleep(0.05)
 
     def settle(self) -> int:
-        """Wait until all that was begun is acknowledged, and return how many records are in the topic now."""
+        """Wait until all shares begun are acknowledged; return the number of records in the topic."""
         self._share.result()
         return self.sent
 

@@ -122,7 +122,7 @@ def _make(options: argparse.Namespace, gathered: Any, out: Path, *, folder: Path
 
 
 def since_in_ms(text: str | None, *, now: datetime) -> int | None:
-    """Parse a time, or a span before `now`, to milliseconds since 1970; `None` without a word."""
+    """Parse a time, or a duration before `now`, to milliseconds since 1970; `None` stays `None`."""
     if text is None:
         return None
     since = parse_since(text, now=now)

@@ -1,7 +1,7 @@
-"""The few lines that a page shows, made by Spark out of the tables of `kohort.pipelines`.
+"""The lines that a report's page shows, which Spark computes from the tables of `kohort.pipelines`.
 
-Laws: each line comes by a query that sorts and cuts, or sums, where the rows are; what comes here is bounded by the
-limits below, however long the history.
+Laws: each line is the result of a Spark query that sorts and limits, or sums; the limits below bound the lines that are
+collected in this process, however long the history.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ LINES: Final = 30
 POINTS: Final = 400
 #: Groups whose lag is drawn.
 CURVES: Final = 8
-#: Seconds that a wait takes at least to be shown; shorter waits are a part of every rebalance.
+#: The shortest wait that is shown, seconds; shorter waits are a part of every rebalance.
 SHORTEST_WAIT_S: Final = 1.0
 #: Refusals that every classic rebalance has.
 _ROUTINE: Final = ("REBALANCE_IN_PROGRESS", "MEMBER_ID_REQUIRED")
-#: Spans of lag: the shortest with which there are no more than so many.
+#: Widths of the spans of lag, in seconds; the shortest is used with which there are at most `_SPANS_SHOWN` spans.
 _SPANS: Final = {"second": 1, "10 seconds": 10, "minute": 60, "10 minutes": 600, "hour": 3600, "6 hours": 21_600}
 _SPANS_SHOWN: Final = 200
 
@@ -38,15 +38,15 @@ Lines = list[dict[str, Any]]
 def tables_of(
     spark: SparkSession, gathered: Gathered, *, since_ms: int | None, assignors: Sequence[str] = BALANCING
 ) -> dict[str, DataFrame]:
-    """Build the tables by the names of their functions, without rows that ended before `since_ms`.
+    """Build the tables, by the names of their functions, without rows that ended before `since_ms`.
 
-    `assignors`: those that are asked for the partitions they would have moved; without any there is no `what_if`.
+    `assignors`: those that `what_if` compares; if there are none, there is no such table.
     """
     tables: dict[str, DataFrame] = {}
     if gathered.has_history:
         rows = pipelines.read_journal(spark, list(gathered.paths))
         if gathered.journal:
-            # A row in both counts once.
+            # A row in both sources counts once.
             source = _source(spark, gathered.journal, gathered.settings)
             older = source.option("subscribe", JOURNAL_TOPIC).option("columns", "value")
             rows = rows.unionByName(pipelines.parse_journal(older.load()))
@@ -59,7 +59,7 @@ def tables_of(
 def tables_from(
     rows: DataFrame, gathered: Gathered, *, since_ms: int | None, assignors: Sequence[str] = BALANCING
 ) -> dict[str, DataFrame]:
-    """Build the tables from rows that are a frame already, without lag."""
+    """Build all tables except lag from a data frame of rows."""
     if gathered.groups:
         rows = rows.where(f.col("group_id").isin(list(gathered.groups)))
     facts = pipelines.facts(rows, assignors=assignors, partitions=gathered.partitions).persist()
@@ -77,9 +77,9 @@ def tables_from(
 
 
 def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered) -> dict[str, Any]:
-    """Build the page's content: sections by name, each a list of lines; `summary` and `groups`.
+    """Build the page's content: sections by name, each a list of lines; and `summary` and `groups`.
 
-    Without tables of a history there are no sections of it.
+    Without tables of a history its sections are missing.
     """
     report: dict[str, Any] = {
         "groups": list(gathered.groups),
@@ -92,7 +92,7 @@ def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered) -> dict[str, 
             groups = rebalances.select("group_id").distinct().orderBy("group_id").limit(POINTS)
             report["groups"] = [row[0] for row in groups.collect()]
         report |= _history_lines({**tables, "rebalances": rebalances})
-        # Spark would take a table that is read anew from the same files for the one that is kept.
+        # Otherwise Spark would use the persisted table for a later one that is read from the same files.
         rebalances.unpersist()
     if "lag" in tables:
         report |= _lag_lines(tables["lag"])

@@ -1,9 +1,9 @@
 """`--follow`: tables kept by a streaming query, and a page made anew after each batch of rows.
 
-A table is a folder, and in it a folder for each batch of the query; Spark does not read a name that begins with a dot.
-Laws: a table's lines come once, whatever is stopped and begun again: rows that were written down before are known by
-their numbers, and a batch that comes again replaces its folder. What is not over is not in a table yet. A broker that
-is away, or has begun anew, ends nothing. Nothing grows for ever: rows go when they have been read, lines when they are
+A table is a folder with a folder for each batch of the query; Spark does not read a name that begins with a dot.
+Laws: a table has each line once, even after restarts: rows that were written before are recognised by their numbers,
+and a repeated batch replaces its folder. Facts that are not over are not in a table yet. A broker that is unreachable,
+or has restarted, ends nothing. Nothing grows for ever: rows are deleted when they have been read, lines when they are
 old.
 """
 
@@ -40,19 +40,19 @@ _KEPT: Final = ("rebalances", "unread", "waits", "stays", "skew", "refusals")
 
 
 def follow(options: argparse.Namespace, out: Path, scratch: Path, *, keep_s: int) -> None:
-    """Keep tables and page until Ctrl-C, or until the query fails.
+    """Keep tables and page up to date until Ctrl-C, or until the query fails.
 
-    `keep_s`: seconds for which a line stays after what it tells has ended.
+    `keep_s`: seconds for which a line is kept after the end of its fact.
 
     Raises:
         BrokerError: UNSUPPORTED_VERSION: the broker keeps no history.
-        KohortError: no broker can be reached at the beginning.
+        KohortError: no broker can be reached at the start.
     """
     from kohort import Admin
     from kohort.cli.report.session import open_session
 
     with Admin(connection(options)) as admin:
-        # Whether it can be had at all is known before a folder is made and Spark starts.
+        # A broker without history raises here, before a folder is made and Spark starts.
         for group in [options.group] if options.group else [row.group_id for row in admin.list_groups()[:1]]:
             if not admin.group_history(group).events:
                 complain(f"nothing is known of group {group} yet")
@@ -78,12 +78,12 @@ class Rows:
         self._admin: Final = admin
         self._folder: Final = folder
         self._group: Final = group
-        #: Group -> its last row that is written.
+        #: Group -> its last written row.
         self._last: dict[str, HistoryEvent] = {}
         self._is_away = False
 
     def look(self) -> None:
-        """Call `write_new`; a lost broker is reported once, and asked again."""
+        """Call `write_new`; report an unreachable broker once, and try again at the next call."""
         try:
             self.write_new()
         except KohortError as why:
@@ -106,7 +106,7 @@ class Rows:
         if lines:
             draft = self._folder / f".{time.time_ns()}.json"
             draft.write_text("".join(lines))
-            # Spark takes no notice of names that begin with a dot.
+            # Spark ignores names that begin with a dot.
             draft.replace(self._folder / draft.name[1:])
 
     def _news(self, group: str) -> Sequence[HistoryEvent]:
@@ -115,21 +115,21 @@ class Rows:
             events = self._admin.group_history(group, after=last.sequence - 1).events
             if events and (events[0].sequence, events[0].time_ms) == (last.sequence, last.time_ms):
                 return events[1:]
-        # A broker that has begun anew counts anew, too. Rows that come twice count once.
+        # A restarted broker counts from 1 again. Rows that are written twice count once.
         return self._admin.group_history(group).events
 
 
 def start_query(
     spark: SparkSession, place: Path, out: Path, *, group: str | None, keep_s: int = KEEP_S
 ) -> StreamingQuery:
-    """Start the query that keeps the tables below `place` and the page `out`; `group` `None`: all."""
+    """Start the query that keeps the tables in `place` and the page `out`; `group` of `None` means all."""
     from kohort import pipelines
     from kohort.cli.report.aggregates import SHORTEST_WAIT_S, aggregate
     from kohort.pipelines.tables import flapping_of
 
     for name in _KEPT:
         finish(place / name)
-    # Rows that have been read are in the state of the query; their files go.
+    # Rows that have been read are in the state of the query, so their files are deleted.
     lines = spark.readStream.option("cleanSource", "delete").text(str(place / "history"))
 
     def keep(facts: DataFrame, batch_id: int) -> None:
@@ -151,15 +151,15 @@ def start_query(
     return stream.start()
 
 
-#: So many batches a table may have before they are put together.
+#: The most batches of a table before they are merged.
 MOST_BATCHES: Final = 50
 _BATCH: Final = "batch="
-# Folders are put together in a draft that is whole before the first of them goes; old lines go on that occasion.
+# Folders are merged into a draft, without old lines, that is complete before the first folder is removed.
 _DRAFT: Final = ".together="
 
 
 def read_table(spark: SparkSession, folder: Path, *, since_ms: int) -> DataFrame:
-    """Read the lines that ended since then, milliseconds since 1970."""
+    """Read the lines of facts that ended at or after `since_ms`, milliseconds since 1970."""
     return _kept(spark.read.parquet(str(folder)), since_ms).drop(_BATCH.removesuffix("="))
 
 
@@ -175,7 +175,7 @@ def put_together(spark: SparkSession, folder: Path, *, before: int, since_ms: in
 
 
 def finish(folder: Path) -> None:
-    """Go on where a process was stopped that put batches together."""
+    """Complete a merge of batches, also one that another process was stopped in; drop a partial draft."""
     for draft in folder.glob(f"{_DRAFT}*"):
         last = int(draft.name.removeprefix(_DRAFT))
         if not (draft / "_SUCCESS").exists():

@@ -24,30 +24,30 @@ _SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 class Gathered:
     """The sources of one report."""
 
-    #: Rows as JSON.
+    #: Files with journal rows as JSON.
     paths: tuple[str, ...]
-    #: Their ids; none: all that are in the rows.
+    #: Group ids; if empty, all groups in the rows.
     groups: tuple[str, ...] = ()
     #: Remarks for the reader.
     notes: tuple[str, ...] = ()
-    #: By group.
+    #: Group -> its session timeout.
     session_timeouts_ms: dict[str, int] = field(default_factory=dict)
-    #: Topic -> how many.
+    #: Topic -> its number of partitions.
     partitions: dict[str, int] = field(default_factory=dict)
-    #: (group, topic, partition) -> (end of the log, milliseconds when that was), where the groups have committed.
+    #: (group, topic, partition) -> log end offset, for partitions with committed offsets.
     ends: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    #: `None`: no broker.
+    #: The broker's address; `None` without a broker, or without lag.
     bootstrap: str | None = None
-    #: Client options by which that broker is entered.
+    #: Client options for connections to that broker.
     settings: dict[str, str] = field(default_factory=dict, repr=False)
-    #: Whether rows can be had at all; only kohort's brokers write them.
+    #: Whether there are rows at all; only kohort's brokers write them.
     has_history: bool = True
-    #: The broker whose topic `__group_journal` has rows that are older than those; `None`: there are none.
+    #: The broker whose topic `__group_journal` has older rows than these files; `None` if there are none.
     journal: str | None = None
 
 
 def gather_files(paths: Sequence[str], group: str | None) -> Gathered:
-    """Gather rows from files that were written before."""
+    """Gather rows from files of `kohort group history --json`."""
     missing = next((path for path in paths if "*" not in path and "://" not in path and not Path(path).exists()), None)
     if missing is not None:
         raise KohortError(
@@ -60,8 +60,8 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
     """Gather the histories of a broker's groups into `folder`, with the groups' configs.
 
     Raises:
-        BrokerError: GROUP_ID_NOT_FOUND.
-        KohortError: nothing is known of the group.
+        BrokerError: GROUP_ID_NOT_FOUND: there is no such group.
+        KohortError: the broker has no rows of the group, and lag is not wanted.
     """
     from kohort import Admin
     from kohort.cli.verbs.grouphistory import check_is_there
@@ -114,7 +114,7 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
 
 
 def _check_lag_is_had(options: argparse.Namespace, there: Sequence[str]) -> None:
-    """Raise if lag, which is all that is known without a history, is not to be had either."""
+    """Raise an error if there is no lag to report either, which is all that is known without history."""
     if options.group and options.group not in there:
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {options.group}")
     if options.no_lag:

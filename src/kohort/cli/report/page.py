@@ -72,7 +72,7 @@ SECTIONS: Final = (
 
 
 def write_page(report: dict[str, Any], out: Path) -> None:
-    """Write the page beside `out`, then in its place."""
+    """Write the page to a draft next to `out`, then rename it to `out`."""
     draft = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         draft.write_text(render(report), encoding="utf-8")

@@ -34,7 +34,7 @@ appender.console.layout.pattern = %p %c{1}: %m%n%ex
 
 
 class SparkFailedError(KohortError):
-    """A failure of Spark's; its text is the first lines of the reason, without Java's hundreds."""
+    """Spark has failed; the text is the first line of the reason, without Java's stack trace."""
 
     def __str__(self) -> str:
         lines = [line.lstrip(": ").rstrip() for line in str(self.args[0]).splitlines()]
@@ -43,7 +43,7 @@ class SparkFailedError(KohortError):
 
 
 def why_no_spark() -> str | None:
-    """Explain which packages Spark and the picture lack here and how to get them; `None` if none."""
+    """Explain which packages or Java are missing for Spark and the picture; `None` if none are."""
     missing = [name for name in ("pyspark", "pyarrow", "matplotlib") if find_spec(name) is None]
     if missing:
         return f"Spark is left out, for want of {' and '.join(missing)}: pip install 'kohort[spark,demo]'"
@@ -58,7 +58,7 @@ def why_no_spark() -> str | None:
 def open_session(folder: Path, *, name: str) -> Iterator[SparkSession]:
     """Open a quiet local session with two threads and no web page; `folder` takes its files."""
     use_java(quiet_in=folder)
-    # The shell may be set up for another Spark: the demo runs the one beside it, on its own Python.
+    # The shell may be set up for another Spark: the demo runs the installed PySpark, on its own Python.
     for variable in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"):
         os.environ.pop(variable, None)
     use_this_python()

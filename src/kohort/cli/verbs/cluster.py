@@ -247,8 +247,8 @@ def read_plan(path: str) -> list[tuple[TopicPartition, Sequence[int] | None]]:
     """Read partitions with their brokers from a file of kafka-reassign-partitions.
 
     Raises:
-        ConfigError: it is none.
-        OSError: it cannot be opened.
+        ConfigError: the file has no such plan.
+        OSError: the file cannot be opened.
     """
     name, data = input_name(path), read_input(path, _MOST_BYTES)
     from kohort.client.admin.results.cluster import to_reassignments

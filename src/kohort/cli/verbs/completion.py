@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """An option with its spellings; `values`: its possible values, where they are a list."""
+    """An option with its spellings; `values`: its possible values, empty if they are not a list."""
 
     names: tuple[str, ...]
     values: tuple[str, ...]
@@ -169,7 +169,7 @@ def _word_cases(verbs: list[Verb]) -> str:
 
 
 def fish_script(verbs: list[Verb]) -> str:
-    """Build the script for fish, with the help of each word beside it."""
+    """Build the script for fish, with the help text of each word."""
     lines = ["complete -c kohort -f"]
     for verb in verbs:
         when = f"-n {_quote(_fish_condition(verb))}"

@@ -121,7 +121,7 @@ def run_describe(options: argparse.Namespace) -> int:
 
 
 def _tell_overdue(group: GroupDescription) -> list[str]:
-    """Say for which members others have waited longer than a hand-over takes, how long, and for which partitions."""
+    """Return a sentence for each member for which others have waited longer than a hand-over takes."""
     # The other actions do without metrics.
     from kohort.metrics.peers import STUCK_MS
 
@@ -136,7 +136,7 @@ def _tell_overdue(group: GroupDescription) -> list[str]:
 
 
 def _find_short(admin: Admin, group: str) -> list[str]:
-    """Explain why members have less than others; nothing if the broker keeps no history."""
+    """Explain why members have fewer partitions than others; nothing if the broker keeps no history."""
     try:
         found = admin.explain_group(group)
     except (BrokerError, UnsupportedFeatureError):
@@ -162,7 +162,7 @@ def _members(group: GroupDescription) -> tuple[tuple[str, ...], list[tuple[objec
 
 
 def _show_metadata(member: MemberDescription) -> str | None:
-    """Return a member's published metadata for a table, as text and cut if it is long."""
+    """Return a member's published metadata for a table, as text, shortened if it is long."""
     if member.metadata_size < 0:
         return None
     shown = text((member.metadata or b"")[:_SHOWN_BYTES])
@@ -191,7 +191,7 @@ def run_delete(options: argparse.Namespace) -> int:
 
 
 def _tell(options: argparse.Namespace, value: object, sentence: str) -> None:
-    """Print a value as JSON with `--json`, else its sentence."""
+    """Print a value as JSON with `--json`, else the sentence about it."""
     if options.json:
         print_json(value)
     else:
@@ -444,8 +444,8 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
     """Read offsets by partition from lines of topic,partition,offset; a heading is skipped.
 
     Raises:
-        ConfigError: what is wrong, and in which line.
-        OSError: it cannot be opened.
+        ConfigError: a line is malformed, or repeats a partition; the error names the line.
+        OSError: the file cannot be opened.
     """
     name, data = arguments.input_name(path), arguments.read_input(path, _MOST_BYTES)
     found: dict[TopicPartition, int] = {}

@@ -180,7 +180,7 @@ def _listener(text: str) -> str:
 
 
 def _warn_of_secrets(pairs: Sequence[str]) -> None:
-    """Tell of passwords among the arguments, which every user of this machine can see."""
+    """Warn of passwords among the arguments, which every user of this machine can see."""
     from kohort.broker.options.listener_options import is_secret
     from kohort.broker.options.settings import BROKER_OPTIONS
 
@@ -199,10 +199,10 @@ def announcement(
     limit_bytes: int,
     console: str = "",
 ) -> list[str]:
-    """Return the lines printed when clients can connect; the last one is for programs that wait.
+    """Return the lines printed when clients can connect; programs can wait for the last one.
 
     `addresses`: listener -> the host and the port that it listens on. `limit_bytes`: the memory that records may take
-    where there is no directory. `console`: its URL, empty without one.
+    without a data directory. `console`: the console's URL, empty without one.
     """
     from kohort.broker.embedded import tell_addresses
     from kohort.broker.options.listeners import address
