@@ -364,9 +364,10 @@ class Fetching:
             self._session.waiting = self._parked
 
     def _leave(self) -> None:
-        self._parked = None
-        if self._session is not None:
+        # The session's next fetch may wait by now.
+        if self._session is not None and self._session.waiting is self._parked:
             self._session.waiting = None
+        self._parked = None
 
     # ---- nothing new
 

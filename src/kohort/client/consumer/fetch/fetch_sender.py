@@ -421,15 +421,13 @@ class FetchSender:
             # The rest is for a short fetch of partitions that become ready while this one is under way.
             size = min(size, max(1, room * 3 // 4))
             contents = self._renew(target)
+            target.is_patient = self._may_be_patient(target, contents)
             asked, names = target.session.asked, target.session.names
         else:
             asked = {partition: self._ask(reading) for partition, reading in due.items()}
             names = {bytes(each.topic_id): partition.topic for partition, each in asked.items()}
             has_ids = all(each.topic_id != ZERO_TOPIC_ID for each in asked.values())
             contents = Contents(0, NO_SESSION, topics_of(asked.items()), [], has_ids)
-        if is_long:
-            has_news = self._has_news(target) or bool(contents.topics or contents.forgotten)
-            target.is_patient = target.is_idle and not has_news and target.beside is None and contents.session_epoch > 0
         request = FetchRequest(
             # A short fetch does not wait, so that the next one can ask for partitions that become ready meanwhile.
             max_wait_ms=self._wait_ms(target) if is_long else 0,
@@ -509,6 +507,13 @@ class FetchSender:
         # An empty one says that there is none any more.
         return token or ""
 
+    def _may_be_patient(self, target: FetchTarget, contents: Contents) -> bool:
+        """Return whether the next long fetch may wait longer than `fetch.max.wait.ms`."""
+        options = self._settings.options
+        is_idle = target.is_idle and not target.is_foreign and target.beside is None and contents.session_epoch > 0
+        asks_little = options["fetch_min_bytes"] <= 1 and options["fetch_max_wait_ms"] >= _SHORTEST_STRETCHED_MS
+        return is_idle and asks_little and not (contents.topics or contents.forgotten or self._has_news(target))
+
     def _wait_ms(self, target: FetchTarget) -> int:
         """Return how long the next long fetch may wait.
 
@@ -583,9 +588,7 @@ class FetchSender:
         else:
             target.attempts = 0
             if fetch.is_long:
-                options = self._settings.options
-                is_plain = answer.is_kohort and options["fetch_min_bytes"] <= 1 and not response.responses
-                target.is_idle = is_plain and options["fetch_max_wait_ms"] >= _SHORTEST_STRETCHED_MS
+                target.is_idle = not response.responses
             self._end(fetch, self._answers.take(fetch, response, now_ms))
 
     def _hear(self, updates: ReceivedUpdates, fetch: Fetch, news: MembershipUpdate | None, now_ms: int) -> None:
