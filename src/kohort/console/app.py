@@ -189,7 +189,7 @@ class Console:
         return HTMLResponse(self._render("login.html", request, {"said": said}), status)
 
     async def _change(self, request: Request) -> Response:
-        """Show what a change would do, or do it for a form of this session."""
+        """Answer GET with a preview of a change; carry it out for a POST with this session's form token."""
         session: Session = request.state.session
         is_done, said, rows = request.method == "POST", "", list[pages.Values]()
         params: pages.Params = request.query_params
@@ -247,7 +247,7 @@ def _prefers_json(request: Request) -> bool:
 
 
 class EventStream:
-    """Follows what a tab shows: an event `row` for each new row of a group, `look` where the page has changed."""
+    """A stream of server-sent events: `row` for each new row of a group's history, `look` when the page changed."""
 
     def __init__(self, console: Console) -> None:
         self._console: Final = console
@@ -300,7 +300,7 @@ class EventStream:
 
 
 def _news(source: GroupReader | ClusterReader, sequence: int, version: int) -> tuple[int, str]:
-    """Write what is new beyond a row: the latest rows each with its number, then that the page has changed."""
+    """Format the events after a sequence: an event for each new row, then one that the page has changed."""
     parts = []
     if isinstance(source, GroupReader):
         if sequence > source.newest:

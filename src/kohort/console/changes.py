@@ -1,4 +1,4 @@
-"""Changes by the console: each is shown first as what it would do, and done by a second step.
+"""Changes by the console: each has a preview of its effects, and is carried out in a second step.
 
 Laws: a change is a call of the admin client with the visitor's own login: what the cluster refuses there is refused
 here. Showing changes nothing. What is done is logged with the visitor.
@@ -48,7 +48,7 @@ def _reset(admin: Admin, params: Params, execute: bool) -> list[Values]:
 
 
 def _check_is_empty(admin: Admin, group: str, during: str) -> None:
-    """Refuse what members would undo, or what the coordinator refuses while there are any, already in its plan."""
+    """Refuse a change of a group that still has members, also when it is only previewed."""
     members = admin.describe_group(group).members
     if members:
         raise GroupNotEmptyError(group, [each.client_id or each.member_id for each in members], during=during)
@@ -118,6 +118,11 @@ def _delete(admin: Admin, params: Params, execute: bool) -> list[Values]:
     ] or [{"group": group, "committed, and forgotten": "nothing"}]
 
 
+def _config(title: str, *, example: tuple[str, str], **owner: tuple[str, str]) -> Change:
+    name, value = ("Config", example[0]), ("Value; none: the broker's", example[1])
+    return Change(title=title, fields={**owner, "name": name, "value": value}, carry_out=_configure)
+
+
 _GROUP: Final = ("Group", "")
 #: Kinds of changes by their names in URLs.
 CHANGES: Final[Mapping[str, Change]] = {
@@ -141,24 +146,8 @@ CHANGES: Final[Mapping[str, Change]] = {
         },
         carry_out=_move,
     ),
-    "config": Change(
-        title="Set a config of a group",
-        fields={
-            "group": _GROUP,
-            "name": ("Config", "group.moves.per.second"),
-            "value": ("Value; none: the broker's", "10"),
-        },
-        carry_out=_configure,
-    ),
-    "topic-config": Change(
-        title="Set a config of a topic",
-        fields={
-            "topic": ("Topic", ""),
-            "name": ("Config", "retention.ms"),
-            "value": ("Value; none: the broker's", "3600000"),
-        },
-        carry_out=_configure,
-    ),
+    "config": _config("Set a config of a group", group=_GROUP, example=("group.moves.per.second", "10")),
+    "topic-config": _config("Set a config of a topic", topic=("Topic", ""), example=("retention.ms", "3600000")),
     "remove": Change(
         title="Remove a member",
         fields={"group": _GROUP, "member": ("Member", "its id, or its static name")},

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 from kohort.assign.assignors import BUILT_IN
 from kohort.client.admin.results.groups import GroupDescription
+from kohort.console import SORTS
 from kohort.console.reader import ClusterReader, ClusterView, GroupLine, GroupReader, GroupView
 from kohort.console.records import RECORDS_SHOWN, Wanted, read_records
 from kohort.errors import KohortError, NotInHistoryError
@@ -34,7 +35,6 @@ MEMBERS_SHOWN: Final = 200
 OFFSETS_SHOWN: Final = 200
 #: Names of spans of time, and their minutes; `all`: of the whole history.
 SPANS: Final = {"1m": 1, "5m": 5, "15m": 15, "1h": 60, "6h": 360, "24h": 1440}
-SORTS: Final = ("seconds", "lag", "name", "state", "members", "flapping")
 _HOUR_MS: Final = 3_600_000
 
 Params = Mapping[str, str]
@@ -157,8 +157,18 @@ def _about(view: ClusterView) -> Values:
 
 
 async def group(reader: ClusterReader, params: Params) -> Values:
-    """Show one group: who owns each partition, how far behind, and why."""
+    """Return a group's members, lag, owners over time, rebalances and history."""
     group_id = text_of(params, "id")
+    view = reader.group(group_id).view
+    return {
+        **await group_values(reader, group_id),
+        "picture": view.explanation and picture_of(group_id, view.explanation, params, lags=list(view.lags)),
+        "rows": [asdict(each) for each in reversed(view.told[-ROWS_SHOWN:])],
+    }
+
+
+async def group_values(reader: ClusterReader, group_id: str) -> Values:
+    """Return a group's members, lag, offsets and rebalances, without the picture of its owners and its history."""
     view = await reader.group(group_id).look()
     _check_is_known(group_id, view)
     found = view.explanation
@@ -179,7 +189,6 @@ async def group(reader: ClusterReader, params: Params) -> Values:
         "why": None if not rebalances else _rebalance_values(group_id, rebalances[-1], is_short=True),
         "summary": found.summary if found is not None else "",
         "now": [asdict(each) for each in found.now] if found is not None else [],
-        "picture": None if found is None else picture_of(group_id, found, params, lags=list(view.lags)),
         "members": members,
         "offsets": [
             {
@@ -193,7 +202,6 @@ async def group(reader: ClusterReader, params: Params) -> Values:
         "rebalances": [
             _rebalance_values(group_id, each, is_short=True) for each in reversed(rebalances[-REBALANCES_SHOWN:])
         ],
-        "rows": [asdict(each) for each in reversed(view.told[-ROWS_SHOWN:])],
         "is_complete": found is None or found.is_complete,
     }
 
@@ -250,7 +258,7 @@ def members_of(view: GroupView) -> list[Values]:
 def picture_of(
     group_id: str, found: GroupExplanation, params: Params, *, lags: Sequence[tuple[int, int]] = ()
 ) -> Values:
-    """Put together what the swim-lanes of a group show, of the span of time in the query."""
+    """Return the lanes, rebalances and lag of a group's picture, within the time span in the query."""
     now_ms = _now_ms()
     first_ms = min((row.began_ms for row in found.owners), default=now_ms)
     span = params.get("span", "")
@@ -566,7 +574,7 @@ _PARTS: Final = (
 
 
 async def broker(reader: ClusterReader, _: Params) -> Values:
-    """Show the brokers, and what the one that was asked says of itself."""
+    """Return the brokers, and the status of the broker that was asked."""
     view = await reader.look()
     snapshot = view.snapshot
     facts = dict(snapshot.facts) if snapshot is not None else {}

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
+from kohort.base.values import or_none
 from kohort.cli.verbs.grouphistory import fold
 from kohort.errors import BrokerError, ErrorCode, KohortError, UnsupportedFeatureError
 from kohort.journal.explain.explaining import explain
@@ -155,7 +156,7 @@ class ClusterReader:
         self._following: asyncio.Task[None] | None = None
 
     def close(self) -> None:
-        """End the admin client; what is under way fails."""
+        """Close the admin client; its calls under way fail."""
         self.admin.close()
 
     async def call(self, work: Callable[[], R]) -> R:
@@ -210,7 +211,7 @@ class ClusterReader:
         return GroupLine(
             state=group,
             lag=sum(lags) if lags else None,
-            lag_ms=max(ages) if ages and max(ages) >= 0 else None,
+            lag_ms=or_none(max(ages, default=-1)),
             changes=sum(each > snapshot.now_ms - _HOUR_MS for each in changes),
         )
 
@@ -231,7 +232,7 @@ class ClusterReader:
                 del self._groups[name]
 
     def keep_following(self) -> None:
-        """Follow what tabs look at, until none does."""
+        """Renew the state of the cluster and of groups while open tabs show them."""
         if self._following is None or self._following.done():
             self._following = asyncio.create_task(self._follow())
 
@@ -293,7 +294,7 @@ class GroupReader:
             self.changed.note()
 
     def _read(self) -> bool:
-        """Read what is new; return whether pages look different now."""
+        """Read new history and, when due, the description; return whether pages change."""
         view, had_failed = self.view, bool(self.view.failure)
         has_rows = self._read_history()
         is_due = time.monotonic() - self._described_at > MEMBERS_SECONDS
@@ -343,7 +344,7 @@ class GroupReader:
                 self._ends.note(row.topic, row.partition, row.end_offset, now_ms=now_ms)
             if row.committed is not None:
                 ages.append(self._ends.lag_ms(row.topic, row.partition, row.committed, now_ms=now_ms))
-        view.lag_ms = max(ages) if ages and max(ages) >= 0 else None
+        view.lag_ms = or_none(max(ages, default=-1))
         lags = [row.lag for row in view.offsets if row.lag is not None]
         if lags:
             view.lags.append((now_ms, sum(lags)))

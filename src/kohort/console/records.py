@@ -135,7 +135,7 @@ def _values(record: ConsumerRecord, path: str) -> dict[str, Any]:
 
 
 def _pick(value: str, path: str) -> str | None:
-    """Return what stands in a JSON text at a path like `$.lines[0].sku`; `None` if nothing does.
+    """Return the value at a path like `$.lines[0].sku` in a JSON text, or `None` if the path does not exist.
 
     >>> _pick('{"lines": [{"sku": "a"}]}', "$.lines[0].sku")
     'a'

@@ -24,6 +24,7 @@ from kohort.cli import arguments
 from kohort.cli.bootstrap import connection
 from kohort.cli.main import add_common
 from kohort.cli.output import complain, one_line, print_json, print_table, say
+from kohort.console import SORTS
 from kohort.errors import ConfigError, KohortError
 from kohort.journal.words import show_clock, show_duration
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
     from kohort.console.reader import ClusterReader
 
-#: The orders of groups, as the console has them; the first is the default.
-SORTS: Final = ("seconds", "lag", "name", "state", "members", "flapping")
 #: The least seconds between two looks at the cluster, and between two looks for an answer or a key.
 LEAST_SECONDS: Final = 2
 _TICK_SECONDS: Final = 0.5
@@ -193,9 +192,7 @@ class _Top:
         if chosen:
             # It may be gone by now.
             with contextlib.suppress(pages.PageError):
-                group = await pages.group(self._reader, {"id": chosen})
-                # A picture of owners, and the rows of the history: `kohort group history` has them.
-                group = {name: value for name, value in group.items() if name not in ("picture", "rows")}
+                group = await pages.group_values(self._reader, chosen)
         count = f"{len(self._listed)} of {found['all']} groups by {self._sort}"
         title = f"{show_clock(snapshot.now_ms)[:8]}  cluster {snapshot.cluster_id}  {count}"
         cluster = {"time_ms": snapshot.now_ms, "cluster_id": snapshot.cluster_id, "silence": silence, "title": title}
@@ -292,7 +289,7 @@ def _head_of(group: Mapping[str, Any]) -> str:
 
 
 def _tail_of(group: Mapping[str, Any]) -> list[str]:
-    """Say for which members others wait, and why the group has rebalanced, the latest first."""
+    """Return sentences about members that delay others, then about the latest rebalances, newest first."""
     more = len(group["members"]) - _MEMBERS
     said = [f"and {more} more members"] if more > 0 else []
     said += [f"STUCK: {each['name']}: {each['stuck']}" for each in group["members"] if each["stuck"]]
