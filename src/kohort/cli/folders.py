@@ -1,4 +1,4 @@
-"""Files and folders into which verbs write; they replace and remove only what such a verb has written.
+"""Files and folders that verbs write; a verb replaces and removes only files that a verb has written.
 
 Laws: the demo and the report's tables use a folder that is new, empty or has their mark; a page replaces only a page of
 kohort's. The demo removes `data`, the picture and the report, and `data` only if it has only files that the demo's

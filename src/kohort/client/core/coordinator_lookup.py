@@ -160,7 +160,7 @@ class HeldGrant(NamedTuple):
 
 
 class ReceivedUpdates:
-    """Passes updates in responses to fetches and commits to the member; provides what requests say of the member."""
+    """Passes updates from fetch and commit responses to the member, and builds the requests' tag `member`."""
 
     def __init__(self, *, is_wanted: bool) -> None:
         self._is_wanted = is_wanted
@@ -214,7 +214,7 @@ class ReceivedUpdates:
     def build_word(
         self, group_id: str, member_id: str, epoch: int, known: Mapping[TopicId, Sequence[int]]
     ) -> KnownMembership:
-        """Build what requests say of the member; return the same object until its id, epoch or assignment changes."""
+        """Build the tag `member` of requests; it stays one object until id, epoch or assignment change."""
         what = member_id, epoch, dict(known)
         if self._word is None or what != self._said:
             rows = [TopicPartitions(topic_id=each, partitions=sorted(known[each])) for each in sorted(known)]
@@ -225,7 +225,7 @@ class ReceivedUpdates:
         return self._word
 
     def say(self) -> KnownMembership | None:
-        """Return what the next request says of the member, or `None` if it says nothing."""
+        """Return the tag `member` for the next request; `None` if it has none."""
         if not (self._is_wanted and self.is_heard) or self.member is None or self.waiting is not None:
             return None
         return self.member.say()

@@ -431,7 +431,7 @@ def _combine(found: list[tuple[Kind, Any]], *, is_verified: bool, chain: tuple[s
 
 
 def _narrow(kind: Kind, known: Any, value: Any) -> Any:
-    """Return what two caveats of one kind together leave."""
+    """Return the value that two caveats of one kind allow together: the narrower of both."""
     match kind:
         case Kind.OPERATIONS:
             return known & value
