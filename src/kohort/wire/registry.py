@@ -39,6 +39,9 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
     WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
@@ -102,6 +105,9 @@ _APIS: Final[dict[int, _Api]] = {
     ApiKey.DELETE_RECORDS: _Api(0, 2, 2),
     ApiKey.INIT_PRODUCER_ID: _Api(0, 5, 2),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _Api(2, 4, 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _Api(0, 5, 3),
+    ApiKey.ADD_OFFSETS_TO_TXN: _Api(0, 4, 3),
+    ApiKey.END_TXN: _Api(0, 5, 3),
     ApiKey.WRITE_TXN_MARKERS: _Api(1, 2, 1),
     ApiKey.TXN_OFFSET_COMMIT: _Api(0, 5, 3),
     ApiKey.DESCRIBE_ACLS: _Api(1, 3, 2),
@@ -148,6 +154,9 @@ VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {key: (_APIS[key].first, _APIS[
 #: APIs that kohort's broker does not serve: those that its clients use with other brokers, and offset commits in
 #: transactions, which could not end as long as there is no transaction coordinator.
 UNSERVED: Final[frozenset[int]] = frozenset({
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
     ApiKey.WRITE_TXN_MARKERS,
     ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.ALTER_REPLICA_LOG_DIRS,
