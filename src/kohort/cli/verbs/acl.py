@@ -104,7 +104,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_add(options: argparse.Namespace) -> int:
-    """Add entries at once: nothing that is there is lost by it."""
+    """Add entries, without `--execute`: adding an entry removes none."""
     from kohort import Acl
 
     resources = list(_resources(options))

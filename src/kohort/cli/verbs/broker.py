@@ -54,7 +54,7 @@ def run_status(options: argparse.Namespace) -> int:
 
 
 def run_log_level(options: argparse.Namespace) -> int:
-    """Set levels, and print those of the named loggers, by default of all."""
+    """Set the given levels, and print the levels of the named loggers (default: of all)."""
     names = [each.partition("=")[0] for each in options.loggers]
     if not all(names):
         raise ConfigError("a logger has a name: NAME or NAME=LEVEL is expected")

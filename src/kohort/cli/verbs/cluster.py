@@ -1,6 +1,6 @@
 """`kohort cluster`: brokers, features, the metadata's quorum, log directories, replicas and leaders.
 
-Laws: what changes shows first what it would do, and does it with `--execute`.
+Laws: an action that changes the cluster prints its plan, and carries the plan out with `--execute`.
 Source: kafka-cluster, kafka-features, kafka-metadata-quorum, kafka-log-dirs, kafka-reassign-partitions and its file,
 kafka-leader-election.
 """
@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_looks(actions: Any) -> list[Any]:
-    """Add the verbs that show the parts of a cluster."""
+    """Add the actions `describe`, `features`, `quorum` and `log-dirs`, and return their parsers."""
     describe = actions.add_parser("describe", help="the brokers", run=run_describe)
     describe.add_argument("--fenced", action="store_true", help="also those that are stopped")
 
@@ -68,7 +68,7 @@ def _add_looks(actions: Any) -> list[Any]:
 
 
 def _add_changes(actions: Any) -> list[Any]:
-    """Add the verbs that change partitions' replicas and leaders."""
+    """Add the actions `reassign` and `elect-leaders`, and return their parsers."""
     reassign = actions.add_parser(
         "reassign",
         help="give partitions to other brokers; see what is on its way",
@@ -115,7 +115,7 @@ def run_describe(options: argparse.Namespace) -> int:
 
 
 def run_features(options: argparse.Namespace) -> int:
-    """Try or switch levels if some are given, then show them all."""
+    """Validate the given levels, or switch to them with `--execute`; then print all features."""
     changes = {name: _level(name, level) for name, level in parse_pairs(options.changes, option="feature").items()}
     with open_admin(options) as admin:
         if changes:
@@ -150,7 +150,7 @@ def run_quorum(options: argparse.Namespace) -> int:
 
 
 def run_log_dirs(options: argparse.Namespace) -> int:
-    """Print a directory a row, or with a topic a log a row."""
+    """Print a row for each log directory, or with `--topic` for each log of the topic."""
     with open_admin(options) as admin:
         partitions = None
         if options.topic is not None:
@@ -180,7 +180,7 @@ def run_log_dirs(options: argparse.Namespace) -> int:
 
 
 def run_reassign(options: argparse.Namespace) -> int:
-    """Show the plan, and carry it out with `--execute`; without a plan show the moves under way."""
+    """Show the plan, and submit it with `--execute`; without a plan print the ongoing reassignments."""
     wanted: dict[TopicPartition, Sequence[int] | None] = {}
     given = [*options.moves, *(read_plan(options.file) if options.file else ())]
     for partition, brokers in [*given, *((each, None) for each in options.cancel or ())]:
@@ -211,7 +211,7 @@ def run_reassign(options: argparse.Namespace) -> int:
 
 
 def run_elect(options: argparse.Namespace) -> int:
-    """Show partitions not led by their first replica, and elect that one with `--execute`."""
+    """Show partitions not led by their preferred replica, and elect leaders with `--execute`."""
     with open_admin(options) as admin:
         if options.partitions:
             now = _described(admin, options.partitions)

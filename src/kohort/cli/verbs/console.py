@@ -14,7 +14,7 @@ from kohort.cli.output import say
 from kohort.cli.passwords import password_in_file
 from kohort.errors import ConfigError
 
-#: Where it listens unless it is told.
+#: The address of the console without `--listen`.
 DEFAULT_LISTEN: Final = "127.0.0.1:9080"
 
 
@@ -52,7 +52,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until Ctrl-C or SIGTERM."""
+    """Serve the console until Ctrl-C or SIGTERM."""
     from kohort.console import INSTALL, has_extra
 
     if not has_extra():
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     given = connection(options)
     if options.users and not str(given.get("security.protocol", "PLAINTEXT")).startswith("SASL"):
         raise ConfigError("--users needs a cluster with logins: -X security.protocol=SASL_SSL, or SASL_PLAINTEXT")
-    # Beyond loopback the console itself asks for a login.
+    # On an address beyond loopback the console itself asks for a login.
     config = {"http.listen": options.listen, "allow.anonymous.beyond.loopback": True}
     settings = BrokerSettings.of(config)
     if settings.http_listener is None:

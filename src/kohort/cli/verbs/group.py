@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a member's metadata that a table shows.
 _SHOWN_BYTES: Final = 60
-#: Heading -> age of a member that a broker of kohort tells.
+#: Heading -> field of a member's description, an age in milliseconds that only brokers of kohort send.
 _AGES: Final = {
     "HEARD": "last_heard_ms",
     "POLLED": "last_poll_ms",
@@ -80,7 +80,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """List groups by name."""
+    """Print the groups by name; without `--brief` also their number of members and their lag."""
     with open_admin(options) as admin:
         groups: list[Any] = [*(admin.list_groups() if options.brief else admin.summarize_groups())]
     columns = ("GROUP", "TYPE", "STATE", *(() if options.brief else ("MEMBERS", "LAG")))
@@ -92,7 +92,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_describe(options: argparse.Namespace) -> int:
-    """Print the members, then the offsets."""
+    """Print the members of a group, then its committed offsets."""
     with open_admin(options) as admin:
         group = admin.describe_group(options.group)
         offsets = admin.group_offsets(options.group)
@@ -121,14 +121,14 @@ def run_describe(options: argparse.Namespace) -> int:
 
 
 def _tell_overdue(group: GroupDescription) -> list[str]:
-    """Return a sentence for each member for which others have waited longer than a hand-over takes."""
-    # The other actions do without metrics.
+    """Return a sentence for each stuck member: a member for which others have waited for 10 s."""
+    # Imported here, so that the other actions start without metrics.
     from kohort.metrics.cluster import is_stuck
 
     said = []
     for each in group.members:
         if is_stuck(each):
-            # The target of a classic member is not known: its leader computes it when all have joined.
+            # A classic member has no target assignment yet: the group's leader computes it when all have joined.
             kept = show_partitions(set(each.assignment) - set(each.target))
             still = "joined again" if each.member_epoch is None else f"given up {kept}"
             said.append(f"STUCK: {each.member_id} has not {still} for {show_duration(each.overdue_ms or 0)}")
@@ -136,7 +136,7 @@ def _tell_overdue(group: GroupDescription) -> list[str]:
 
 
 def _find_short(admin: Admin, group: str) -> list[str]:
-    """Explain why members have fewer partitions than others; nothing if the broker keeps no history."""
+    """Explain why members have fewer partitions than others; empty if the broker explains nothing."""
     try:
         found = admin.explain_group(group)
     except (BrokerError, UnsupportedFeatureError):
@@ -147,7 +147,8 @@ def _find_short(admin: Admin, group: str) -> list[str]:
 def _members(group: GroupDescription) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
     """Return columns and rows of a group's members.
 
-    A static group shows names and offline members. Metadata is shown where a member publishes some.
+    Rows of a static group have the instance id, and since when a member is offline. Rows have the published metadata
+    if at least one member of the group publishes some.
     """
     publishes = any(row.metadata_size >= 0 for row in group.members)
     columns = ("MEMBER", "CLIENT", "HOST", *(("NAME", "OFFLINE SINCE") if group.is_static else ()))
@@ -172,7 +173,7 @@ def _show_metadata(member: MemberDescription) -> str | None:
 
 
 def run_config(options: argparse.Namespace) -> int:
-    """Change configs if some are given, then show them all."""
+    """Change the given configs, then print every config of the group."""
     changes = arguments.parse_pairs(options.changes, option="config")
     with open_admin(options) as admin:
         if changes:
@@ -203,7 +204,7 @@ _EXPANSION = "group.expansion.timeout.ms"
 
 
 def add_membership(actions: Any) -> tuple[Any, ...]:
-    """Add the three actions to those of `kohort group`; their parsers."""
+    """Add the actions `static`, `dynamic` and `rebalance` to `kohort group`, and return their parsers."""
     static = actions.add_parser(
         "static",
         help="members keep what they have while they are away; new ones are taken in together",
@@ -271,7 +272,7 @@ def run_dynamic(options: argparse.Namespace) -> int:
 
 
 def run_rebalance(options: argparse.Namespace) -> int:
-    """Force a rebalance."""
+    """Force a rebalance of a static group."""
     with open_admin(options) as admin:
         admin.force_rebalance(options.group)
     sentence = f"{options.group} rebalances now; kohort group why {options.group} tells what moves"
@@ -283,7 +284,7 @@ _MOST_BYTES: Final = 8 * 1024 * 1024
 
 
 def add_reset(actions: Any) -> Any:
-    """Add `reset-offsets` to the actions of `kohort group`; its parser."""
+    """Add the action `reset-offsets` to `kohort group`, and return its parser."""
     reset = actions.add_parser(
         "reset-offsets",
         help="where a group begins anew: at a time, an offset, either end",
@@ -331,7 +332,7 @@ _HELP: Final = {
 
 
 def add_delete_offsets(actions: Any) -> Any:
-    """Add `delete-offsets`; its parser."""
+    """Add the action `delete-offsets`, and return its parser."""
     delete = actions.add_parser(
         "delete-offsets",
         help="forget what a group has committed of topics that none of its members reads",
@@ -352,7 +353,7 @@ def add_delete_offsets(actions: Any) -> Any:
 
 
 def add_remove_members(actions: Any) -> Any:
-    """Add `remove-members`; its parser."""
+    """Add the action `remove-members`, and return its parser."""
     remove = actions.add_parser(
         "remove-members",
         help="take members out of a group, static ones by their names",
@@ -374,7 +375,7 @@ def _add_execute(parser: Any) -> None:
 
 
 def run_reset(options: argparse.Namespace) -> int:
-    """Show the plan, and carry it out if that is asked for."""
+    """Show the committed and the new offsets, and commit the new ones with `--execute`."""
     to: ResetTo | None = options.to
     if options.from_file is not None:
         to = read_offsets(options.from_file)

@@ -1,7 +1,7 @@
-"""`kohort group move GROUP`: give partitions to members, watch them go, and set the pace.
+"""`kohort group move GROUP`: move partitions to members, list the moves, and set their pace.
 
-Laws: everything is looked at before anything is changed. What is wrong with one of many moves keeps all of them from
-being made, and is said in one sentence.
+Laws: every option is validated before anything is changed. If the coordinator would refuse one of several moves, none
+of them is submitted, and the error gives the reason.
 Source: requirements H4 and H9.
 """
 
@@ -32,16 +32,16 @@ CONFIGS: Final = {
     "paused": "group.moves.paused",
     "order": "group.moves.order",
 }
-#: Refused moves that are told one by one; the rest is counted.
+#: Refused moves whose reason an error gives; the others are counted.
 _TOLD: Final = 5
-#: Moves that are shown of those that have ended.
+#: Finished moves that `--list` prints.
 _ENDED: Final = 10
-#: Names of members that are told where one is not known.
+#: Members that an error names if the given name is unknown or ambiguous.
 _NAMED: Final = 8
 
 
 def add_move(actions: Any) -> Any:
-    """Add the action to those of `kohort group`; its parser."""
+    """Add the action `move` to `kohort group`, and return its parser."""
     move = actions.add_parser(
         "move",
         help="give partitions to members, see what is on its way, set the pace",
@@ -79,7 +79,7 @@ def add_move(actions: Any) -> Any:
 
 
 def run_move(options: argparse.Namespace) -> int:
-    """Look at everything, then set configs, submit moves and wait for them."""
+    """Validate everything, then set configs, submit the moves, and wait for them with `--wait`."""
     _check_together(options)
     asked = dict.fromkeys(options.partitions, options.to)
     if options.schedule is not None:
@@ -91,7 +91,7 @@ def run_move(options: argparse.Namespace) -> int:
         group = _described(admin, options.group)
         finder = MemberFinder(group)
         moves = {partition: finder.find(name) for partition, name in asked.items()}
-        # Also without a move: a broker that has none says so before anything is set.
+        # Also without a move: a broker that lacks this API raises its error here, before anything is set.
         admin.moves(options.group)
         if configs:
             admin.alter_group_configs(options.group, configs, validate_only=True)
@@ -158,7 +158,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _check_together(options: argparse.Namespace) -> None:
-    """Refuse options that contradict each other, or of which one is missing."""
+    """Refuse options that contradict each other, and options without another one that they need."""
     has_moves = bool(options.partitions) or options.schedule is not None
     if options.schedule is not None and (options.partitions or options.to is not None):
         raise ConfigError("a schedule names its partitions and members: leave TOPIC-N and --to out")
@@ -201,7 +201,7 @@ def _show(
     *,
     planned: Mapping[TopicPartition, str],
 ) -> None:
-    """Print the moves that were submitted, or with a dry run those that would be."""
+    """Print the changed configs and the submitted moves; with `--dry-run` those that would be."""
     owners = {partition: member.member_id for member in group.members for partition in member.assignment}
     ids = {TopicPartition(move.topic, move.partition): move.move_id for move in taken}
     if options.json:

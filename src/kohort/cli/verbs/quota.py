@@ -1,4 +1,4 @@
-"""`kohort quota list|set`: limits of clients' sends, fetches and requests.
+"""`kohort quota list|set`: limits of the bytes that clients send and fetch, and of their requests.
 
 Source: kafka-configs (`--entity-type users`, `clients`, `ips`); KIP-546.
 """
@@ -56,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Print the limits by entity."""
+    """Print a row for each limit of an entity: a user, a client id, an address or a pair of them."""
     from kohort.client.admin.results.quotas import show_entity
 
     with open_admin(options) as admin:

@@ -1,7 +1,7 @@
 """`kohort token mint|attenuate|inspect|rotate|list|revoke`: capability tokens, and the root keys of a broker.
 
-Laws: a token is on no command line, and in no output but that of the two that make one. The keys of a file are replaced
-with `--execute` only, and its content is in no output.
+Laws: no command line has a token, and only `mint` and `attenuate` print one. The root keys in a file are replaced only
+with `--execute`, and are never printed.
 Source: pymacaroons' and biscuit's command lines; users@kafka 2014-07-18.
 """
 
@@ -82,7 +82,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_calls(actions: Any) -> None:
-    """Add the actions that ask a broker."""
+    """Add the actions that send requests to a broker: `list` and `revoke`."""
     listing = actions.add_parser(
         "list",
         help="tokens that clients are logged in with, and revoked ones",
@@ -174,7 +174,7 @@ def run_attenuate(options: argparse.Namespace) -> int:
 
 
 def run_inspect(options: argparse.Namespace) -> int:
-    """Print the links of a token, and verify it if there are keys."""
+    """Print the caveats of a token, and verify the token if `--keys` is given."""
     from kohort.capabilities import CapabilityError, explain, parse, verify
 
     token = _token(options)
@@ -254,7 +254,7 @@ def run_revoke(options: argparse.Namespace) -> int:
 
 def _print_token(options: argparse.Namespace, token: str, capability: Capability) -> int:
     if options.json:
-        # Which link of an attenuated one is its holder takes the key.
+        # The id of the holder of an attenuated token is known only with the root keys.
         known = {"id": capability.id} if capability.is_verified else {}
         print_json({"token": token, **known, "chain": [capability.chain[0], capability.chain[-1]]})
     else:

@@ -71,7 +71,7 @@ def _add_assign(parser: Any, text: str) -> None:
 
 
 def run_create(options: argparse.Namespace) -> int:
-    """Create topics; those created are printed also if others could not be."""
+    """Create topics, and print the created ones even if others could not be created."""
     from kohort import NewTopic
 
     configs = arguments.parse_pairs(options.config, option="--config")
@@ -101,7 +101,7 @@ def _tell_created(options: argparse.Namespace, made: Iterable[Any]) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """List topics by name."""
+    """Print the topics by name."""
     with open_admin(options) as admin:
         topics = [topic for topic in admin.list_topics() if options.internal or not topic.is_internal]
     topics.sort(key=lambda topic: topic.name)
@@ -111,7 +111,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_describe(options: argparse.Namespace) -> int:
-    """Print one table a topic."""
+    """Print a table of partitions for each topic."""
     with open_admin(options) as admin:
         topics = admin.describe_topics(options.topics)
     if options.json:
@@ -132,7 +132,7 @@ def run_describe(options: argparse.Namespace) -> int:
 
 
 def run_grow(options: argparse.Namespace) -> int:
-    """Give topics more partitions; those that got them are told also where others could not."""
+    """Add partitions to topics, and print the changed topics even if others could not be changed."""
     totals = dict.fromkeys(options.topics, options.partitions)
     brokers = None if options.assign is None else dict.fromkeys(options.topics, options.assign)
     with open_admin(options) as admin:
@@ -175,7 +175,7 @@ def _tell_deleted(options: argparse.Namespace, deleted: list[str]) -> None:
 
 
 def show_idle(idle: Mapping[str, str]) -> list[str]:
-    """Format idle configs as `not acted on yet: retention.bytes`, one for each of the broker's words."""
+    """Format configs without effect as `not acted on yet: retention.bytes`, a text for each reason."""
     names: dict[str, list[str]] = {}
     for name, words in sorted(idle.items()):
         names.setdefault(words, []).append(name)
@@ -186,7 +186,7 @@ _HINT: Final = "nothing is deleted yet: --execute does it, and it cannot be undo
 
 
 def add_offsets(actions: Any) -> Any:
-    """Add `offsets` to the actions of `kohort topic`; its parser."""
+    """Add the action `offsets` to `kohort topic`, and return its parser."""
     offsets = actions.add_parser("offsets", help="offsets of topics at a time or at either end", run=run_offsets)
     offsets.add_argument("topics", metavar="TOPIC", nargs="+", type=arguments.parse_topic, help="orders, or orders:0,2")
     offsets.add_argument(
@@ -201,7 +201,7 @@ def add_offsets(actions: Any) -> Any:
 
 
 def add_delete_records(actions: Any) -> Any:
-    """Add `delete-records`; its parser."""
+    """Add the action `delete-records`, and return its parser."""
     delete = actions.add_parser(
         "delete-records",
         help="delete the oldest records of partitions",
@@ -233,7 +233,7 @@ def add_delete_records(actions: Any) -> Any:
 
 
 def run_offsets(options: argparse.Namespace) -> int:
-    """Print a row for each partition."""
+    """Print the offset of each partition at the chosen time, with the timestamp of its record."""
     with open_admin(options) as admin:
         found = admin.list_offsets(arguments.flat_topics(options.topics), options.at)
     rows = [(each.topic, each.partition, row.offset, row.timestamp) for each, row in sorted(found.items())]
@@ -254,7 +254,7 @@ def run_delete_records(options: argparse.Namespace) -> int:
         cuts: dict[TopicPartition, int] = {}
         for each, end in ends.items():
             cut = wanted[each]
-            # No record is as young: all are older.
+            # `None`: no record is that young, so all of them are deleted.
             cuts[each] = end if cut is None else min(max(cut, begins[each]), end)
         if options.execute:
             admin.delete_records({each: cut for each, cut in cuts.items() if cut > begins[each]})

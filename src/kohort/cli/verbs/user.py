@@ -1,6 +1,6 @@
-"""`kohort user list|set-password|add|remove`: users that log in by SCRAM, or by PLAIN those of a file.
+"""`kohort user list|set-password|add|remove`: SCRAM users, and users in a file for SASL/PLAIN.
 
-Laws: a password is on no command line and in no output; without `--execute` no user is removed.
+Laws: no command line and no output has a password; without `--execute` no user is removed.
 Source: kafka-configs (`--entity-type users`), rpk's `security user`.
 """
 
@@ -89,7 +89,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_set_password(options: argparse.Namespace) -> int:
-    """Set one password for each mechanism."""
+    """Set the password of a user for each chosen mechanism."""
     from kohort import ScramCredential
 
     refuse_shown_password(options)
@@ -108,7 +108,7 @@ def run_set_password(options: argparse.Namespace) -> int:
 
 
 def run_add(options: argparse.Namespace) -> int:
-    """Write one user to a file."""
+    """Add a user to a file for SASL/PLAIN, or change the user's password."""
     from kohort.security.plain_users import (
         ITERATIONS,
         LEAST_ITERATIONS,

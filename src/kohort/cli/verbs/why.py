@@ -1,6 +1,6 @@
 """`kohort group why GROUP`: a group's rebalance, partition or state, explained in sentences.
 
-Laws: what is said comes from the broker's history alone, never from clients. With `--json` there are all the values
+Laws: every sentence comes from the broker's history of the group, never from clients. `--json` prints all the values
 behind the sentences.
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from kohort.journal.explain.explanation import GroupExplanation, GroupRebalance, Ownership
 
 
-#: Digits that a partition of Kafka may have.
+#: Digits of the largest partition number of Kafka, an int32.
 _LONGEST_NUMBER: Final = 10
 
 
 def add_why(actions: Any) -> Any:
-    """Add the action to those of `kohort group`; its parser."""
+    """Add the action `why` to `kohort group`, and return its parser."""
     why = actions.add_parser(
         "why",
         help="a rebalance, the owners of a partition or the wait for a member, explained",
@@ -75,8 +75,8 @@ def run_why(options: argparse.Namespace) -> int:
 
 
 def _explain(admin: Admin, options: argparse.Namespace) -> GroupExplanation:
-    """Fetch as much of the history as the question needs."""
-    # Most questions are about the latest events.
+    """Fetch the explanation of the latest events, or of the whole history if the options need it."""
+    # Most users ask about the latest events.
     found = admin.explain_group(options.group)
     is_there = options.partition is None and options.member is None
     if options.rebalance is not None:
@@ -100,7 +100,7 @@ def _say(options: argparse.Namespace, values: object, sentences: list[str]) -> N
 
 
 def read_partition(text: str) -> TopicPartition:
-    """Read TOPIC-N, or TOPIC:N as sentences and tables have it, for argparse.
+    """Parse TOPIC-N, or TOPIC:N as sentences and tables have it, for argparse.
 
     >>> read_partition("my-orders:2") == read_partition("my-orders-2")
     True
