@@ -153,7 +153,7 @@ def test_broker_that_goes_away_is_told_and_waited_for(tmp_path: Path) -> None:
     with screen(broker.bootstrap_servers) as shown:
         shown.until("billing: classic, Empty")
         broker.stop()
-        shown.until("no answer since ", "billing: classic, Empty")
+        shown.until("no response since ", "billing: classic, Empty")
         with broker:
             assert "no answer" not in shown.until("q ends", "billing: classic, Empty")
         shown.press(b"q")

@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     completion = subparsers.add_parser(
         "completion",
-        help="print what completes kohort's command lines in a shell",
+        help="print a script that completes kohort's command lines in a shell",
         description="Print a script for the shell: eval it in ~/.bashrc or ~/.zshrc (there after compinit); for fish, "
         "write it to ~/.config/fish/completions/kohort.fish.",
         run=run,

@@ -22,14 +22,14 @@ def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     console = subparsers.add_parser(
         "console",
-        help="who owns what, how far behind, and why, in a browser",
+        help="owners, lag and rebalances of groups, in a browser",
         description="Serve a web console of a cluster, kohort's or Apache Kafka's, until Ctrl-C. It shows what its own "
-        "login may see; on an address that other machines reach it asks for a login of its own.",
+        "login may see. On an address that other machines can reach, it asks visitors for a login.",
         run=run,
     )
     add_bootstrap(console)
     console.add_argument(
-        "--listen", metavar="HOST:PORT", default=DEFAULT_LISTEN, help="where it listens (default: %(default)s)"
+        "--listen", metavar="HOST:PORT", default=DEFAULT_LISTEN, help="the address to serve (default: %(default)s)"
     )
     console.add_argument(
         "--users",
@@ -39,7 +39,7 @@ def add_parser(subparsers: Any) -> None:
     console.add_argument(
         "--token-file",
         metavar="FILE",
-        help="its first line is the token that visitors give (default: a new one, printed)",
+        help="a file whose first line is the token that visitors log in with (default: a new one, printed)",
     )
     console.add_argument(
         "--http-changes",
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         url = server.url("https" if options.certificate else "http")
         say(f"console: {url.partition('?')[0] if options.token_file else url}")
         if not is_loopback(bound.getsockname()[0]) and not options.certificate:
-            say("without --certificate the login and every page can be read on the way")
+            say("without --certificate the login and every page are sent unencrypted")
         say(f"ready {address(settings.http_listener.host, bound.getsockname()[1])}")
         sys.stdout.flush()
         stopped = threading.Event()

@@ -44,17 +44,17 @@ def add_history(actions: Any) -> Any:
     history = actions.add_parser(
         "history",
         help="what happened to a group, and why",
-        description="What came in, what the coordinator decided and what that changed, oldest first. CAUSE numbers the "
-        "input that led to a row; 13<12: as part of the rebalance that input 12 began. Members have short names: "
-        "their instance id, their client id, or it with the beginning of the member id.",
+        description="Print requests, decisions of the coordinator and their effects, oldest first. CAUSE numbers the "
+        "input that led to a row; 13<12: input 13, in the rebalance that input 12 began. Members have short names: "
+        "the instance id, the client id, or the client id with the beginning of the member id.",
         run=run_history,
     )
     history.add_argument("group", metavar="GROUP")
     history.add_argument(
-        "--follow", action="store_true", help="stay and show what comes, until Ctrl-C; with --json a row per line"
+        "--follow", action="store_true", help="also print new rows until Ctrl-C; with --json one per line"
     )
-    history.add_argument("--all", action="store_true", help="also what lies far back in the topic __group_journal")
-    history.add_argument("--deleted", action="store_true", help="show what is still known of a group that is gone")
+    history.add_argument("--all", action="store_true", help="also older rows, from the topic __group_journal")
+    history.add_argument("--deleted", action="store_true", help="show the remaining history of a deleted group")
     return history
 
 
@@ -68,7 +68,7 @@ def run_history(options: argparse.Namespace) -> int:
         if options.json:
             print_json(found)
             return 0
-        empty = f"nothing is known to have happened to {found.group_id}"
+        empty = f"group {found.group_id} has no history"
         _print_rows(found.events, MemberNames(), empty=empty)
         if any(event.cause != event.origin for event in found.events):
             print("CAUSE a<b: input a, as part of the rebalance that input b began")
@@ -77,7 +77,7 @@ def run_history(options: argparse.Namespace) -> int:
         if found.has_older:
             print("older rows are in the topic __group_journal: --all shows them, too")
         elif not found.is_complete:
-            print("older rows are gone: " + where_rows_are_kept(admin))
+            print("older rows were deleted: " + where_rows_are_kept(admin))
     return 0
 
 
@@ -91,7 +91,7 @@ def where_rows_are_kept(admin: Admin) -> str:
 def _follow(admin: Admin, found: GroupHistory, options: argparse.Namespace) -> None:
     """Show the history so far and then new events, until Ctrl-C."""
     if not found.events:
-        complain(f"nothing is known of {options.group} yet")
+        complain(f"group {options.group} has no history yet")
     names = MemberNames()
     last, day = 0, ""
     while True:
@@ -113,8 +113,8 @@ def check_is_there(admin: Admin, found: GroupHistory, *, is_end_welcome: bool) -
         return
     ended = next((event for event in reversed(found.events) if event.event == _END), None)
     if ended is not None and not is_end_welcome:
-        gone = show_clock(ended.time_ms)
-        raise KohortError(f"there is no group {group} since {gone}; --deleted shows what was before")
+        deleted = show_clock(ended.time_ms)
+        raise KohortError(f"group {group} was deleted at {deleted}; --deleted shows its history")
     # Refused requests alone are no history: such a group has never existed.
     if all(event.event == "refused" for event in found.events):
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}")

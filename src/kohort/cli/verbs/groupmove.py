@@ -44,11 +44,11 @@ def add_move(actions: Any) -> Any:
     """Add the action `move` to `kohort group`, and return its parser."""
     move = actions.add_parser(
         "move",
-        help="give partitions to members, see what is on its way, set the pace",
-        description="Give each TOPIC-N to a member, or what a schedule says: the owner commits and acknowledges before "
-        "the member gets it. It stays there until members or topics change and the group's assignor decides anew "
-        "(group.assignor=external leaves it there). The pace is the group's and holds for all of its moves, the "
-        "assignor's too.",
+        help="move partitions to members, list moves, set their pace",
+        description="Move each TOPIC-N to a member, or as a schedule says. The owner commits and acknowledges before "
+        "the member gets it. It stays there until members or topics change and the group's assignor computes again "
+        "(group.assignor=external leaves it there). The pace is a config of the group for all of its moves, also "
+        "those of the assignor.",
         run=run_move,
     )
     move.add_argument("group", metavar="GROUP")
@@ -59,22 +59,26 @@ def add_move(actions: Any) -> Any:
     move.add_argument(
         "--schedule", metavar="FILE", help="CSV with the heading topic,partition,to, or such objects in JSON; -: stdin"
     )
-    move.add_argument("--list", action="store_true", help="what is on its way, and the ten asked for that came last")
-    move.add_argument("--wait", action="store_true", help="end when every member has what it was given")
-    move.add_argument("--timeout", metavar="S", type=_seconds, help="with --wait: for so many seconds at most")
-    move.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
-    move.add_argument("--pace", metavar="N", help="moves that begin in a second; 0: all at once")
-    move.add_argument("--burst", metavar="N", help="moves that begin together after a while without any")
+    move.add_argument(
+        "--list", action="store_true", help="moves in progress, and the ten requested ones that ended last"
+    )
+    move.add_argument("--wait", action="store_true", help="exit when every member has its partitions")
+    move.add_argument("--timeout", metavar="S", type=_seconds, help="with --wait: seconds to wait at most")
+    move.add_argument("--dry-run", action="store_true", help="print what would be done; change nothing")
+    move.add_argument("--pace", metavar="N", help="moves that begin per second; 0: all at once")
+    move.add_argument("--burst", metavar="N", help="moves that may begin together after a pause")
     move.add_argument(
         "--order",
         metavar="name|lag|size",
-        help="which of those that wait begins next: by name, or that with most lag, or most bytes",
+        help="which waiting move begins next: by name, the one with most lag, or with most bytes",
     )
     pause = move.add_mutually_exclusive_group()
     pause.add_argument(
         "--pause", dest="paused", action="store_const", const="true", help="begin no move until --resume"
     )
-    pause.add_argument("--resume", dest="paused", action="store_const", const="false", help="go on after --pause")
+    pause.add_argument(
+        "--resume", dest="paused", action="store_const", const="false", help="end --pause: begin moves again"
+    )
     return move
 
 
@@ -167,19 +171,19 @@ def _check_together(options: argparse.Namespace) -> None:
     if options.to is not None and not options.partitions:
         raise ConfigError(f"which partitions is {options.to} to get? name them as TOPIC-N")
     if options.wait and (not has_moves or options.dry_run):
-        raise ConfigError("--wait waits for moves that are made: name partitions, or a schedule, and no --dry-run")
+        raise ConfigError("--wait needs moves to wait for: name partitions, or a schedule, and no --dry-run")
     if options.timeout is not None and not options.wait:
         raise ConfigError("--timeout is for --wait")
     if not has_moves and not options.list and all(getattr(options, name) is None for name in CONFIGS):
-        raise ConfigError("nothing was asked for: name partitions and --to, a --schedule, --list or a --pace")
+        raise ConfigError("there is nothing to do: name partitions and --to, a --schedule, --list or a --pace")
 
 
 def _described(admin: Admin, name: str) -> GroupDescription:
     group = admin.describe_group(name)
     if group.group_type != "consumer":
         raise KohortError(
-            f"group {name} is a classic one, whose members share its partitions out among themselves: only "
-            "groups of the consumer protocol take assignments"
+            f"group {name} is a classic group, in which a member computes the assignment: only "
+            "groups of the consumer protocol have moves"
         )
     return group
 
@@ -241,7 +245,7 @@ def _show_list(options: argparse.Namespace, moves: Sequence[GroupMove]) -> None:
         for move in (*(move for move in moves if move.is_open), *ended[:_ENDED])
     ]
     columns = ("PARTITION", "FROM", "TO", "PHASE", "SUBMITTED", "TOOK", "CAUSE")
-    show(options, moves, columns, rows, empty="no partition is on its way, and none was")
+    show(options, moves, columns, rows, empty="no move is in progress, and none has finished")
 
 
 def _seconds(text: str) -> float:

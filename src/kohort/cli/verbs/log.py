@@ -41,9 +41,9 @@ def add_parser(subparsers: Any) -> None:
 
     check = actions.add_parser(
         "check",
-        help="read every batch of a data directory, and say what is damaged",
-        description="Read every batch of every partition and compare its checksum, then what stands beside the "
-        "batches: indexes, producers, leader epochs. Nothing is changed; ends with 1 where something is damaged.",
+        help="read every batch of a data directory, and print what is damaged",
+        description="Read every batch of every partition and compare its checksum. Then check the files beside the "
+        "batches: indexes, producers, leader epochs. Nothing is changed. The exit code is 1 if something is damaged.",
         run=run_check,
     )
     check.add_argument("directory", metavar="DIR", help="the data directory of a broker that is stopped")
@@ -105,13 +105,13 @@ def add_dump(actions: Any) -> Any:
     dump = actions.add_parser(
         "dump",
         help="print the batches of a segment file or of a partition's folder, and their records",
-        description="Print a line for each batch. With --records also each record; those of __consumer_offsets as what "
-        "they say of groups. Ends with 1 where something is damaged.",
+        description="Print a line for each batch, with --records also for each record. Records of __consumer_offsets "
+        "are decoded. The exit code is 1 if something is damaged.",
         run=run_dump,
     )
     dump.add_argument("path", metavar="PATH", help="DIR/orders-0, or one of the files in it that end in .log")
     dump.add_argument("-r", "--records", action="store_true", help="print records, too")
-    dump.add_argument("--raw", action="store_true", help="print keys and values of __consumer_offsets as they are")
+    dump.add_argument("--raw", action="store_true", help="do not decode the records of __consumer_offsets")
     dump.add_argument("-o", "--from", dest="start", type=parse_offset, default=0, metavar="N", help="from offset N on")
     dump.add_argument("-n", "--count", type=int, default=0, metavar="N", help="stop after N batches")
     return dump
@@ -129,7 +129,7 @@ def run_dump(options: argparse.Namespace) -> int:
     directory = folder.rpartition("/")[0] or "."
     holder = broker_on(fs, directory)
     if holder is not None:
-        raise StorageError(f"a broker{holder} works on {directory}; stop it first, or read with kohort tail")
+        raise StorageError(f"a broker{holder} runs on {directory}; stop it first, or read with kohort tail")
     decode_groups = not options.raw and (folder.rpartition("/")[2]).startswith(f"{OFFSETS_TOPIC}-")
     left = options.count or -1
     is_damaged = False
@@ -244,8 +244,8 @@ def _time(timestamp_ms: int) -> str:
 
 #: The remark about configs, which cannot be read from the folders of partitions.
 _CONFIGS_LOST: Final = (
-    "this is what the folders tell. Configs of topics and of the broker are lost; these keep every record until you "
-    "set others (kohort config alter)"
+    "its topics are read from the folders. Configs of topics and of the broker are lost; topics keep all records until "
+    "you set others (kohort config alter)"
 )
 
 
@@ -253,15 +253,15 @@ def add_repair(actions: Any) -> Any:
     """Add the action `repair` to `kohort log`, and return its parser."""
     mending = actions.add_parser(
         "repair",
-        help="cut torn ends, take damage out of the middle, and let readers pass what is gone",
-        description="Read every batch of a data directory and show what can be done about each damage; with --execute "
-        "do it. Damaged bytes in the middle are kept in files that end in .quarantine, and readers that come to such "
-        "a hole are refused until it is settled: --drop lets them go on behind it. A catalogue that is missing is made "
+        help="cut torn ends of logs, take damaged batches out of the middle, and let readers pass the holes",
+        description="Read every batch of a data directory and print a remedy for each damage; with --execute "
+        "apply it. Damaged bytes in the middle are kept in files that end in .quarantine. Fetches of such "
+        "a hole fail until --drop lets readers go on behind it. A missing catalog is made "
         "from the folders of the partitions.",
         run=run_repair,
     )
     mending.add_argument("directory", metavar="DIR", help="the data directory of a broker that is stopped")
-    mending.add_argument("--drop", action="store_true", help="give up what is damaged: readers go on behind the holes")
+    mending.add_argument("--drop", action="store_true", help="give up damaged records: readers go on behind the holes")
     add_execute(mending)
     return mending
 
@@ -372,7 +372,7 @@ def add_import(actions: Any) -> Any:
     taking.add_argument(
         "--end-transactions",
         action="store_true",
-        help="leave out the records of aborted transactions, and end open ones: they are aborted, but for those whose "
+        help="leave out the records of aborted transactions, and end open ones: they are aborted, except those whose "
         "coordinator had decided to commit them",
     )
     return taking
@@ -519,7 +519,7 @@ def _tell(options: argparse.Namespace, survey: Survey, endings: Sequence[Ending]
     show(options, value, ("TOPIC", "PARTITIONS", "BYTES", "RECORDS"), cells, empty="no topics")
     if not options.json:
         if survey.left:
-            complain(f"left where they are: {', '.join(sorted(survey.left))}")
+            complain(f"not copied: {', '.join(sorted(survey.left))}")
         for each in endings:
             complain(_outcome(each))
         complain(_NO_CONFIGS)

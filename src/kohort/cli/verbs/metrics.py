@@ -42,13 +42,16 @@ def add_parser(subparsers: Any) -> None:
     )
     add_bootstrap(metrics)
     metrics.add_argument(
-        "--families", choices=NAMES, default=NAMES[0], help="whose names the families have (default: %(default)s)"
+        "--families",
+        choices=NAMES,
+        default=NAMES[0],
+        help="the exporter whose names metrics have (default: %(default)s)",
     )
     metrics.add_argument(
         "--print",
         dest="printed",
         choices=("dashboard", "alerts"),
-        help="print a dashboard for Grafana, or a file of alert rules for Prometheus, and ask no cluster",
+        help="print a dashboard for Grafana, or a file of alert rules for Prometheus, without reading a cluster",
     )
     metrics.add_argument("--openmetrics", action="store_true", help="print OpenMetrics instead")
     metrics.add_argument(

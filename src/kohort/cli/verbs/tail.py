@@ -59,7 +59,7 @@ def add_parser(subparsers: Any) -> None:
     tail.add_argument(
         "-n", "-c", "--count", "--num", type=int, default=0, metavar="N", help="stop after N records (default: never)"
     )
-    tail.add_argument("-e", "--exit", action="store_true", help="stop at the end of what is there at the start")
+    tail.add_argument("-e", "--exit", action="store_true", help="stop at the end offsets of the time when it starts")
     tokens = ", ".join(f"{token} {meaning}" for token, (meaning, _) in TOKENS.items()).replace("%", "%%")
     shape = tail.add_mutually_exclusive_group()
     shape.add_argument(
@@ -67,7 +67,7 @@ def add_parser(subparsers: Any) -> None:
         "--format",
         type=compile_format,
         metavar="FORMAT",
-        help=f"print each record so, without a line end of its own: {tokens}; \\n, \\t, \\xHH",
+        help=f"print each record in this format, without a line end: {tokens}; \\n, \\t, \\xHH",
     )
     shape.add_argument("--keys", action="store_true", help="print KEY, a tab, VALUE")
     add_key_separator(shape, help_text="print KEY, SEP, VALUE")

@@ -38,12 +38,12 @@ def add_parser(subparsers: Any) -> None:
     actions = tls.add_subparsers(dest="action", metavar="ACTION", required=True)
     make = actions.add_parser(
         "make",
-        help="make an authority, a broker's certificate and a client's",
+        help="make a certificate authority, and certificates of a broker and a client",
         description="Write ca.pem, ca.key, server.pem and client.pem into a directory, and print the options that use "
-        "them. They are for trying and for tests: the authority's key lies beside the rest.",
+        "them. They are for trials and tests: the authority's key is in the same directory.",
         run=run_make,
     )
-    make.add_argument("directory", metavar="DIR", help="where; it is made if it is not there")
+    make.add_argument("directory", metavar="DIR", help="the directory, made if it is missing")
     make.add_argument(
         "--host",
         dest="hosts",
@@ -52,8 +52,8 @@ def add_parser(subparsers: Any) -> None:
         help=f"a name or address of the broker, may be repeated (default: {', '.join(_HOSTS)})",
     )
     make.add_argument("--client", default="client", metavar="NAME", help="the client's name (default: client)")
-    make.add_argument("--days", type=int, default=365, metavar="N", help="how long they hold (default: 365)")
-    make.add_argument("--force", action="store_true", help="replace files that are there")
+    make.add_argument("--days", type=int, default=365, metavar="N", help="days that they are valid (default: 365)")
+    make.add_argument("--force", action="store_true", help="replace existing files")
     add_json(make)
 
 

@@ -60,21 +60,21 @@ def add_parser(subparsers: Any) -> None:
         "top",
         help="which groups are behind, their members, and why they rebalance, in a terminal",
         description="Show the groups of a cluster, kohort's or Apache Kafka's, those that are furthest behind first, "
-        "and of one of them the members and the latest rebalances. Keys: q ends, s sorts otherwise, up and down choose "
-        "the group. Where the output is no terminal it is text.",
+        "and of one of them the members and the latest rebalances. Keys: q ends, s changes the order, up and down "
+        "choose the group. If the output is no terminal, text is printed.",
         run=run,
     )
     add_common(top)
-    top.add_argument("--group", metavar="TEXT", default="", help="only groups with this in their names")
+    top.add_argument("--group", metavar="TEXT", default="", help="only groups whose names contain this text")
     top.add_argument("--sort", choices=SORTS, default=SORTS[0], help="the order of groups (default: %(default)s)")
     top.add_argument(
         "--interval",
         metavar="SPAN",
         type=arguments.parse_duration,
         default=timedelta(seconds=LEAST_SECONDS),
-        help=f"look again after so long: 5s, 1m (default, and least: {LEAST_SECONDS}s)",
+        help=f"read the cluster again after this time: 5s, 1m (default, and least: {LEAST_SECONDS}s)",
     )
-    top.add_argument("--once", action="store_true", help="look once; how old a lag is shows only a second look")
+    top.add_argument("--once", action="store_true", help="read the cluster once; the age of a lag needs a second read")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -188,7 +188,7 @@ class _Top:
         silence = ""
         if found["failure"] or silent_s > max(_SILENCE_SECONDS, 2 * self._options.interval.total_seconds()):
             why = f": {found['failure']}" if found["failure"] else ""
-            silence = f"no answer since {show_clock(snapshot.now_ms)[:8]}, which the state shown is from{why}"
+            silence = f"no response since {show_clock(snapshot.now_ms)[:8]}, when the state shown was read{why}"
         group = None
         if chosen:
             # The group may have been deleted since.
@@ -244,7 +244,7 @@ class _Top:
         from rich.text import Text
 
         yield Text(values["title"], style="bold", no_wrap=True, overflow="ellipsis")
-        yield Text(values["silence"] or "q ends, s sorts otherwise, up and down choose a group", style="dim")
+        yield Text(values["silence"] or "q ends, s changes the order, up and down choose a group", style="dim")
         group = values["group"]
         told = [] if group is None else [_head_of(group), *_tail_of(group)]
         members = [] if group is None else group["members"][:_MEMBERS]

@@ -51,12 +51,12 @@ def add_parser(subparsers: Any) -> None:
     grow = actions.add_parser(
         "grow",
         help="give topics more partitions",
-        description="Give topics more partitions. They cannot be taken away again, and from then on keys go to other "
+        description="Give topics more partitions. They cannot be removed again, and from then on keys map to other "
         "partitions than before.",
         run=run_grow,
     )
     grow.add_argument("topics", metavar="TOPIC", nargs="+")
-    grow.add_argument("--partitions", type=int, required=True, metavar="N", help="how many there shall be")
+    grow.add_argument("--partitions", type=int, required=True, metavar="N", help="the new number of partitions")
     _add_assign(grow, "the brokers of each new partition, the preferred leader first: 1:2,2:3")
 
     delete = actions.add_parser("delete", help="delete topics and their records", run=run_delete)
@@ -67,7 +67,7 @@ def add_parser(subparsers: Any) -> None:
 
 def _add_assign(parser: Any, text: str) -> None:
     parser.add_argument("--assign", type=arguments.parse_brokers, metavar="BROKERS", help=text)
-    parser.add_argument("--validate-only", action="store_true", help="only say whether it could be done")
+    parser.add_argument("--validate-only", action="store_true", help="only check whether the change is possible")
 
 
 def run_create(options: argparse.Namespace) -> int:
@@ -187,7 +187,7 @@ _HINT: Final = "nothing is deleted yet: --execute does it, and it cannot be undo
 
 def add_offsets(actions: Any) -> Any:
     """Add the action `offsets` to `kohort topic`, and return its parser."""
-    offsets = actions.add_parser("offsets", help="offsets of topics at a time or at either end", run=run_offsets)
+    offsets = actions.add_parser("offsets", help="offsets at a time, the beginning or the end", run=run_offsets)
     offsets.add_argument("topics", metavar="TOPIC", nargs="+", type=arguments.parse_topic, help="orders, or orders:0,2")
     offsets.add_argument(
         "--at",
@@ -205,8 +205,8 @@ def add_delete_records(actions: Any) -> Any:
     delete = actions.add_parser(
         "delete-records",
         help="delete the oldest records of partitions",
-        description="Show where partitions would begin, and with --execute delete what is before that, for good. An "
-        "offset that a partition does not have becomes the nearest that it has.",
+        description="Show the new first offset of each partition, and with --execute delete all records before it. An "
+        "offset outside of the log becomes the nearest one in it.",
         run=run_delete_records,
     )
     delete.add_argument("topics", metavar="TOPIC", nargs="+", type=arguments.parse_topic, help="orders, or orders:0,2")
@@ -224,9 +224,9 @@ def add_delete_records(actions: Any) -> Any:
         dest="before",
         type=arguments.parse_duration,
         metavar="SPAN",
-        help="older than so long: 2h, 7d, PT30M",
+        help="older than 2h, 7d, PT30M",
     )
-    before.add_argument("--all", dest="before", action="store_const", const="latest", help="all that are there")
+    before.add_argument("--all", dest="before", action="store_const", const="latest", help="all records")
     add_execute(delete, done="deleted")
     delete.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)
     return delete

@@ -53,7 +53,7 @@ def add_parser(subparsers: Any) -> None:
     )
     place = up.add_mutually_exclusive_group()
     place.add_argument("--data-dir", metavar="DIR", help="keep topics and groups in this directory")
-    place.add_argument("--in-memory", action="store_true", help="keep nothing (the default without a directory)")
+    place.add_argument("--in-memory", action="store_true", help="keep data in memory (the default without a directory)")
     up.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a broker config; repeatable")
     up.add_argument("--config-file", metavar="FILE", help="server.properties or TOML with broker configs")
     up.add_argument(

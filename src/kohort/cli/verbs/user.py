@@ -33,8 +33,8 @@ def add_parser(subparsers: Any) -> None:
     change = actions.add_parser(
         "set-password",
         help="make a user, or change its password",
-        description="The password comes from a file, a variable of the environment, or is asked for. It is salted "
-        "here: the broker does not see it. A logged-in user stays so.",
+        description="The password comes from a file, an environment variable, or a prompt. It is salted "
+        "by this command: the broker does not see it. A user that is logged in stays logged in.",
         run=run_set_password,
     )
     change.add_argument("user", metavar="USER")
@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
         "add",
         help="make a user in a file for SASL/PLAIN, or change its password",
         description="The file has a salted hash of the password, and is made if it is missing. A broker reads it "
-        "again when it changes. A logged-in user stays so.",
+        "again when it changes. A user that is logged in stays logged in.",
         run=run_add,
     )
     add.add_argument("user", metavar="USER")
@@ -57,9 +57,9 @@ def add_parser(subparsers: Any) -> None:
 
     remove = actions.add_parser(
         "remove",
-        help="take passwords away",
-        description="Show the passwords of users, and with --execute take them away. A broker of ours ends the "
-        "connections of such a user; at others it stays logged in until its connection or session ends.",
+        help="remove passwords of users",
+        description="Show whose passwords would be removed, and with --execute remove them. A broker of kohort closes "
+        "the connections of such a user; at other brokers such users stay logged in until connection or session end.",
         run=run_remove,
     )
     remove.add_argument("users", metavar="USER", nargs="+")

@@ -38,11 +38,11 @@ def add_why(actions: Any) -> Any:
     why.add_argument("group", metavar="GROUP")
     what = why.add_mutually_exclusive_group()
     what.add_argument("--last", action="store_true", help="the latest rebalance only")
-    what.add_argument("--rebalance", metavar="N", type=int, help="the one with this epoch, or generation")
+    what.add_argument("--rebalance", metavar="N", type=int, help="the rebalance with this epoch or generation")
     what.add_argument(
         "--partition", metavar="TOPIC-N", type=read_partition, help="the owners of a partition, one after the other"
     )
-    what.add_argument("--member", metavar="M", help="what a member has, and why: its name in the sentences, or its id")
+    what.add_argument("--member", metavar="M", help="a member's partitions, and why: its name in sentences, or its id")
     what.add_argument("--now", action="store_true", help="the members that the group waits for at this moment")
     return why
 
@@ -70,7 +70,7 @@ def run_why(options: argparse.Namespace) -> int:
         latest = [] if found.last is None else _told(found.last)
         _say(options, {"last": found.last, "now": found.now, "summary": found.summary}, [*latest, found.summary])
     if gone:
-        say(f"what was before the oldest rows of this group's history is not known: {gone}")
+        say(f"events before the oldest rows of this group's history are not known: {gone}")
     return 0
 
 
