@@ -126,12 +126,11 @@ def _tell_overdue(group: GroupDescription) -> list[str]:
     from kohort.metrics.cluster import is_stuck
 
     said = []
-    for each in group.members:
-        if is_stuck(each):
-            # A classic member has no target assignment yet: the group's leader computes it when all have joined.
-            kept = show_partitions(set(each.assignment) - set(each.target))
-            still = "joined again" if each.member_epoch is None else f"given up {kept}"
-            said.append(f"STUCK: {each.member_id} has not {still} for {show_duration(each.overdue_ms or 0)}")
+    for each in filter(is_stuck, group.members):
+        # A classic member has no target assignment yet: the group's leader computes it when all have joined.
+        kept = show_partitions(set(each.assignment) - set(each.target))
+        still = "joined again" if each.member_epoch is None else f"given up {kept}"
+        said.append(f"STUCK: {each.member_id} has not {still} for {show_duration(each.overdue_ms or 0)}")
     return said
 
 

@@ -176,6 +176,7 @@ class _Top:
         """Return the groups of the cluster, and the details of the chosen one."""
         from kohort.console import pages
 
+        await self._reader.know()
         found = await pages.groups(self._reader, {"q": self._options.group, "sort": self._sort})
         self._listed = [each["id"] for each in found["groups"]]
         snapshot = self._reader.view.snapshot
