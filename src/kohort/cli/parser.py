@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 
@@ -294,10 +294,3 @@ def instead_of_words(words: Sequence[str]) -> str | None:
     word = next(iter(words[1:] if room != "kohort" else words), "")
     said = _VERBS[room].get(word)
     return said and f"{word} {said}"
-
-
-def foreign_words() -> Iterator[tuple[str, ...]]:
-    """Yield every beginning of a command line for which `instead_of_words` returns an error."""
-    for room, table in _VERBS.items():
-        for word in table:
-            yield (word,) if room == "kohort" else (room, word)

@@ -82,10 +82,10 @@ class GroupState:
 
     group_id: str
     state: str
-    protocol: str
-    protocol_type: str
-    members: Sequence[MemberState]
-    offsets: Mapping[str, Mapping[int, int]]
+    protocol: str = ""
+    protocol_type: str = ""
+    members: Sequence[MemberState] = ()
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     coordinator: int = -1
     commits: int = -1
 

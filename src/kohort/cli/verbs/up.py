@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kohort.broker.options.settings import BrokerSettings
     from kohort.console.serving import BrokerConsole
 
-#: Where a data directory may come from if the command line names none.
+#: Broker configs that name the data directory if the command line does not.
 DIRECTORY_OPTIONS = ("log.dir", "log_dir", "log.dirs", "log_dirs")
 
 
@@ -53,7 +53,7 @@ def add_parser(subparsers: Any) -> None:
     )
     place = up.add_mutually_exclusive_group()
     place.add_argument("--data-dir", metavar="DIR", help="keep topics and groups in this directory")
-    place.add_argument("--in-memory", action="store_true", help="keep nothing (the default without a directory)")
+    place.add_argument("--in-memory", action="store_true", help="keep data in memory (the default without a directory)")
     up.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a broker config; repeatable")
     up.add_argument("--config-file", metavar="FILE", help="server.properties or TOML with broker configs")
     up.add_argument(
@@ -67,7 +67,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until Ctrl-C or SIGTERM."""
+    """Run a broker until Ctrl-C or SIGTERM."""
     from kohort.broker.embedded import serve_in_foreground
     from kohort.broker.limits.memory import memory_limit_bytes
     from kohort.broker.options.settings import BrokerSettings
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _console_of(settings: BrokerSettings, *, has_changes: bool) -> BrokerConsole | None:
-    """Prepare the console of this broker, where HTTP is asked for and its packages are installed."""
+    """Return the console of this broker; `None` without HTTP, or if its packages are not installed."""
     from kohort.console import INSTALL, has_extra
 
     if has_changes and settings.http_listener is None:
@@ -127,14 +127,14 @@ def first_user(text: str) -> FirstUser:
     from kohort.cli.passwords import password_in_environment, password_in_file
 
     named, _, source = text.partition("=")
-    # A mechanism has no colon; a name that has one is given with its mechanism.
+    # A mechanism has no colon. A user name with a colon has to be given with its mechanism.
     name, colon, mechanism = named.rpartition(":")
     if source.startswith("@"):
         password = password_in_file(source[1:])
     elif source.startswith("ENV:"):
         password = password_in_environment(source[4:], "--scram-user")
     else:
-        # What stands there may be a password: it is not quoted.
+        # The text may be a password, so the error does not quote it.
         raise ConfigError(
             "--scram-user is NAME=@FILE or NAME=ENV:VARIABLE: a command line is seen by others, and has no password"
         )
@@ -144,7 +144,7 @@ def first_user(text: str) -> FirstUser:
 def gather_config(options: argparse.Namespace) -> dict[str, object]:
     """Merge the broker configs of the file and the command line, which wins.
 
-    `--in-memory` removes directories.
+    `--in-memory` removes data directories from the configs.
 
     Configs of the file that kohort's broker does not have are reported on the error output.
     """
