@@ -41,6 +41,7 @@ from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
 from kohort.broker.topics.revocations import Revocations
 from kohort.broker.topics.topic_operations import TopicRate
+from kohort.broker.transactions.coordination import TransactionCoordination
 from kohort.ids import TopicId
 from kohort.storage.store import Store
 
@@ -65,6 +66,7 @@ class BrokerContext:
         disk_full: DiskFull,
         purgatory: Purgatory,
         runtime: Coordination,
+        transactions: TransactionCoordination,
         watch: LoopWatch | None = None,
         removals: FileRemovals | None = None,
         acls: AccessControlLists | None = None,
@@ -83,6 +85,7 @@ class BrokerContext:
         self.cluster, self.broker_configs = cluster, broker_configs
         self.leadership, self.durability = leadership, durability
         self.purgatory, self.runtime = purgatory, runtime
+        self.transactions: Final = transactions
         self._admit_clients(capabilities, revocations)
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.cooperative_work: Final = CooperativeWork(loop)
