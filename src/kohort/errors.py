@@ -275,8 +275,7 @@ class NotKafkaError(BrokersUnreachableError):
 class AuthenticationError(BrokersUnreachableError):
     """Brokers respond but reject this client's login, or cannot prove their identity to it.
 
-    To wait does not help: every call raises this error at once until the login, the certificates or the broker
-    change.
+    To wait does not help: every call raises this error at once until the login, the certificates or the broker change.
     """
 
     retriable = False

@@ -17,7 +17,9 @@ from typing import NamedTuple
 import pytest
 
 import kohort
+from kohort import testing
 from kohort.ids import TopicPartition
+from kohort.metrics.cluster import STUCK_MS
 from support.peers.cli import TIMEOUT_SECONDS, environment, forks_of, run_kohort, started_kohort
 from support.peers.forked_commands import ForkedProcess
 from support.ports import quiet_port
@@ -27,7 +29,7 @@ from support.waiting import until
 @pytest.fixture(scope="module")
 def broker() -> Iterator[kohort.Broker]:
     """One with the group `billing`, of a member that does not poll and one that waits for it, and an idle group."""
-    with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+    with testing.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         admin.create_topic("orders", 2)
         admin.alter_group_offsets("archive [bold]\x1b[2J", {TopicPartition("orders", 0): 0})
         options = {"bootstrap_servers": broker.bootstrap_servers, "group_id": "billing"}
@@ -44,6 +46,8 @@ def broker() -> Iterator[kohort.Broker]:
                 what="waited for",
                 step=lambda: new.poll(0.02),
             )
+            assert "STUCK" not in run_kohort("top", "--once", "-b", broker.bootstrap_servers).out
+            broker.clock.advance(STUCK_MS / 1000)
             yield broker
 
 
@@ -59,6 +63,16 @@ def test_one_look_is_text_with_members_and_reasons(broker: kohort.Broker) -> Non
     assert any(line.startswith("STUCK: slow: ") and "give up orders:" in line for line in rest)
     assert any("because new joined" in line for line in rest)
     assert any("not given up by slow yet" in line for line in rest)
+
+
+def test_top_describe_and_metrics_call_the_same_member_stuck(broker: kohort.Broker) -> None:
+    """A hand-over has its time; from then on all of them say so."""
+    described = run_kohort("group", "describe", "billing", "-b", broker.bootstrap_servers).out
+    (line,) = [line for line in described.splitlines() if line.startswith("STUCK: ")]
+    assert "has not given up orders:" in line
+    families = run_kohort("metrics", "-b", broker.bootstrap_servers).out
+    stuck = [line for line in families.splitlines() if line.startswith("kohort_member_stuck{")]
+    assert sorted(("slow" in each, each[-2:]) for each in stuck) == [(False, " 0"), (True, " 1")]
 
 
 def test_lines_of_json_have_the_values_of_the_console(broker: kohort.Broker) -> None:

@@ -129,6 +129,12 @@ class Server:
         assert self._runtime is not None
         return self._runtime
 
+    @property
+    def cluster(self) -> Cluster:
+        """The topics of this broker, once it is open."""
+        assert self._context is not None
+        return self._context.cluster
+
     async def start(self) -> None:
         """Open everything and listen; on an error, close everything and raise it."""
         # Bind first: a port in use is found out before the data directory is opened.

@@ -23,6 +23,7 @@ from kohort.console.records import RECORDS_SHOWN, Wanted, read_records
 from kohort.errors import KohortError, NotInHistoryError
 from kohort.journal.explain.explanation import GroupExplanation, GroupRebalance
 from kohort.journal.words import show_duration, show_partitions
+from kohort.metrics.cluster import is_stuck
 from kohort.metrics.peers import find_problems
 from kohort.pipelines.replaying import Replay, find_assignor
 
@@ -91,8 +92,8 @@ async def groups(reader: ClusterReader, params: Params) -> Values:
     sort = params.get("sort", SORTS[0])
     if sort not in SORTS:
         raise PageError(400, f"sort is one of {', '.join(SORTS)}")
-    lines = [each for each in view.lines if _matches(each, wanted.lower(), state)]
-    lines.sort(key=_ORDERS[sort])
+    named = [each for each in view.lines if wanted.lower() in each.state.group_id.lower()]
+    lines = sorted((each for each in named if state in ("", each.state.state)), key=_ORDERS[sort])
     page = number_of(params, "page", default=1, low=1)
     shown = lines[(page - 1) * GROUPS_SHOWN : page * GROUPS_SHOWN]
     return {
@@ -112,7 +113,6 @@ async def groups(reader: ClusterReader, params: Params) -> Values:
 
 def _line_values(line: GroupLine) -> Values:
     state = line.state
-    stuck = [each for each in state.members if each.overdue_ms >= 0]
     partitions = Counter({topic: len(committed) for topic, committed in state.offsets.items()})
     # Not every partition that members own has a committed offset.
     partitions |= sum((Counter(each.assigned) for each in state.members), Counter[str]())
@@ -121,16 +121,12 @@ def _line_values(line: GroupLine) -> Values:
         "state": state.state,
         "assignor": state.protocol,
         "members": len(state.members),
-        "stuck": len(stuck),
+        "stuck": sum(map(is_stuck, state.members)),
         "lag": line.lag,
         "lag_ms": line.lag_ms,
         "changes": line.changes,
         "partitions": partitions.total(),
     }
-
-
-def _matches(line: GroupLine, wanted: str, state: str) -> bool:
-    return wanted in line.state.group_id.lower() and state in ("", line.state.state)
 
 
 def _descending(value: int | None) -> int:
@@ -229,8 +225,9 @@ def members_of(view: GroupView) -> list[Values]:
     for each in view.description.members if view.description is not None else ():
         standing = standings.get(each.member_id)
         name = standing.member if standing is not None else each.instance_id or each.client_id or each.member_id
-        overdue = each.overdue_ms
-        stuck = "" if overdue is None else delays.get(name) or f"others wait for it since {show_duration(overdue)}"
+        because = standing.sentence if standing is not None and standing.because else ""
+        if (overdue_ms := each.overdue_ms) is not None:
+            because = delays.get(name) or f"others have waited for it for {show_duration(overdue_ms)}"
         members.append(
             {
                 "name": name,
@@ -247,11 +244,12 @@ def members_of(view: GroupView) -> list[Values]:
                 "committed_ms": each.last_commit_ms,
                 "session_left_ms": each.session_left_ms,
                 "is_connected": each.is_connected,
-                "stuck": stuck,
-                "because": standing.sentence if standing is not None and standing.because else "",
+                "overdue_ms": overdue_ms,
+                "is_stuck": is_stuck(each),
+                "because": because,
             }
         )
-    members.sort(key=lambda each: (not each["stuck"], each["name"], each["member_id"]))
+    members.sort(key=lambda each: (each["overdue_ms"] is None, each["name"], each["member_id"]))
     return members[:MEMBERS_SHOWN]
 
 

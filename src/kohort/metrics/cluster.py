@@ -20,6 +20,8 @@ from kohort.errors import AuthorizationError, KohortError, UnknownTopicError, Un
 
 #: How often topics are asked for again when one of them was deleted meanwhile.
 _TRIES: Final = 3
+#: A member that others have waited for so long is stuck, milliseconds: a hand-over takes less.
+STUCK_MS: Final = 10_000
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -184,6 +186,11 @@ def _groups(admin: AdminCalls) -> Iterator[GroupState]:
             members=[_member(each) for each in found.members],
             offsets=by_topic,
         )
+
+
+def is_stuck(member: Any) -> bool:
+    """Return whether others have waited for a member, as it is described or in a snapshot, for `STUCK_MS`."""
+    return (member.overdue_ms or 0) >= STUCK_MS
 
 
 def _member(found: Any) -> MemberState:

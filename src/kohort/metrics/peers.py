@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
 from kohort.base import VERSION
-from kohort.metrics.cluster import ClusterSnapshot, EndOffsets, GroupState, TopicState
+from kohort.metrics.cluster import STUCK_MS, ClusterSnapshot, EndOffsets, GroupState, TopicState, is_stuck
 from kohort.metrics.exposition import Family, Row, escape, write_labels
 
 Names = Literal["kafka-exporter", "kminion"]
@@ -25,8 +25,6 @@ Steps = Iterator[Family | None]
 PARTITION_SERIES: Final = 20_000
 #: Rows that are built without a pause.
 _AT_A_TIME: Final = 500
-#: A member that has not given up partitions for so long is stuck, milliseconds.
-STUCK_MS: Final = 10_000
 
 
 class _Wording(NamedTuple):
@@ -323,11 +321,8 @@ def _own(groups: _Groups) -> Steps:
         "last_commit_ms": Family("kohort_member_last_commit_seconds", "gauge", "Time since a member's last commit."),
         "last_poll_ms": Family("kohort_member_last_poll_seconds", "gauge", "Time since a member's application polled."),
     }
-    stuck = Family(
-        "kohort_member_stuck",
-        "gauge",
-        f"1 if a member has not given up for {STUCK_MS // 1000} s what others wait for.",
-    )
+    text = f"1 if a member has not given up for {STUCK_MS // 1000} s what others wait for."
+    stuck = Family("kohort_member_stuck", "gauge", text)
     rows = 0
     for group in groups.snapshot.groups:
         for member in group.members:
@@ -337,7 +332,7 @@ def _own(groups: _Groups) -> Steps:
                 if age_ms >= 0:
                     family.rows.append((labels, age_ms / 1000, ""))
             if member.last_heard_ms >= 0:
-                stuck.rows.append((labels, int(member.overdue_ms > STUCK_MS), ""))
+                stuck.rows.append((labels, int(is_stuck(member)), ""))
             rows += 1
             if rows % _AT_A_TIME == 0:
                 yield None

@@ -326,8 +326,7 @@ class SimulatedBroker:
 #
 # Laws: answers leave in the order of their requests, but for heartbeats of clients that take them in any
 # (AnswersInOrder). An answer that is ready waits behind no heartbeat that is held, and at most half of what a
-# connection
-# may have open is held (HeldInNobodysWay).
+# connection may have open is held (HeldInNobodysWay).
 # Source: `kohort.broker.connection`; requirement H1.
 
 _NUMBER_BYTES: Final = 8

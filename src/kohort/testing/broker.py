@@ -6,9 +6,10 @@ that need the broker in this process skip or raise with any other broker, and wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from os import PathLike
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import kohort
 from kohort.base.clock import SystemClock
@@ -39,7 +40,6 @@ class _ForwardClock(SystemClock):
     ahead_ms = 0
 
     def now_ms(self) -> int:
-        """See `Clock`."""
         return super().now_ms() + self.ahead_ms
 
 
@@ -178,29 +178,53 @@ class Broker(EmbeddedBroker):
         Raises:
             LivingMembersError: groups have members; they are named, and nothing was deleted.
         """
-        _reset(self.admin)
+        if self.process_id is None:
+            self._carry_out(_begin_reset).result(30)
+        else:
+            names = [row.group_id for row in self.admin.list_groups()]
+            described = self.admin.describe_groups(names).items() if names else ()
+            _check_empty((name, getattr(each, "members", ())) for name, each in described)
+            if names:
+                self.admin.delete_groups(names)
+            if topics := [row.name for row in self.admin.list_topics() if not row.is_internal]:
+                self.admin.delete_topics(topics)
         self.faults.clear()
 
 
-def _reset(admin: kohort.Admin) -> None:
-    """Delete every group and every topic of a cluster.
-
-    Raises:
-        LivingMembersError: groups have members; they are named, and nothing was deleted.
-    """
-    names = [row.group_id for row in admin.list_groups()]
-    alive = []
-    for name, found in admin.describe_groups(names).items() if names else ():
-        if isinstance(found, KohortError):
-            continue
-        alive += [f"{member.client_id or member.member_id} of group {name}" for member in found.members]
+def _check_empty(groups: Iterable[tuple[str, Iterable[Any]]]) -> None:
+    """Raise `LivingMembersError` if groups have members."""
+    alive = [f"{each.client_id or each.member_id} of group {name}" for name, members in groups for each in members]
     if alive:
         raise LivingMembersError(
             f"members of an earlier test are in their groups: {', '.join(alive)}. Close the consumers of a test at its "
             "end; a consumer that was killed is a member until its session is over"
         )
-    if names:
-        admin.delete_groups(names)
-    topics = [row.name for row in admin.list_topics() if not row.is_internal]
-    if topics:
-        admin.delete_topics(topics)
+
+
+def _begin_reset(server: Server) -> Future[None]:
+    """Begin to delete every group and topic, on the broker's thread; the future is done when they are gone."""
+    from kohort.coordinator.commands import Done
+    from kohort.coordinator.commands.admin import DeleteGroup
+
+    runtime, cluster, done = server.runtime, server.cluster, Future[None]()
+    states = [shard.groups for shard in runtime.shards]
+    groups: list[tuple[str, Any]] = [
+        each for state in states for each in (*state.consumer.items(), *state.classic.items())
+    ]
+    _check_empty((name, group.members.values()) for name, group in groups)
+    names = [name for index in range(len(states)) for name in runtime.group_ids(index)]
+    topics = [topic for topic in cluster.topics.values() if not topic.is_internal]
+    ends: list[object] = []
+
+    def end(outcome: object) -> None:
+        ends.append(outcome)
+        if len(ends) > len(names) + len(topics):
+            failed = [each for each in ends if each is not None and not isinstance(each, Done)]
+            done.set_exception(StateError(f"the reset failed: {failed[0]}")) if failed else done.set_result(None)
+
+    for name in names:
+        token = runtime.next_token()
+        runtime.ask(DeleteGroup(cause=token, request=token, group_id=name), end)
+    cluster.work.ask(cluster.deletion(topic, lambda: None, end) for topic in topics)
+    end(None)
+    return done

@@ -19,7 +19,6 @@ from kohort.broker.options.listeners import address
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.leadership import NO_NODE
 from kohort.errors import ConfigError, StateError, UnknownTopicError
-from kohort.testing.ownership_links import Faults
 
 if TYPE_CHECKING:
     from kohort.broker.server import Server
@@ -178,10 +177,8 @@ class Cluster:
     def stop(self, broker: int, *, hand_over: bool = True) -> None:
         """Stop a broker cleanly: requests in progress get their responses.
 
-        Args:
-            broker: its number.
-            hand_over: let the others lead its partitions, as replicas would. `False`: they have no leader until it is
-                started again, as without replicas: LEADER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE.
+        `hand_over`: let the others lead its partitions, as replicas would. `False`: they have no leader until it is
+        started again, as without replicas: LEADER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE.
         """
         node_id = self._known(broker)
 
@@ -193,11 +190,7 @@ class Cluster:
     def kill(self, broker: int, *, hand_over: bool = True) -> None:
         """Kill a broker: its connections are cut, and open requests get no response.
 
-        Such a request may have been carried out or not.
-
-        Args:
-            broker: its number.
-            hand_over: as for `stop`; the others take over without delay.
+        Such a request may have been carried out or not. `hand_over`: as for `stop`; the others take over without delay.
         """
         node_id = self._known(broker)
         self._ask(lambda brokers: brokers.kill(_running(brokers, node_id), hand_over=hand_over))
@@ -205,10 +198,7 @@ class Cluster:
     def start(self, broker: int, *, host: str | None = None, port: int | None = None) -> None:
         """Start a stopped or killed broker again; leadership that was moved does not return to it.
 
-        Args:
-            broker: its number.
-            host: the address that its first listener listens on; `None`: its former one.
-            port: the port to listen on, 0 for a free one; `None`: its former one.
+        `host`, `port`: of its first listener, port 0 for a free one; `None`: the former ones.
         """
         node_id = self._known(broker)
         asked = BrokerSettings.of({}, host=host, port=0 if port is None else port)
@@ -220,30 +210,10 @@ class Cluster:
 
         self._do(start)
 
-    def disturb_ownership(self, broker: int, *, delay_ms: int = 0, lost: int | None = 0, repeated: int = 0) -> None:
-        """Disturb the coordinators' messages to a broker about partition owners; without options: stop that.
-
-        Args:
-            broker: its number.
-            delay_ms: delay of each message and of each acknowledgement.
-            lost: number of messages to lose from now on; `None`: all. A lost message is sent again.
-            repeated: number of repetitions of each message.
-        """
-        node_id = self._known(broker)
-
-        def disturb(brokers: Brokers) -> None:
-            brokers.ownership.faults[node_id] = Faults(delay_ms, lost, repeated)
-
-        self._ask(disturb)
-
     def advertise(self, broker: int, host: str | None, port: int | None = None, *, listener: str | None = None) -> None:
         """Advertise another address for a broker than its own: that of a proxy, or a wrong one.
 
-        Args:
-            broker: its number.
-            host: the advertised host; `None`: the true address again.
-            port: the advertised port; `None` only if `host` is.
-            listener: the listener whose clients get this address; by default the first.
+        `host`, `port`: both `None` for the true address again. `listener`: whose clients get it, by default the first.
         """
         node_id, name = self._known(broker), self._listener(listener)
         if (host is None) != (port is None):

@@ -123,15 +123,15 @@ def run_describe(options: argparse.Namespace) -> int:
 def _tell_overdue(group: GroupDescription) -> list[str]:
     """Return a sentence for each member for which others have waited longer than a hand-over takes."""
     # The other actions do without metrics.
-    from kohort.metrics.peers import STUCK_MS
+    from kohort.metrics.cluster import is_stuck
 
     said = []
     for each in group.members:
-        if (overdue_ms := each.overdue_ms or 0) > STUCK_MS:
+        if is_stuck(each):
             # The target of a classic member is not known: its leader computes it when all have joined.
             kept = show_partitions(set(each.assignment) - set(each.target))
             still = "joined again" if each.member_epoch is None else f"given up {kept}"
-            said.append(f"STUCK: {each.member_id} has not {still} for {show_duration(overdue_ms)}")
+            said.append(f"STUCK: {each.member_id} has not {still} for {show_duration(each.overdue_ms or 0)}")
     return said
 
 

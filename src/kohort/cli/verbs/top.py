@@ -292,8 +292,8 @@ def _tail_of(group: Mapping[str, Any]) -> list[str]:
     """Return sentences about members that delay others, then about the latest rebalances, newest first."""
     more = len(group["members"]) - _MEMBERS
     said = [f"and {more} more members"] if more > 0 else []
-    said += [f"STUCK: {each['name']}: {each['stuck']}" for each in group["members"] if each["stuck"]]
-    said += [each["because"] for each in group["members"] if each["because"] and not each["stuck"]]
+    said += [f"STUCK: {each['name']}: {each['because']}" for each in group["members"] if each["is_stuck"]]
+    said += [each["because"] for each in group["members"] if each["because"] and not each["is_stuck"]]
     if not group["has_history"]:
         return [*said, _HISTORYLESS]
     for each in group["rebalances"][:_REBALANCES]:

@@ -275,15 +275,17 @@ class ReceivedUpdates:
         """Store a grant for these partitions, or extend the lease of the present one."""
         held = self.grant
         if held is not None and held.token == told.token:
-            # Several connections return the same grant; the lease counts from each one's request.
-            if until_ms > held.until_ms:
-                self.grant = held._replace(until_ms=until_ms)
+            # Several connections return the same grant; the lease counts from each one's request. It may have come
+            # before the assignment that it is of, and covers no partition which that takes away.
+            covered = {each: found.intersection(known.get(each, ())) for each, found in held.partitions.items()}
+            self.is_lapsed = self.is_lapsed and until_ms <= held.until_ms
+            self.grant = held._replace(partitions=covered, until_ms=max(until_ms, held.until_ms))
         # A delayed response may carry an older grant.
         elif held is None or epoch >= held.epoch:
             self.grants += 1
             partitions = {topic_id: frozenset(each) for topic_id, each in known.items()}
             self.grant = HeldGrant(told.token, epoch, partitions, since_ms, until_ms)
-        self.is_lapsed = self.is_lapsed and held is self.grant
+            self.is_lapsed = False
 
     def drop(self) -> None:
         """Forget the grant."""

@@ -24,6 +24,9 @@ from kohort.journal.words import MemberNames, Partition, ToldRow, name_principal
 
 #: Reason for the removal of a process that another one replaces.
 _RETURNED: Final = "static member returned"
+#: Assignor whose members keep the rest of their partitions in a rebalance (KIP-429).
+_COOPERATIVE: Final = "cooperative-sticky"
+_GIVEN_UP: Final = "it gave it up when it was asked to"
 
 
 def explain(
@@ -100,6 +103,11 @@ class _Explainer:
         # The member came with its group from the other protocol, and has not joined.
         if row.event == "member_kept":
             return
+        # A cooperative member joins again once it has given up the partitions that the leader took from it.
+        if row.event == "member_rejoined" and member.asked_since_ms is not None:
+            self._let_go(member, member.asked, row.time_ms, _GIVEN_UP)
+            self._delay(member, "give up", member.asked_since_ms, row.time_ms)
+            member.asked, member.asked_since_ms = {}, None
         self._about.append(member)
         member.joined_ms = row.time_ms if member.joined_ms is None else member.joined_ms
         member.is_new = self._window_ms is not None and row.event == "member_joined"
@@ -248,10 +256,13 @@ class _Explainer:
         member, details, now_ms = self._member(row.member_id), row.details, row.time_ms
         self._came_back(member, now_ms)
         self._heard(member, now_ms)
-        self._gave_up(row)
-        self._ask_back(member, details.get("asked_back", ""), now_ms)
-        gained, unnamed = read_partitions(details.get("gained", ""))
         latest = self._rebalances.latest
+        # A cooperative member gives up what its leader takes from it, and joins again after that.
+        is_cooperative = latest is not None and latest.protocol == "classic" and latest.assignor == _COOPERATIVE
+        if not is_cooperative:
+            self._gave_up(row)
+        self._ask_back(member, details.get("released" if is_cooperative else "asked_back", ""), now_ms)
+        gained, unnamed = read_partitions(details.get("gained", ""))
         for partition in gained:
             move = self._arrivals[partition] = self._holdings.give(member.name, partition, now_ms)
             if latest is not None:
@@ -262,7 +273,7 @@ class _Explainer:
         state = details.get("state", "STABLE")
         member.settled = int(details.get("epoch", -1)) if state == "STABLE" else -1
         # Only UNREVOKED_PARTITIONS means that the member still has partitions to revoke.
-        if state != "UNREVOKED_PARTITIONS" and member.asked_since_ms is not None:
+        if state != "UNREVOKED_PARTITIONS" and member.asked_since_ms is not None and not is_cooperative:
             self._delay(member, "give up", member.asked_since_ms, now_ms)
             member.asked, member.asked_since_ms = {}, None
         member.waits_since_ms = (member.waits_since_ms or now_ms) if state == "UNRELEASED_PARTITIONS" else None
@@ -274,16 +285,16 @@ class _Explainer:
                 latest.ended_ms = now_ms
 
     def _gave_up(self, row: ToldRow) -> None:
-        member, latest = self._member(row.member_id), self._rebalances.latest
-        is_classic = latest is not None and latest.protocol == "classic"
-        end = "the leader gave it to another" if is_classic else "it gave it up when it was asked to"
-        end = end if row.event == "assignment_changed" else ""
+        member, latest, end = self._member(row.member_id), self._rebalances.latest, ""
+        if row.event == "assignment_changed":
+            is_classic = latest is not None and latest.protocol == "classic"
+            end = "the leader gave it to another" if is_classic else _GIVEN_UP
         self._let_go(member, read_partitions(row.details.get("released", ""))[0], row.time_ms, end)
 
     def _let_go(
         self, member: FollowedMember, partitions: Iterable[Partition], now_ms: int, end: str, *, is_found: bool = False
     ) -> None:
-        latest = self._rebalances.open
+        latest = self._rebalances.latest if member.asked else self._rebalances.open
         for partition in partitions:
             asked_ms = member.asked.get(partition)
             arrival = self._arrivals.pop(partition, None)
@@ -391,6 +402,7 @@ class _Explainer:
         self._forget_short()
         latest.number = latest.first_number = int(row.details.get("generation", 0))
         latest.computed_ms, latest.leader = row.time_ms, row.member_id
+        latest.assignor = row.details.get("protocol", "")
         # The members that set the rebalance off have joined already; the others had to rejoin.
         newcomers = {name for trigger in latest.triggers for name in trigger.members}
         late = [self._members[each] for each in latest.joined if each in self._members]

@@ -319,10 +319,8 @@ def without_membership(data: bytes) -> bytes:
 # An event loop with virtual time and simulated connections, on which real programs run unchanged.
 #
 # Laws: nothing waits: when there is nothing to do the clock jumps to what is due next; a loop on which nothing will
-# ever
-# happen again ends with an error. While it runs, the process's clocks are its own and its random bytes come from a
-# seed,
-# and garbage waits for its end: when the collector runs depends on everything that the process has done before.
+# ever happen again ends with an error. While it runs, the process's clocks are its own and its random bytes come from a
+# seed, and garbage waits for its end: when the collector runs depends on everything that the process has done before.
 # Source: FoundationDB's way of testing: the real code on simulated time, network and disk.
 
 #: When every world begins, seconds since 1970.

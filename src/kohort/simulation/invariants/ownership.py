@@ -162,13 +162,10 @@ def _starts_anew(command: commands.Command | None, member: ConsumerMember) -> bo
 # The law that a new target takes from staying members only the partitions that balance needs.
 #
 # Laws: where all members of before and after want the same topics, a target of a built-in sticky assignor takes from
-# the
-# members that stay as few partitions as there are beyond their even shares, whatever came or went; with a limit of
-# moves,
-# no more than that limit. So many short-lived members cost a few stable ones no more than their share each time.
+# the members that stay as few partitions as there are beyond their even shares, whatever came or went; with a limit of
+# moves, no more than that limit. So many short-lived members cost a few stable ones no more than their share each time.
 # A target of `external` takes no partition from a member that stays and still subscribes to the topic.
-# Source: requirement G7 (ephemeral members); KIP-848 (minimal moves); H2 (`group.assignor.max.moves`); H9
-# (`external`).
+# Source: requirement G7 (ephemeral members); KIP-848 (minimal moves); H2 (`group.assignor.max.moves`); H9 (`external`).
 
 #: Assignors that promise it.
 _STICKY: Final = ("uniform", "sticky")

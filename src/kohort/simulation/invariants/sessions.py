@@ -287,8 +287,7 @@ def session_timeout_ms(shard: Shard, group_id: str) -> int:
 # Limits on the length of hand-overs and rebalances: no slow or dead member delays the others longer.
 #
 # Laws: a member that is told to give partitions up has done so, or is fenced, within its rebalance timeout. A classic
-# join or sync phase lasts no longer than its members' rebalance timeout. A restart begins anew, and a broker that
-# stood
+# join or sync phase lasts no longer than its members' rebalance timeout. A restart begins anew, and a broker that stood
 # still gives the time back.
 
 #: Deadlines fire late by as much as a stall that is too short to shift them.
@@ -364,8 +363,7 @@ def _is_same_or_less(what: object, known: object) -> bool:
 # a closed connection, the former subscription of a member.
 #
 # Laws: the reason for which a member is removed, and the trigger of each epoch and rebalance, is one that the world
-# knows
-# of. Where two are true (a silent member whose connection is gone, too) either may be told.
+# knows of. Where two are true (a silent member whose connection is gone, too) either may be told.
 # Source: requirements J1 and J2.
 
 #: Event of a row -> which of its details is a cause.

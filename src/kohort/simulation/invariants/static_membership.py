@@ -141,8 +141,7 @@ def _shift(times: MutableMapping[_Key, int], gap_ms: int, *, now_ms: int) -> Non
 # Laws of classic groups in static mode.
 #
 # An offline member keeps its partitions until its timeout. A member that joins makes no other rebalance. No member
-# waits
-# for an offline one.
+# waits for an offline one.
 #
 # The time at which a member was last heard of survives the broker, whose downtime counts against no member. A member
 # counts as heard of once its answer has left: an answer that was never on disk was no answer of the coordinator.

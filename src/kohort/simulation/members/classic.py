@@ -362,8 +362,7 @@ class ClassicMember(MemberProcess):
 # The assignor of a simulated classic leader: round robin if eager, sticky if cooperative.
 #
 # Laws: a cooperative plan never gives a partition to one member while another says that it owns it; it is left out
-# until
-# that member has given it up (KIP-429). Members of an older generation own nothing (KIP-792).
+# until that member has given it up (KIP-429). Members of an older generation own nothing (KIP-792).
 
 #: (topic, number)
 Partition = tuple[str, int]

@@ -407,8 +407,7 @@ class ConsumerMember(MemberProcess):
 # The member sends its state over a connection of its own, and is answered at once or when there is an update. Some
 # answers are lost. Now and then the member sends nothing for a while, like a client that fetches nothing.
 #
-# Laws: updates are taken in the order in which they were decided. An update that comes while a list of owned
-# partitions
+# Laws: updates are taken in the order in which they were decided. An update that comes while a list of owned partitions
 # is on its way waits for the answer to that list. A refusal only makes the member send everything by a heartbeat.
 # Source: requirement H10; `kohort.client.core.membership_updates`.
 

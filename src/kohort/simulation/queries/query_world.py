@@ -1,8 +1,7 @@
 """Spark queries of one group in a seeded world: they are stopped, killed and restored, and lose no record.
 
 A run: a broker and queries start, and records are produced. For a while faults occur. Then all faults end, queries that
-are not retired restart, and everything must be read within bounded time. Finally the sinks are compared with the
-logs.
+are not retired restart, and everything must be read within bounded time. Finally the sinks are compared with the logs.
 
 Laws:
 - `NothingMissing`: every record is in the sink of some query.

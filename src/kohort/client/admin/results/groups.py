@@ -176,9 +176,8 @@ class GroupDescription:
     """One group; epochs are `None` for a classic group.
 
     `authorized_operations`: the operations that the caller may perform on it ("describe", "read", ...), if asked for.
-    `is_static`: the group is static (`Admin.enable_static_membership`).
-    `assignor_failure`: the latest failure of a custom assignor, of the broker or of a member; `None` if none has failed
-    since the latest assignment.
+    `is_static`: the group is static (`Admin.enable_static_membership`). `assignor_failure`: the latest failure of a
+    custom assignor, of the broker or of a member; `None` if none has failed since the latest assignment.
     """
 
     group_id: str
