@@ -106,8 +106,6 @@ class BrokerContext:
         self.delayed_heartbeats = DelayedHeartbeats(settings.values, clock)
         self.membership_updates = MembershipUpdates(runtime, purgatory.tell_member, self.member_connections)
         self._last_connection_number, self.connections = 0, set[WatchedConnection]()
-        idle_ms = settings.values["connections.max.idle.ms"]
-        self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
         self._limit_clients(cluster.quota_limits, most_connections)
         self._follow_ownership()
         self.authorization.examiners.append(RightsExamination(loop, self.connections).begin)
@@ -144,6 +142,8 @@ class BrokerContext:
     def _limit_clients(self, limits: QuotaLimits, most_connections: int) -> None:
         """Count connections by the broker's options, and measure clients by the cluster's quotas."""
         settings = self.settings
+        idle_ms = settings.values["connections.max.idle.ms"]
+        self.idle_timeouts = IdleTimeouts(self.loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
         self.connection_quotas = quotas_of(settings, self.loop.time, most_connections, self.idle_timeouts)
         self.client_quotas = ClientQuotas(limits, settings.values)
         self.connection_rates = rates_of(settings, limits)

@@ -342,13 +342,7 @@ class Server:
             told_ms=None if written is None else written.told_ms,
         )
         transactions = self._transactions = Transactions(
-            loop,
-            clock,
-            durability,
-            cluster,
-            runtime,
-            take_id=lambda then: context.producer_ids.take(then),  # noqa: PLW0108 - the context is made below
-            on_failure=self._fail,
+            loop, clock, durability, cluster, runtime, on_failure=self._fail
         )
         cluster.on_change = runtime.topics_changed
         runtime.measure = cluster.measure
@@ -372,8 +366,8 @@ class Server:
             watch=self._watch,
             acls=acls,
         )
-        # Before any client is served: what was decided before a crash is carried out.
-        transactions.start()
+        # Before any client is served, what was decided before a crash is carried out.
+        transactions.start(context.producer_ids.take)
         runtime.ownership.principal_of = context.member_connections.principal_of
         runtime.tell_leaders(OwnLeader(context.ownership, context.monotonic_ms))
         return context

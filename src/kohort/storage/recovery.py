@@ -157,11 +157,7 @@ def open_partition(
     known = load_holes(fs, directory, names)
     sparse_before = load_sparse(fs, directory, names)
     reader = _Reader(fs, directory, bases, config, sparse_before=sparse_before, highest_epoch=highest_epoch)
-    state = latest_state(fs, directory, names, earlier)
-    if state is not None and not _has_aborted(fs, directory, state):
-        # Without the list of aborted transactions their records would be read as committed: it is made again.
-        state = None
-        remove_file(fs, directory, STATE_NAME)
+    state = _state_of(fs, directory, names, earlier)
     found = reader.read(state, with_crc=state is not None or expected is None)
     promised = max(expected.end_offset if expected else 0, state.offset if state else 0)
     is_clean = expected is not None and found.end == expected and not any(piece.damage for piece in found.pieces)
@@ -198,9 +194,16 @@ def open_partition(
     return log, cut
 
 
-def _has_aborted(fs: FileSystem, directory: str, state: LogState) -> bool:
-    """Whether the files of aborted transactions are as the state says."""
-    return all(sum_of_entries(fs, directory, base, size) == checksum for base, size, checksum in state.aborted)
+def _state_of(fs: FileSystem, directory: str, names: Sequence[str], earlier: LogState | None) -> LogState | None:
+    """Return the latest state of the log; `None` if there is none, or its lists of aborted transactions are damaged."""
+    state = latest_state(fs, directory, names, earlier)
+    if state is None or all(
+        sum_of_entries(fs, directory, base, size) == checksum for base, size, checksum in state.aborted
+    ):
+        return state
+    # Without the lists aborted records would be read as committed: the log is read whole, and they are made again.
+    remove_file(fs, directory, STATE_NAME)
+    return None
 
 
 def _restore_aborted(

@@ -20,6 +20,7 @@ from kohort.base.clock import WallClock
 from kohort.broker.connections.request import Asker
 from kohort.broker.durability import Durability
 from kohort.broker.groups.runtime import Runtime, Translate
+from kohort.broker.producer_ids import OnId
 from kohort.broker.topics.metadata import Cluster
 from kohort.broker.topics.topic_operations import Outcome
 from kohort.coordinator.commands import Refusal
@@ -108,7 +109,6 @@ class Transactions:
         cluster: Cluster,
         groups: Runtime,
         *,
-        take_id: Callable[[Callable[[int, Outcome], None]], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
         self._loop: Final = loop
@@ -116,7 +116,8 @@ class Transactions:
         self._durability: Final = durability
         self._cluster: Final = cluster
         self._groups: Final = groups
-        self._take_id: Final = take_id
+        #: Set by `start`.
+        self._take_id: Callable[[OnId], None] = lambda _: None
         self._on_failure: Final = on_failure
         #: Tells whether a broker that runs leads a partition.
         self.is_led: Callable[[PartitionLog], bool] = lambda _: True
@@ -127,8 +128,9 @@ class Transactions:
         #: Log and producer -> batches that wait until the coordinator knows of the partition, in their order.
         self._batches: Final[dict[tuple[PartitionLog, int], deque[tuple[TransactionalBatch, OnKnown]]]] = {}
 
-    def start(self) -> None:
-        """Load the coordinator if there were transactions before."""
+    def start(self, take_id: Callable[[OnId], None]) -> None:
+        """Load the coordinator if there were transactions before; `take_id` gives unused producer ids."""
+        self._take_id = take_id
         if self._cluster.topic(TRANSACTIONS_TOPIC) is not None:
             self._load()
         runtime = self._runtime

@@ -24,6 +24,7 @@ from kohort.broker.durability import Durability, is_durable
 from kohort.broker.groups.deadlines import Deadlines
 from kohort.broker.groups.runtime import NOT_TAKEN, RETRY_MS, Translate
 from kohort.broker.groups.shard_log import read_entries
+from kohort.broker.producer_ids import OnId
 from kohort.broker.transactions.markers import Marker, MarkerWriter
 from kohort.coordinator.commands import Refusal
 from kohort.coordinator.transactions import commands
@@ -39,8 +40,6 @@ from kohort.storage.partitions.partition import PartitionLog
 
 log = logging.getLogger("kohort.broker.transactions")
 
-#: Calls back with a producer id that no producer had, or with the error for which there is none.
-TakeId = Callable[[Callable[[int, Exception | None], None]], None]
 #: Results upon which a marker is written again later.
 _AGAIN: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR})
 
@@ -66,7 +65,7 @@ class TransactionRuntime:
         *,
         markers: MarkerWriter,
         next_token: Callable[[], RequestToken],
-        take_id: TakeId,
+        take_id: Callable[[OnId], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
         self._loop: Final = loop

@@ -321,7 +321,7 @@ def read_marker(header: BatchHeader, batch: bytes | memoryview) -> TransactionCo
     """Read a control batch; `None` if it does not end a transaction."""
     control = next(iterate_records(batch, include_control=True), None)
     is_commit = None if control is None else is_commit_marker(control.key)
-    if is_commit is None:
+    if control is None or is_commit is None:
         return None
     return TransactionCompleted(
         group_id="",

@@ -244,49 +244,58 @@ class PartitionLog:
             append_time = now_ms
             bit = LOG_APPEND_TIME_BIT
             places = [stamp(buffer, place, place.header.attributes | bit, now_ms) for place in places]
-        segment = self.segments[-1]
-        if (
-            segment.size + len(buffer) > self.config.segment_bytes
-            # An index entry has 31 bits for an offset within its segment.
-            or next_offset - segment.base_offset > INT_MAX
-            or places[-1].header.max_timestamp - segment.first_timestamp > self._segment_ms
-        ):
-            segment = self._roll(segment)
-        has_markers = not validate and any(place.header.is_control for place in places)
-        if has_markers:
-            self._write_aborted(segment, buffer, places)
-        segment.append(buffer, places)
-        for position, header in places:
-            if header.producer_id < 0:
-                continue
-            if has_markers and header.is_control:
-                marker = read_marker(header, memoryview(buffer)[position : position + header.size_bytes])
-                if marker is not None:
-                    self.producers.note_marker(header, marker[1], now_ms)
-            else:
-                self.producers.note(header, now_ms)
+        segment = self._segment_for(len(buffer), next_offset, places[-1].header.max_timestamp)
+        if not validate and any(place.header.is_control for place in places):
+            self._append_markers(segment, buffer, places, now_ms)
+        else:
+            segment.append(buffer, places)
+            for place in places:
+                if place.header.producer_id >= 0:
+                    self.producers.note(place.header, now_ms)
         # KIP-101: the epoch begins with its first record.
         if self.epochs.latest != self.leader_epoch:
             self.epochs.note(self.leader_epoch, base_offset)
         self.log_end_offset = next_offset
         if not self._is_synced_per_append:
             self.high_watermark = next_offset
-            if has_markers:
-                self.producers.stable_before(next_offset)
             if self._sync_after == _NEVER:
                 self.durable_offset = next_offset
         return Appended(base_offset, next_offset - 1, append_time, False)
 
-    def _write_aborted(self, segment: Segment, buffer: Buffer, places: Sequence[BatchPlace]) -> None:
-        """Write the transactions that abort markers end, before the markers are written."""
-        for position, header in places:
-            marker = read_marker(header, memoryview(buffer)[position : position + header.size_bytes])
+    def _segment_for(self, size: int, next_offset: int, timestamp: int) -> Segment:
+        """Return the segment that takes so many bytes, up to an offset; roll if the newest one is full or old."""
+        segment = self.segments[-1]
+        if (
+            segment.size + size > self.config.segment_bytes
+            # An index entry has 31 bits for an offset within its segment.
+            or next_offset - segment.base_offset > INT_MAX
+            or timestamp - segment.first_timestamp > self._segment_ms
+        ):
+            return self._roll(segment)
+        return segment
+
+    def _append_markers(self, segment: Segment, buffer: Buffer, places: list[BatchPlace], now_ms: int) -> None:
+        """Append the broker's own batches with markers among them, and end the transactions that these end."""
+        markers = [
+            read_marker(header, memoryview(buffer)[position : position + header.size_bytes])
+            for position, header in places
+        ]
+        for (_, header), marker in zip(places, markers, strict=True):
             aborted = self.producers.would_end(header) if marker is not None and not marker[0] else None
             if aborted is not None:
+                # Before the marker: without the entry it would show the records as committed.
                 transaction_index.append_entry(
                     self._fs, self.directory, segment.base_offset, segment.aborted_bytes, aborted
                 )
                 segment.aborted_bytes += transaction_index.ENTRY_SIZE
+        segment.append(buffer, places)
+        for (_, header), marker in zip(places, markers, strict=True):
+            if marker is not None:
+                self.producers.note_marker(header, marker[1], now_ms)
+            elif not header.is_control:
+                self.producers.note(header, now_ms)
+        if not self._is_synced_per_append:
+            self.producers.stable_before(places[-1].header.next_offset)
 
     def _repeat(self, stored: StoredBatch) -> Appended:
         append_time = stored.timestamp if self.config.is_log_append_time else -1

@@ -230,9 +230,10 @@ class Segment:
     @property
     def index_files(self) -> list[str]:
         """The paths of the segment's index files, which may exist even if the index is in memory."""
+        aborted = (indexes.TRANSACTION_SUFFIX,) if self.aborted_bytes else ()
         return [
             indexes.index_path(self._directory, self.base_offset, suffix)
-            for suffix in (*indexes.SUFFIXES, indexes.SYNCED_SUFFIX, indexes.TRANSACTION_SUFFIX)
+            for suffix in (*indexes.SUFFIXES, indexes.SYNCED_SUFFIX, *aborted)
         ]
 
     def use_files(self, facts: indexes.SegmentFacts) -> None:
