@@ -72,9 +72,9 @@ WORTH = {
     "transactions": (
         "committed",
         4 * SEEDS_PER_TEST,
-        "version 0|version 2|is killed|dies;|stands still|full disk|is told None|NONE|PRODUCER_FENCED|INVALID_TXN_STATE|"
-        "COORDINATOR_NOT_AVAILABLE|CONCURRENT_TRANSACTIONS|refuses with INVALID_PRODUCER_EPOCH|next_producer_id|"
-        "PREPARE_COMMIT|PREPARE_ABORT|COMPLETE_COMMIT|COMPLETE_ABORT|is_commit=False",
+        "version 0|version 2|is killed|dies;|stands still|full disk|is told None|NONE|PRODUCER_FENCED|"
+        "INVALID_TXN_STATE|COORDINATOR_NOT_AVAILABLE|CONCURRENT_TRANSACTIONS|next_producer_id|"
+        "refuses with INVALID_PRODUCER_EPOCH|PREPARE_COMMIT|PREPARE_ABORT|COMPLETE_COMMIT|COMPLETE_ABORT",
     ),
 }
 
