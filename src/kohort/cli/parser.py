@@ -96,8 +96,7 @@ EXAMPLES: Final = {
 class Parser(argparse.ArgumentParser):
     """An argparse parser with errors of one sentence and the nearest known word for an unknown one.
 
-    Args:
-        run: the function of the verb or action.
+    `run`: the function of the verb or action.
     """
 
     def __init__(self, *, run: Callable[[argparse.Namespace], int] | None = None, **settings: Any) -> None:

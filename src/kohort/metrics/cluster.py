@@ -124,9 +124,7 @@ class AdminCalls(Protocol):
 def collect(admin: AdminCalls, *, has_sizes: bool = False) -> ClusterSnapshot:
     """Read the state of a cluster, a few requests to each broker however many groups there are.
 
-    Args:
-        admin: a `kohort.Admin`.
-        has_sizes: also ask for the sizes of logs.
+    `admin`: a `kohort.Admin`. `has_sizes`: also ask for the sizes of logs.
 
     >>> import kohort
     >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:

@@ -77,9 +77,6 @@ class ClusterElsewhere:
     """A cluster outside of this process: Apache Kafka, or a broker that the workers of a run share.
 
     Nothing is reset in it, because it may have topics and groups of other users.
-
-    Args:
-        bootstrap_servers: HOST:PORT,...
     """
 
     def __init__(self, bootstrap_servers: str) -> None:

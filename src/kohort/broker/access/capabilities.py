@@ -150,7 +150,7 @@ class Capabilities:
             operation=_any_operation(capability), resource_type=ResourceType.GROUP, now_ms=self.now_ms(), peer=host
         )
         if refused == Kind.NOT_AFTER.word:
-            raise CapabilityError("the token's lease is over (not_after)")
+            raise CapabilityError("the token's lease has ended (not_after)")
         if refused is not None:
             raise CapabilityError(f"the caveat {refused} of the token refuses this client")
         return capability

@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
             certificate=options.certificate,
             key=options.key,
         )
-        url = server.url("https" if options.certificate else "http")
+        url = server.url()
         say(f"console: {url.partition('?')[0] if options.token_file else url}")
         if not is_loopback(bound.getsockname()[0]) and not options.certificate:
             say("without --certificate the login and every page are sent unencrypted")

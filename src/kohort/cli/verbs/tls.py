@@ -118,8 +118,10 @@ def make_certificates(hosts: list[str], client: str, days: int) -> dict[str, str
     maker = _Maker(ca_key, days)
     ca = maker.authority()
     common_name = next((host for host in hosts if len(host) <= _LONGEST_NAME), "kohort")
-    server = maker.sign(server_key, common_name, ExtendedKeyUsageOID.SERVER_AUTH, names)
-    own = maker.sign(client_key, client, ExtendedKeyUsageOID.CLIENT_AUTH, [])
+    is_server, is_client = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+    # The console in a broker is a client of it, by the broker's own certificate.
+    server = maker.sign(server_key, common_name, [is_server, is_client], names)
+    own = maker.sign(client_key, client, [is_client], [])
     return {
         "ca.key": _key_text(ca_key),
         "ca.pem": _certificate_text(ca),
@@ -164,7 +166,7 @@ class _Maker:
         return builder.add_extension(_usage(signs_certificates=True), critical=True).sign(self._key, hashes.SHA256())
 
     def sign(
-        self, key: EllipticCurvePrivateKey, name: str, use: x509.ObjectIdentifier, hosts: list[x509.GeneralName]
+        self, key: EllipticCurvePrivateKey, name: str, uses: list[x509.ObjectIdentifier], hosts: list[x509.GeneralName]
     ) -> x509.Certificate:
         """Make and sign the certificate of a broker or a client."""
         from cryptography import x509
@@ -174,7 +176,7 @@ class _Maker:
             self._builder(self._named(name), key)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
         )
         if hosts:
             builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)

@@ -46,6 +46,8 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="let visitors of the console change groups and topics, as far as their login may (default: it only shows)",
     )
+    up.add_argument("--http-certificate", metavar="FILE", help="serve the console by HTTPS with this certificate, PEM")
+    up.add_argument("--http-key", metavar="FILE", help="the key of the certificate, PEM (default: in the same file)")
     up.add_argument(
         "--allow-anonymous",
         action="store_true",
@@ -81,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
     settings = BrokerSettings.of(config, host=options.host, port=options.port, data_dir=options.data_dir)
 
-    console = _console_of(settings, has_changes=options.http_changes)
+    console = _console_of(settings, options)
 
     def announce(addresses: Mapping[str, tuple[str, int]]) -> None:
         limit_bytes = memory_limit_bytes(settings.values["memory.limit.bytes"])
@@ -106,19 +108,21 @@ def run(options: argparse.Namespace) -> int:
             console.join()
 
 
-def _console_of(settings: BrokerSettings, *, has_changes: bool) -> BrokerConsole | None:
+def _console_of(settings: BrokerSettings, options: argparse.Namespace) -> BrokerConsole | None:
     """Return the console of this broker; `None` without HTTP, or if its packages are not installed."""
     from kohort.console import INSTALL, has_extra
 
-    if has_changes and settings.http_listener is None:
-        raise ConfigError("--http-changes is for the console, which --http HOST:PORT serves")
-    if has_changes and not has_extra():
-        raise ConfigError(f"--http-changes is for the console, whose packages are not installed: {INSTALL}")
+    asked = "--http-changes" if options.http_changes else "--http-certificate" if options.http_certificate else ""
+    if asked and settings.http_listener is None:
+        raise ConfigError(f"{asked} is for the console, which --http HOST:PORT serves")
+    if asked and not has_extra():
+        raise ConfigError(f"{asked} is for the console, whose packages are not installed: {INSTALL}")
     if settings.http_listener is None or not has_extra():
         return None
     from kohort.console.serving import BrokerConsole
 
-    return BrokerConsole(settings, has_changes=has_changes)
+    certificate, key = options.http_certificate, options.http_key
+    return BrokerConsole(settings, has_changes=options.http_changes, certificate=certificate, key=key)
 
 
 def first_user(text: str) -> FirstUser:
@@ -186,9 +190,7 @@ def _warn_of_secrets(pairs: Sequence[str]) -> None:
 
     names = [name for name in parse_pairs(pairs, option="--config") if is_secret(name, BROKER_OPTIONS)]
     if names:
-        complain(
-            f"--config {', '.join(names)}: arguments are seen by every user of this machine; --config-file hides them"
-        )
+        complain(f"--config {', '.join(names)}: every user of this machine can see arguments; use --config-file")
 
 
 def announcement(
@@ -229,7 +231,8 @@ def announcement(
             whose = f" of {each.name}" if len(listeners) > 1 else ""
             lines.append(f"  clients{whose} are told to connect to {told} (advertised.listeners)")
     if "http" in addresses:
-        lines.append(f"  http:   http://{address(*addresses['http'])}/metrics")
+        scheme = "https" if console.startswith("https") else "http"
+        lines.append(f"  http:   {scheme}://{address(*addresses['http'])}/metrics")
     lines += [f"  console: {console}"] if console else []
     return [*lines, "  stop with Ctrl-C", f"ready {tell_addresses(addresses)}"]
 
