@@ -169,7 +169,7 @@ class Handshakes:
         self._work.submit(connection.shake_hands, then)
 
     def await_client(self, connection: TlsProtocol) -> None:
-        """Record that the next bytes of a handshake are the client's, and since when."""
+        """Record that a handshake waits for bytes of its client, and since when."""
         self._awaited[connection] = self.loop.time()
 
     def open(self, connection: TlsProtocol, tls: ssl.SSLObject) -> Opened | None:
