@@ -99,6 +99,11 @@ def test_static_fleet() -> None:
     assert lines[-1] == "rebalances meanwhile: 0"
 
 
+def test_exactly_once() -> None:
+    """Records and offsets in one transaction."""
+    assert run_example("exactly_once.py") == [f"1000 bookings of {100 * sum(number % 7 for number in range(1000))}"]
+
+
 def test_offsets_in_sqlite() -> None:
     """A sum that can be computed by hand."""
     assert run_example("offsets_in_sqlite.py") == [f"10 accounts hold {sum(number % 7 for number in range(1000))}"]
