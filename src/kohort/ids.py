@@ -18,9 +18,10 @@ RequestToken = NewType("RequestToken", CauseId)
 ZERO_TOPIC_ID: Final = TopicId(bytes(16))
 #: Kafka's names of internal topics.
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
 JOURNAL_TOPIC: Final = "__group_journal"
 #: Topics that are a broker's own.
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", JOURNAL_TOPIC})
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, JOURNAL_TOPIC})
 
 
 class TopicPartition(NamedTuple):

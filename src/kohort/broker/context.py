@@ -41,6 +41,7 @@ from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
 from kohort.broker.topics.revocations import Revocations
 from kohort.broker.topics.topic_operations import TopicRate
+from kohort.broker.transactions.coordination import TransactionCoordination
 from kohort.ids import TopicId
 from kohort.storage.store import Store
 
@@ -65,6 +66,7 @@ class BrokerContext:
         disk_full: DiskFull,
         purgatory: Purgatory,
         runtime: Coordination,
+        transactions: TransactionCoordination,
         watch: LoopWatch | None = None,
         removals: FileRemovals | None = None,
         acls: AccessControlLists | None = None,
@@ -83,6 +85,7 @@ class BrokerContext:
         self.cluster, self.broker_configs = cluster, broker_configs
         self.leadership, self.durability = leadership, durability
         self.purgatory, self.runtime = purgatory, runtime
+        self.transactions: Final = transactions
         self._admit_clients(capabilities, revocations)
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.cooperative_work: Final = CooperativeWork(loop)
@@ -103,8 +106,6 @@ class BrokerContext:
         self.delayed_heartbeats = DelayedHeartbeats(settings.values, clock)
         self.membership_updates = MembershipUpdates(runtime, purgatory.tell_member, self.member_connections)
         self._last_connection_number, self.connections = 0, set[WatchedConnection]()
-        idle_ms = settings.values["connections.max.idle.ms"]
-        self.idle_timeouts: Final = IdleTimeouts(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
         self._limit_clients(cluster.quota_limits, most_connections)
         self._follow_ownership()
         self.authorization.examiners.append(RightsExamination(loop, self.connections).begin)
@@ -141,6 +142,8 @@ class BrokerContext:
     def _limit_clients(self, limits: QuotaLimits, most_connections: int) -> None:
         """Count connections by the broker's options, and measure clients by the cluster's quotas."""
         settings = self.settings
+        idle_ms = settings.values["connections.max.idle.ms"]
+        self.idle_timeouts = IdleTimeouts(self.loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
         self.connection_quotas = quotas_of(settings, self.loop.time, most_connections, self.idle_timeouts)
         self.client_quotas = ClientQuotas(limits, settings.values)
         self.connection_rates = rates_of(settings, limits)

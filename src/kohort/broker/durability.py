@@ -87,14 +87,20 @@ class Durability:
         self.sync_times: Final = Histogram()
 
     def append(
-        self, log: PartitionLog, batches: Buffer | CheckedBatch, *, now_ms: int, validate: bool = True
+        self,
+        log: PartitionLog,
+        batches: Buffer | CheckedBatch,
+        *,
+        now_ms: int,
+        validate: bool = True,
+        begins_transaction: bool = False,
     ) -> Appended:
         """Append to a log, and sync the log if its configs require that.
 
         A `Refused`, or a `StorageError` of a disk that refuses writes, leaves the log unchanged.
         """
         try:
-            appended = log.append(batches, now_ms=now_ms, validate=validate)
+            appended = log.append(batches, now_ms=now_ms, validate=validate, begins_transaction=begins_transaction)
         except StorageError as why:
             self._disk_full.refused(log.name, why, size_bytes=_size_of(batches))
             raise

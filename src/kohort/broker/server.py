@@ -39,6 +39,7 @@ from kohort.broker.topics.acls import AccessControlLists
 from kohort.broker.topics.configs import BrokerConfigs
 from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
+from kohort.broker.transactions.coordination import Transactions
 from kohort.errors import KohortError
 from kohort.ids import OFFSETS_TOPIC
 from kohort.journal.ring import Journal
@@ -93,6 +94,7 @@ class Server:
         self._watch: Final = watch
         self._context: BrokerContext | None = None
         self._runtime: Runtime | None = None
+        self._transactions: Transactions | None = None
         self._listeners: Listeners | None = None
         self._http: HttpServing | None = None
         self._compactor: LogCleaner | None = None
@@ -235,6 +237,8 @@ class Server:
     def time_passed(self, by_ms: int) -> None:
         """Do all due work after a test has set the broker's clock forward by so much; call it on the loop."""
         self.runtime.time_passed(by_ms)
+        if self._transactions is not None:
+            self._transactions.time_passed(by_ms)
         for each in self._retention:
             each.look_now()
 
@@ -267,6 +271,8 @@ class Server:
         # Held heartbeats are answered now, or their clients would wait for a broker that is gone.
         self.runtime.release_all()
         self.runtime.stop()
+        if self._transactions is not None:
+            self._transactions.stop()
         if self._journal_log is not None and self.failure is None:
             self._journal_log.stop()
         context.purgatory.release_all()
@@ -335,7 +341,9 @@ class Server:
             look_since_ms=None if written is None else written.look_since_ms,
             told_ms=None if written is None else written.told_ms,
         )
-        runtime.abort_transactions()
+        transactions = self._transactions = Transactions(
+            loop, clock, durability, cluster, runtime, on_failure=self._fail
+        )
         cluster.on_change = runtime.topics_changed
         runtime.measure = cluster.measure
         cluster.on_deleted = durability.forget
@@ -354,9 +362,12 @@ class Server:
             disk_full=disk_full,
             purgatory=purgatory,
             runtime=runtime,
+            transactions=transactions,
             watch=self._watch,
             acls=acls,
         )
+        # Before any client is served, what was decided before a crash is carried out.
+        transactions.start(context.producer_ids.take)
         runtime.ownership.principal_of = context.member_connections.principal_of
         runtime.tell_leaders(OwnLeader(context.ownership, context.monotonic_ms))
         return context

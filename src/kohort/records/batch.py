@@ -275,6 +275,18 @@ def build_marker(
     )
 
 
+def coordinator_epoch_of(value: bytes | None) -> int:
+    """Return the epoch of the coordinator that has sent a marker, from the marker's value; 0 if it is too short.
+
+    >>> coordinator_epoch_of(bytes([0, 0, 0, 0, 0, 7])), coordinator_epoch_of(None)
+    (7, 0)
+    """
+    if value is None or len(value) < _MARKER_VALUE.size:
+        return 0
+    epoch: int = _MARKER_VALUE.unpack_from(value)[1]
+    return epoch
+
+
 def is_commit_marker(key: bytes | None) -> bool | None:
     """Return whether a control record's key is a commit, not an abort; `None` if it is no marker.
 

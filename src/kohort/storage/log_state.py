@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final
@@ -29,8 +30,18 @@ from kohort.storage.partitions.leader_epochs import LeaderEpochs
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.producers import SEQUENCES, ProducerRow, ProducerStates, StoredBatch
 from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX
-from kohort.storage.segments.indexes import IndexImage, SegmentFacts, SegmentIndex, save_facts, save_index, sum_of
+from kohort.storage.segments.indexes import (
+    TRANSACTION_SUFFIX,
+    IndexImage,
+    SegmentFacts,
+    SegmentIndex,
+    index_path,
+    save_facts,
+    save_index,
+    sum_of,
+)
 from kohort.storage.segments.segment import DELETED_SUFFIX, Segment
+from kohort.storage.segments.transaction_index import sum_of_entries
 from kohort.storage.topicconfig import LogConfig
 
 #: The file with a log's state, and Kafka's snapshot of producers.
@@ -62,6 +73,8 @@ class LogState:
     offset: int
     epochs: tuple[tuple[int, int], ...]
     producers: tuple[ProducerRow, ...]
+    #: Base offset, size and CRC-32C of the files of aborted transactions; a CRC of -1 is not known yet.
+    aborted: tuple[tuple[int, int, int], ...] = ()
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> LogState:
@@ -70,9 +83,11 @@ class LogState:
             offset=document["offset"],
             epochs=tuple((epoch, offset) for epoch, offset in document["epochs"]),
             producers=tuple(
-                (producer_id, epoch, tuple(StoredBatch(*batch) for batch in batches))
-                for producer_id, epoch, batches in document["producers"]
+                # Older files have no transactions.
+                ProducerRow(producer_id, epoch, tuple(StoredBatch(*batch) for batch in batches), *rest)
+                for producer_id, epoch, batches, *rest in document["producers"]
             ),
+            aborted=tuple((base, size, checksum) for base, size, checksum in document.get("aborted", ())),
         )
         # Numbers that cannot be packed were never written: this raises for them.
         ProducerStates().restore(state.producers)
@@ -127,7 +142,12 @@ def capture(log: PartitionLog) -> Captured:
             # A closed segment's index changes no more.
             kept = index.copy() if segment is newest else index
             parts.append(_Part(segment=segment, index=kept, facts=segment.facts, is_closed=segment is not newest))
-    state = LogState(offset=log.log_end_offset, epochs=log.epochs.starts, producers=log.producers.rows())
+    state = LogState(
+        offset=log.log_end_offset,
+        epochs=log.epochs.starts,
+        producers=log.producers.rows(),
+        aborted=tuple((each.base_offset, each.aborted_bytes, -1) for each in log.segments if each.aborted_bytes),
+    )
     return Captured(log=log, state=state, parts=tuple(parts), is_durable=log.durable_offset >= state.offset)
 
 
@@ -151,13 +171,27 @@ def write(fs: FileSystem, captured: Captured) -> list[tuple[Segment, SegmentFact
             filed.append((part.segment, facts))
     if tuple(load_epochs(fs, log.directory)) != state.epochs:
         save_epochs(fs, log.directory, state.epochs)
-    save_state(fs, log.directory, state)
+    save_state(fs, log.directory, replace(state, aborted=_sums_of_aborted(fs, log.directory, state)))
     return filed
+
+
+def _sums_of_aborted(fs: FileSystem, directory: str, state: LogState) -> tuple[tuple[int, int, int], ...]:
+    """Make the files of aborted transactions durable, and return them with their checksums."""
+    found = []
+    for base, size, _ in state.aborted:
+        checksum = sum_of_entries(fs, directory, base, size)
+        # A segment that has left the log meanwhile, or a file that the next start makes again.
+        if checksum is not None:
+            fs.open(index_path(directory, base, TRANSACTION_SUFFIX)).sync()
+            found.append((base, size, checksum))
+    return tuple(found)
 
 
 def save_state(fs: FileSystem, directory: str, state: LogState) -> None:
     """Write a state, in kohort's format and in Kafka's."""
-    document = {"offset": state.offset, "epochs": state.epochs, "producers": state.producers}
+    document: dict[str, Any] = {"offset": state.offset, "epochs": state.epochs, "producers": state.producers}
+    if state.aborted:
+        document["aborted"] = state.aborted
     text = json.dumps(document).encode()
     place_file(fs, f"{directory}/{STATE_NAME}", b"%08x %s\n" % (crc32c(text), text))
     kept = f"{state.offset:020d}{SNAPSHOT_SUFFIX}" if state.producers else None
@@ -192,12 +226,15 @@ def load_state(fs: FileSystem, directory: str, names: Sequence[str]) -> LogState
 def snapshot_of(producers: Sequence[ProducerRow]) -> bytes:
     """Build Kafka's snapshot of producers, with the last batch of each."""
     rows = [_COUNT.pack(len(producers))]
-    for producer_id, epoch, batches in producers:
-        last = batches[-1]
+    for row in producers:
+        last = row.batches[-1] if row.batches else StoredBatch(-1, -1, -1, -1, row.written_ms)
         delta = last.last_offset - last.base_offset
         rows.append(
-            _PRODUCER.pack(producer_id, epoch, last.last_sequence, last.last_offset, delta, last.timestamp, -1, -1)
-        )
+            _PRODUCER.pack(
+                row.producer_id, row.epoch, last.last_sequence, last.last_offset, delta, last.timestamp,
+                row.coordinator_epoch, row.transaction_start,
+            )
+        )  # fmt: skip
     content = b"".join(rows)
     return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(content)) + content
 
@@ -218,22 +255,36 @@ def load_snapshot(fs: FileSystem, directory: str, names: Sequence[str]) -> list[
     except (StorageError, struct_error):
         return []
     found: list[ProducerRow] = []
-    for producer_id, epoch, sequence, last_offset, delta, timestamp, _, _ in rows:
-        if not 0 <= delta <= last_offset or sequence < 0:
-            return []
-        first = (sequence - delta) % SEQUENCES
-        found.append((producer_id, epoch, (StoredBatch(first, sequence, last_offset - delta, last_offset, timestamp),)))
+    for producer_id, epoch, sequence, last_offset, delta, timestamp, coordinator_epoch, start in rows:
+        batches: tuple[StoredBatch, ...] = ()
+        # Without a sequence its last epoch has written nothing but a marker.
+        if sequence >= 0:
+            if not 0 <= delta <= last_offset:
+                return []
+            first = (sequence - delta) % SEQUENCES
+            batches = (StoredBatch(first, sequence, last_offset - delta, last_offset, timestamp),)
+        found.append(ProducerRow(producer_id, epoch, batches, coordinator_epoch, start, timestamp))
     return found
 
 
 def recall(producers: ProducerStates, rows: Iterable[ProducerRow], end_offset: int) -> None:
     """Restore producers' states from before `end_offset` where the remaining batches have older ones."""
-    newest = {row[0]: row for row in rows if row[2][-1].last_offset < end_offset}
+    # What is open is known from the log that was just read.
+    newest = {row.producer_id: row._replace(transaction_start=-1) for row in rows if _last_offset(row) < end_offset}
     for row in producers.rows():
-        known = newest.get(row[0])
-        if known is None or known[2][-1].last_offset <= row[2][-1].last_offset:
-            newest[row[0]] = row
-    producers.restore(sorted(newest.values(), key=lambda row: row[2][-1].last_offset))
+        known = newest.get(row.producer_id)
+        if known is None or _last_offset(known) <= _last_offset(row) or row.epoch > known.epoch:
+            newest[row.producer_id] = row
+        else:
+            newest[row.producer_id] = known._replace(
+                transaction_start=row.transaction_start,
+                coordinator_epoch=max(row.coordinator_epoch, known.coordinator_epoch),
+            )
+    producers.restore(sorted(newest.values(), key=_last_offset))
+
+
+def _last_offset(row: ProducerRow) -> int:
+    return row.batches[-1].last_offset if row.batches else -1
 
 
 def has_last_stop(fs: FileSystem, directory: str) -> bool:
@@ -354,6 +405,9 @@ def _is_tellable(fs: FileSystem, log: PartitionLog) -> bool:
     if log.offline or log.is_failed or log.holes or log.durable_offset != log.log_end_offset:
         return False
     if len(closed) >= _MOST_SEGMENTS or len(log.producers) > _MOST_PRODUCERS:
+        return False
+    # Checksums of such files stand in the folder's state.
+    if any(segment.aborted_bytes for segment in log.segments):
         return False
     if any(segment.index is not None for segment in closed) or any(segment.is_mistrusted for segment in log.segments):
         return False

@@ -23,12 +23,27 @@ from kohort.storage.data_directory import LOG_START_NAME, PartitionEnd
 from kohort.storage.files.fs import FilesOverlapError, FileSystem, read_bounded, remove_file, replace_file
 from kohort.storage.log_state import LAST_STOP_NAME, STATE_NAME, LogState, latest_state, load_snapshot, recall
 from kohort.storage.partitions.leader_epoch_runs import EpochRun, EpochRuns, mend_epochs
-from kohort.storage.partitions.partition import PartitionLog, count_below
+from kohort.storage.partitions.partition import PartitionLog, count_below, read_marker
 from kohort.storage.partitions.producers import ProducerStates
 from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX, Hole, copy_range, keep_damage, load_holes
-from kohort.storage.segments.indexes import SUFFIXES, SYNCED_SUFFIX, has_index, load_facts, load_index, mark_synced
+from kohort.storage.segments.indexes import (
+    SUFFIXES,
+    SYNCED_SUFFIX,
+    TRANSACTION_SUFFIX,
+    has_index,
+    index_path,
+    load_facts,
+    load_index,
+    mark_synced,
+)
 from kohort.storage.segments.scan import NO_LIMIT, Piece, Rules, ends_before, scan_file
 from kohort.storage.segments.segment import DELETED_SUFFIX, Segment, segment_base, segment_name
+from kohort.storage.segments.transaction_index import (
+    EndedTransaction,
+    read_entries,
+    replace_entries,
+    sum_of_entries,
+)
 from kohort.storage.topicconfig import LogConfig
 
 _RECORD_COUNT: Final = Struct(">i")
@@ -84,6 +99,8 @@ class _Found:
     #: Files that were replaced by a compacted one.
     covered: list[Segment] = field(default_factory=list)
     producers: ProducerStates = field(default_factory=ProducerStates)
+    #: Transactions that abort markers behind `known_before` have ended.
+    aborted: list[EndedTransaction] = field(default_factory=list)
     epochs: EpochRuns = field(default_factory=EpochRuns)
     #: Offset before which producers and epochs were known, and indexes may be in files.
     known_before: int = 0
@@ -100,8 +117,20 @@ class _Found:
         """Note a valid batch, in log order."""
         if header.base_offset < self.known_before:
             return
-        self.producers.note(header)
+        if not header.is_control:
+            self.producers.note(header)
         self.epochs.note(header.base_offset, header.next_offset, header.partition_leader_epoch)
+
+    def note_control(self, header: BatchHeader, batch: bytes) -> None:
+        """Note a valid control batch, in log order."""
+        if header.base_offset < self.known_before:
+            return
+        marker = None if len(batch) < header.size_bytes else read_marker(header, batch)
+        if marker is None:
+            return
+        ended = self.producers.note_marker(header, marker[1])
+        if ended is not None and not marker[0]:
+            self.aborted.append(ended)
 
 
 def open_partition(
@@ -128,7 +157,7 @@ def open_partition(
     known = load_holes(fs, directory, names)
     sparse_before = load_sparse(fs, directory, names)
     reader = _Reader(fs, directory, bases, config, sparse_before=sparse_before, highest_epoch=highest_epoch)
-    state = latest_state(fs, directory, names, earlier)
+    state = _state_of(fs, directory, names, earlier)
     found = reader.read(state, with_crc=state is not None or expected is None)
     promised = max(expected.end_offset if expected else 0, state.offset if state else 0)
     is_clean = expected is not None and found.end == expected and not any(piece.damage for piece in found.pieces)
@@ -150,6 +179,7 @@ def open_partition(
     _remove_covered(fs, directory, found.covered)
     log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=segments)
     log.producers, log.epochs, log.holes = found.producers, found.epochs.epochs(), mender.holes
+    _restore_aborted(fs, directory, segments, found, state)
     if not found.known_before:
         # Compaction may have taken the batches by which producers were known.
         recall(log.producers, state.producers if state else load_snapshot(fs, directory, names), log.log_end_offset)
@@ -162,6 +192,39 @@ def open_partition(
     log.start_offset = min(load_log_start(fs, directory), log.log_end_offset)
     _let_go(segments, directory, has_changed=has_changed)
     return log, cut
+
+
+def _state_of(fs: FileSystem, directory: str, names: Sequence[str], earlier: LogState | None) -> LogState | None:
+    """Return the latest state of the log; `None` if there is none, or its lists of aborted transactions are damaged."""
+    state = latest_state(fs, directory, names, earlier)
+    if state is None or all(
+        sum_of_entries(fs, directory, base, size) == checksum for base, size, checksum in state.aborted
+    ):
+        return state
+    # Without the lists aborted records would be read as committed: the log is read whole, and they are made again.
+    remove_file(fs, directory, STATE_NAME)
+    return None
+
+
+def _restore_aborted(
+    fs: FileSystem, directory: str, segments: Sequence[Segment], found: _Found, state: LogState | None
+) -> None:
+    """Write the files of aborted transactions: what the state covers as it was, and what was found behind it."""
+    known = {base: size for base, size, _ in state.aborted} if state is not None and found.known_before else {}
+    names = fs.list_directory(directory)
+    for segment in segments:
+        base = segment.base_offset
+        size = known.get(base, 0)
+        added = [each for each in found.aborted if base <= each.last_offset < segment.next_offset]
+        is_there = f"{base:020d}{TRANSACTION_SUFFIX}" in names
+        if not added and not size and not is_there:
+            continue
+        path = index_path(directory, base, TRANSACTION_SUFFIX)
+        if not added and size and fs.open(path).size() == size:
+            segment.aborted_bytes = size
+            continue
+        kept = list(read_entries(fs, directory, base, size)) if size else []
+        segment.aborted_bytes = replace_entries(fs, directory, base, [*kept, *added])
 
 
 def _let_go(segments: Sequence[Segment], directory: str, *, has_changed: bool) -> None:
@@ -206,7 +269,11 @@ def _remove_leftovers(fs: FileSystem, directory: str, names: Sequence[str], base
     kept = {f"{base:020d}" for base in bases}
     for name in names:
         stem, dot, suffix = name.partition(".")
-        if dot + suffix in (*SUFFIXES, SYNCED_SUFFIX) and stem not in kept and len(stem) == len(f"{0:020d}"):
+        if (
+            dot + suffix in (*SUFFIXES, SYNCED_SUFFIX, TRANSACTION_SUFFIX)
+            and stem not in kept
+            and len(stem) == len(f"{0:020d}")
+        ):
             fs.remove(f"{directory}/{name}")
 
 
@@ -243,7 +310,9 @@ class _Reader:
         if state is not None:
             found.known_before = state.offset
             found.producers.restore(state.producers)
-        rules = Rules(with_crc=with_crc, sparse_before=self._sparse_before, on_batch=found.note)
+        rules = Rules(
+            with_crc=with_crc, sparse_before=self._sparse_before, on_batch=found.note, on_control=found.note_control
+        )
         for base, next_base in zip(self._bases, [*self._bases[1:], NO_LIMIT], strict=False):
             end_offset = max((piece.segment.next_offset for piece in found.pieces), default=0)
             if found.pieces and base < end_offset:

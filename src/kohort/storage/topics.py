@@ -29,7 +29,7 @@ from kohort.storage.log_state import SNAPSHOT_SUFFIX, STATE_NAME
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.quarantine import QUARANTINE_SUFFIX
 from kohort.storage.recovery import open_partition
-from kohort.storage.segments.indexes import SUFFIXES, SYNCED_SUFFIX
+from kohort.storage.segments.indexes import SUFFIXES, SYNCED_SUFFIX, TRANSACTION_SUFFIX
 from kohort.storage.segments.segment import segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
@@ -41,7 +41,7 @@ _MANY: Final = 100
 _REMOVED_AT_ONCE: Final = 100
 #: Files beside the segments in a partition's folder: by their names, and by the suffixes of names with an offset.
 NAMES_BESIDE: Final = (PARTITION_METADATA_NAME, EPOCHS_NAME, STATE_NAME)
-SUFFIXES_BESIDE: Final = (*SUFFIXES, SYNCED_SUFFIX, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX)
+SUFFIXES_BESIDE: Final = (*SUFFIXES, SYNCED_SUFFIX, TRANSACTION_SUFFIX, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX)
 
 #: Kafka's suffix of a deleted partition's folder.
 _DELETE_SUFFIX: Final = "-delete"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kohort.base.clock import WallClock
 from kohort.broker.connections.memberconnections import MemberKey
@@ -25,14 +25,19 @@ from kohort.broker.listener import Listeners
 from kohort.broker.options.listeners import moved
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
+from kohort.broker.transactions.coordination import TransactionCoordination, Transactions
 from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import AlterGroupConfigs, DescribeGroupConfigs, ListGroups, ListGroupsReply
 from kohort.coordinator.journal_events.reporter import MemberSigns
 from kohort.coordinator.records.types import Grants
 from kohort.errors import ErrorCode
-from kohort.ids import OFFSETS_TOPIC, RequestToken
+from kohort.ids import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, RequestToken, coordinator_partition
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.ownership_links import OwnershipLinks
+
+if TYPE_CHECKING:
+    from kohort.broker.transactions.coordination import ListCommand, OnListed
+    from kohort.coordinator.transactions.commands import AddPartitions, TransactionCommand
 
 #: Commands that any broker carries out for a group: configs belong to the cluster.
 _ANYWHERE: Final = (DescribeGroupConfigs, AlterGroupConfigs)
@@ -111,6 +116,13 @@ class NodeLeadership(Leadership):
         """Return the leader of the group's partition of `__consumer_offsets`."""
         return self._leaders.of(self.brokers.offsets_log(group_id))
 
+    def transaction_coordinator_of(self, transactional_id: str) -> int:
+        """Return the leader of the id's partition of `__transaction_state`."""
+        topic = self.brokers.shared.cluster.topic(TRANSACTIONS_TOPIC)
+        if topic is None:
+            return NO_NODE
+        return self._leaders.of(topic.partitions[coordinator_partition(transactional_id, len(topic.partitions))])
+
     def refusal(self, log: PartitionLog, epoch: int) -> ErrorCode:
         """Return the error with which this broker refuses a partition; NONE if it serves the partition."""
         code = super().refusal(log, epoch)
@@ -139,6 +151,11 @@ class NodeCoordination:
         self.abandon: Final = runtime.abandon
         self.hides_topics: Final = runtime.hides_topics
         self.pattern_sent: Final = runtime.pattern_sent
+        self.index_of: Final = runtime.index_of
+
+    def coordinates(self, group_id: str) -> bool:
+        """Return whether this broker coordinates a group."""
+        return self._is_here(group_id)
 
     def answer(self, request: Asker, command: commands.GroupCommand, translate: Translate) -> None:
         """Carry out a command for a group that is coordinated here."""
@@ -209,8 +226,66 @@ class NodeCoordination:
         return self._leadership.coordinator_of(group_id) == self._leadership.node_id
 
 
-def _refusal() -> commands.Refusal:
-    return commands.Refusal(code=ErrorCode.NOT_COORDINATOR, message="another broker coordinates this group")
+def _refusal(what: str = "group") -> commands.Refusal:
+    return commands.Refusal(code=ErrorCode.NOT_COORDINATOR, message=f"another broker coordinates this {what}")
+
+
+class NodeTransactions:
+    """One broker's view of the cluster's transaction coordinator: the ids that this broker coordinates."""
+
+    def __init__(self, transactions: TransactionCoordination, leadership: NodeLeadership) -> None:
+        assert isinstance(transactions, Transactions), "the brokers share one"
+        self._transactions: Final = transactions
+        self._leadership: Final = leadership
+        # These are asked of any broker, and are passed on to the coordinator.
+        self.when_ready: Final = transactions.when_ready
+        self.serves: Final = transactions.serves
+        self.before_append: Final = transactions.before_append
+        self.write_marker: Final = transactions.write_marker
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether the coordinator is loaded."""
+        return self._transactions.is_ready
+
+    def answer(self, request: Asker, command: TransactionCommand, translate: Translate) -> None:
+        """Carry out a client's command for an id that is coordinated here."""
+        if self._is_here(command.transactional_id):
+            self._transactions.answer(request, command, translate)
+        else:
+            request.answer(translate(request, _refusal("transactional id")))
+
+    def ask_here(self, command: TransactionCommand, on_reply: Callable[[Any], None]) -> None:
+        """Carry out a command for an id that is coordinated here."""
+        if self._is_here(command.transactional_id):
+            self._transactions.ask(command, on_reply)
+        else:
+            on_reply(_refusal("transactional id"))
+
+    def ask(self, command: TransactionCommand, on_reply: Callable[[Any], None]) -> None:
+        """Carry out a command by the broker that coordinates the id, if it runs."""
+        if self._leadership.transaction_coordinator_of(command.transactional_id) == NO_NODE:
+            on_reply(_refusal("transactional id"))
+        else:
+            self._transactions.ask(command, on_reply)
+
+    def add(self, command: AddPartitions, then: Callable[[ErrorCode], None]) -> None:
+        """Add one partition to a transaction by the broker that coordinates it, if it runs."""
+        if self._leadership.transaction_coordinator_of(command.transactional_id) == NO_NODE:
+            then(ErrorCode.NOT_COORDINATOR)
+        else:
+            self._transactions.add(command, then)
+
+    def list_transactions(self, command: ListCommand, complete: OnListed) -> None:
+        """Ask each shard that this broker coordinates for its transactions."""
+        topic = self._leadership.brokers.shared.cluster.topic(TRANSACTIONS_TOPIC)
+        logs = () if topic is None else topic.partitions
+        self._transactions.list_shards(
+            command, complete, lambda index: self._leadership.leader_of(logs[index]) == self._leadership.node_id
+        )
+
+    def _is_here(self, transactional_id: str) -> bool:
+        return self._leadership.transaction_coordinator_of(transactional_id) == self._leadership.node_id
 
 
 class ClusterNode:
@@ -287,6 +362,7 @@ class ClusterNode:
             disk_full=shared.disk_full,
             purgatory=shared.purgatory,
             runtime=NodeCoordination(self.brokers.runtime, leadership),
+            transactions=NodeTransactions(shared.transactions, leadership),
             removals=shared.removals,
             acls=shared.acls,
             capabilities=shared.capabilities,
@@ -347,6 +423,8 @@ class Brokers:
         self.ownership: Final = OwnershipLinks(shared.loop)
         runtime.ownership.principal_of = self._principal_of
         runtime.tell_leaders(self.ownership)
+        if isinstance(shared.transactions, Transactions):
+            shared.transactions.is_led = lambda log: self.leaders.of(log) != NO_NODE
         on_deleted = shared.cluster.on_deleted
 
         def forget(log: PartitionLog) -> None:
@@ -403,6 +481,8 @@ class Brokers:
         self.leaders.elect(log, node_id)
         if log.topic == OFFSETS_TOPIC:
             self.runtime.hand_over(log.partition)
+        elif log.topic == TRANSACTIONS_TOPIC and isinstance(self.shared.transactions, Transactions):
+            self.shared.transactions.hand_over(log.partition)
         self.shared.purgatory.notify(log)
 
     async def close(self) -> None:

@@ -151,20 +151,8 @@ _KEYS: Final[dict[int, AnyApiKey]] = {int(key): key for key in (*ApiKey, *Privat
 #: First and last version of Kafka's APIs that kohort encodes and decodes. The announced ones may differ: see
 #: `apis/api_versions.py`.
 VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {key: (_APIS[key].first, _APIS[key].last) for key in ApiKey}
-#: APIs that kohort's broker does not serve: those that its clients use with other brokers, and offset commits in
-#: transactions, which could not end as long as there is no transaction coordinator.
-UNSERVED: Final[frozenset[int]] = frozenset({
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN,
-    ApiKey.WRITE_TXN_MARKERS,
-    ApiKey.TXN_OFFSET_COMMIT,
-    ApiKey.ALTER_REPLICA_LOG_DIRS,
-    ApiKey.UPDATE_FEATURES,
-    ApiKey.DESCRIBE_PRODUCERS,
-    ApiKey.DESCRIBE_TRANSACTIONS,
-    ApiKey.LIST_TRANSACTIONS,
-})  # fmt: skip
+#: APIs that kohort's broker does not serve: those that its clients use with other brokers.
+UNSERVED: Final[frozenset[int]] = frozenset({ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.UPDATE_FEATURES})
 #: The APIs that kohort's broker serves, with their versions.
 SERVED: Final[dict[ApiKey, tuple[int, int]]] = {key: VERSIONS[key] for key in ApiKey if key not in UNSERVED}
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from kohort.broker.access.rights import Rights
 from kohort.broker.context import BrokerContext
 from kohort.ids import OFFSETS_TOPIC
+from kohort.records.batch import build_batch
 from kohort.security.access_control import CLUSTER_NAME, AclOperation, ResourceType
 from kohort.wire.messages.consumer_group_heartbeat import ClientAssignor
 from kohort.wire.private import SOFTWARE_NAME, PrivateApiKey
@@ -23,6 +24,8 @@ SEEN: Final = "seen"
 HIDDEN: Final = "hidden"
 #: The topics of the requests.
 TOPICS: Final = (SEEN, HIDDEN)
+#: A transactional id with an open transaction in both topics.
+OPEN: Final = "open"
 _NUMBERS: Final = count()
 #: An operation, a type of resource, and its name.
 Question = tuple[AclOperation, ResourceType, str]
@@ -78,6 +81,7 @@ _BETWEEN: Final[dict[int, tuple[int, ...]]] = {
     ApiKey.DESCRIBE_LOG_DIRS: (3,),
     ApiKey.FETCH: (12,),
     ApiKey.PRODUCE: (12,),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (3,),
 }
 
 
@@ -90,6 +94,9 @@ def _produce(version: int, ids: dict[str, bytes]) -> Iterator[Any]:
     data = [{"index": 0, "records": batch_of(b"x")}]
     rows = _rows("name", ids, by_id=version >= 13, partition_data=data)
     yield make(ApiKey.PRODUCE, acks=-1, timeout_ms=1_000, topic_data=rows)
+    of_transaction = build_batch([(None, b"x", 0, ())], producer_id=1, producer_epoch=0, is_transactional=True)
+    rows = _rows("name", ids, by_id=version >= 13, partition_data=[{"index": 0, "records": of_transaction}])
+    yield make(ApiKey.PRODUCE, transactional_id=SEEN, acks=-1, timeout_ms=1_000, topic_data=rows)
 
 
 def _fetch(version: int, ids: dict[str, bytes]) -> Iterator[Any]:
@@ -145,6 +152,9 @@ def _offset_fetch(version: int, ids: dict[str, bytes]) -> Iterator[Any]:
 
 
 def _find_coordinator(version: int, _: dict[str, bytes]) -> Iterator[Any]:
+    if version >= 1:
+        named: dict[str, Any] = {"coordinator_keys": [SEEN]} if version >= 4 else {"key": SEEN}
+        yield make(ApiKey.FIND_COORDINATOR, key_type=1, **named)
     if version >= 4:
         yield make(ApiKey.FIND_COORDINATOR, coordinator_keys=[SEEN, HIDDEN])
     else:
@@ -260,6 +270,33 @@ def _member(_: int, __: dict[str, bytes]) -> Iterator[Any]:
     )  # fmt: skip
 
 
+_PRODUCER: Final[dict[str, Any]] = {"transactional_id": SEEN, "producer_id": 1, "producer_epoch": 0}
+
+
+def _init_producer_id(_: int, __: dict[str, bytes]) -> Iterator[Any]:
+    for transactional_id in (None, SEEN):
+        yield make(ApiKey.INIT_PRODUCER_ID, transactional_id=transactional_id, transaction_timeout_ms=1_000)
+
+
+def _add_partitions(version: int, _: dict[str, bytes]) -> Iterator[Any]:
+    topics = [{"name": each, "partitions": [0]} for each in TOPICS]
+    if version >= 4:
+        yield make(ApiKey.ADD_PARTITIONS_TO_TXN, transactions=[_PRODUCER | {"verify_only": True, "topics": topics}])
+    else:
+        former = {f"v3_and_below_{name}": value for name, value in (_PRODUCER | {"topics": topics}).items()}
+        yield make(ApiKey.ADD_PARTITIONS_TO_TXN, **former)
+
+
+def _txn_offset_commit(_: int, __: dict[str, bytes]) -> Iterator[Any]:
+    partitions = [{"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}]
+    rows = [{"name": each, "partitions": partitions} for each in TOPICS]
+    yield make(ApiKey.TXN_OFFSET_COMMIT, group_id="offsets", topics=rows, **_PRODUCER)
+
+
+def _describe_transactions(_: int, __: dict[str, bytes]) -> Iterator[Any]:
+    yield make(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=[OPEN])
+
+
 def _one(key: AnyApiKey, **values: Any) -> Callable[[int, dict[str, bytes]], Iterator[Any]]:
     return lambda _, __: iter([make(key, **values)])
 
@@ -286,7 +323,20 @@ _REQUESTS: Final[dict[AnyApiKey, Callable[[int, dict[str, bytes]], Iterator[Any]
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.DELETE_RECORDS: _delete_records,
-    ApiKey.INIT_PRODUCER_ID: _one(ApiKey.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1_000),
+    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,
+    ApiKey.ADD_OFFSETS_TO_TXN: _one(ApiKey.ADD_OFFSETS_TO_TXN, group_id=SEEN, **_PRODUCER),
+    ApiKey.END_TXN: _one(ApiKey.END_TXN, committed=True, **_PRODUCER),
+    ApiKey.WRITE_TXN_MARKERS: _one(
+        ApiKey.WRITE_TXN_MARKERS,
+        markers=[{"producer_id": 1, "topics": [{"name": each, "partition_indexes": [9]} for each in TOPICS]}],
+    ),
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
+    ApiKey.DESCRIBE_PRODUCERS: _one(
+        ApiKey.DESCRIBE_PRODUCERS, topics=[{"name": each, "partition_indexes": [0]} for each in TOPICS]
+    ),
+    ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: _one(ApiKey.LIST_TRANSACTIONS),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.ALTER_CONFIGS: _alter_configs,
@@ -372,6 +422,14 @@ async def prepare(root: WiredConnection) -> dict[str, bytes]:
     rows = [{"name": each, "partitions": partitions} for each in (SEEN, HIDDEN)]
     for group_id in ("all", "offsets"):
         await root.ask(ApiKey.OFFSET_COMMIT, 9, make(ApiKey.OFFSET_COMMIT, group_id=group_id, topics=rows))
+    begun = make(ApiKey.INIT_PRODUCER_ID, transactional_id=OPEN, transaction_timeout_ms=60_000)
+    producer = await root.ask(ApiKey.INIT_PRODUCER_ID, 5, begun)
+    added = make(
+        ApiKey.ADD_PARTITIONS_TO_TXN, v3_and_below_transactional_id=OPEN,
+        v3_and_below_producer_id=producer.producer_id, v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[{"name": each, "partitions": [0]} for each in TOPICS],
+    )  # fmt: skip
+    await root.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, added)
     return {row.name: row.topic_id for row in made.topics}
 
 

@@ -51,7 +51,7 @@ def test_round_goes_through_every_partition(monkeypatch: pytest.MonkeyPatch) -> 
         expiry.stop()
 
     asyncio.run(run())
-    assert [[producer_id for producer_id, _, _ in log.producers.rows()] for log in logs] == [
+    assert [[row.producer_id for row in log.producers.rows()] for log in logs] == [
         [100 + partition] for partition in range(7)
     ]
 
@@ -67,8 +67,8 @@ def test_partition_with_a_new_producer_gives_one_up_where_there_are_too_many() -
             expiry.on_new(store.topics["t"].partitions[partition])
 
     asyncio.run(run())
-    assert [producer_id for producer_id, _, _ in first.producers.rows()] == [3, 4, 6]
-    assert [producer_id for producer_id, _, _ in second.producers.rows()] == [5], "the only one stays"
+    assert [row.producer_id for row in first.producers.rows()] == [3, 4, 6]
+    assert [row.producer_id for row in second.producers.rows()] == [5], "the only one stays"
 
 
 def test_broker_forgets_a_silent_producer(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit is refused; what a log has of transactions, through a start of the coordinator and of the broker."""
+"""Transactions by their requests, in both flows; what a log has of them, through a start of the broker."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from kohort.coordinator.records.types import OffsetCommitted, TransactionalOffse
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID, coordinator_partition
 from kohort.storage.store import Store
+from kohort.testing.broker import Broker as ClockedBroker
 from kohort.testing.disks import MemoryFileSystem
 from kohort.wire.messages import offset_fetch
 from kohort.wire.messages.offset_commit import (
@@ -23,28 +24,11 @@ from kohort.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kohort.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
-from kohort.wire.registry import VERSIONS, ApiKey
+from kohort.wire.registry import ApiKey
 from support.builders.storage_logs import empty_log, open_log
-from support.dialogues.broker_wire import RawClient
+from support.dialogues.broker_wire import RawClient, fetch_request
 from support.dialogues.running_coordinator import RunningCoordinator
-
-FIRST, LAST = VERSIONS[ApiKey.TXN_OFFSET_COMMIT]
-
-
-def commit_request(offset: int) -> TxnOffsetCommitRequest:
-    partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="note")
-    return TxnOffsetCommitRequest(
-        transactional_id="x",
-        group_id="g",
-        producer_id=7,
-        producer_epoch=0,
-        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
-    )
+from support.dialogues.transactional_wire import WireProducer, committed
 
 
 def fetched(client: RawClient, version: int, *, stable: bool) -> tuple[int, int]:
@@ -62,16 +46,123 @@ def fetched(client: RawClient, version: int, *, stable: bool) -> tuple[int, int]
     return partition.committed_offset, partition.error_code
 
 
-@pytest.mark.parametrize("version", range(FIRST, LAST + 1))
-def test_offset_in_a_transaction_is_refused_and_hides_none(broker: Broker, client: RawClient, version: int) -> None:
-    """Nothing would end the transaction: as any API that is not served, it closes the connection."""
+FLOWS = pytest.mark.parametrize("flow", [1, 2])
+
+
+def begun(client: RawClient, flow: int, transactional_id: str = "x") -> WireProducer:
+    """A producer whose transaction has one record, "a", and one offset of group "g", 5."""
+    producer = WireProducer(client, transactional_id, flow=flow)
+    assert producer.init() == ErrorCode.NONE
+    put(producer, b"a")
+    if flow == 1:
+        assert producer.add_offsets("g") == ErrorCode.NONE
+    assert producer.commit_offset("g", "t", 5) == ErrorCode.NONE
+    return producer
+
+
+def put(producer: WireProducer, *values: bytes) -> None:
+    if producer.flow == 1:
+        assert producer.add("t", 0) == ErrorCode.NONE
+    assert producer.send("t", *values) == ErrorCode.NONE
+
+
+@FLOWS
+def test_records_and_offsets_become_visible_together(client: RawClient, flow: int) -> None:
     client.create_topic("t")
-    commit(client, 3)
-    with RawClient(broker.port) as producer:
-        producer.send(ApiKey.TXN_OFFSET_COMMIT, version, commit_request(5))
-        assert producer.is_closed_by_broker()
-    for fetch_version in (7, 9):
-        assert fetched(client, fetch_version, stable=True) == (3, ErrorCode.NONE)
+    producer = begun(client, flow)
+    assert committed(client, "t") == []
+    assert fetched(client, 9, stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    assert producer.end() == ErrorCode.NONE
+    assert committed(client, "t") == [b"a"]
+    assert fetched(client, 9, stable=True) == (5, ErrorCode.NONE)
+
+
+@FLOWS
+def test_what_was_aborted_is_never_seen(client: RawClient, flow: int) -> None:
+    client.create_topic("t")
+    producer = begun(client, flow)
+    assert producer.end(commit=False) == ErrorCode.NONE
+    assert committed(client, "t") == []
+    assert fetched(client, 9, stable=True) == (-1, ErrorCode.NONE)
+    put(producer, b"b")
+    assert producer.end() == ErrorCode.NONE
+    assert committed(client, "t") == [b"b"]
+
+
+@FLOWS
+def test_second_producer_of_an_id_ends_the_transaction_of_the_first_and_fences_it(client: RawClient, flow: int) -> None:
+    client.create_topic("t")
+    first = begun(client, flow)
+    second = WireProducer(client, flow=flow)
+    assert second.init() == ErrorCode.NONE
+    assert (second.producer_id, second.epoch > first.epoch) == (first.producer_id, True)
+    assert first.send("t", b"zombie") == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert first.end() == ErrorCode.PRODUCER_FENCED
+    put(second, b"b")
+    assert second.end() == ErrorCode.NONE
+    assert committed(client, "t") == [b"b"]
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [(10, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)]
+)
+def test_batch_for_a_partition_that_was_not_added_is_refused(client: RawClient, version: int, error: ErrorCode) -> None:
+    client.create_topic("t")
+    producer = WireProducer(client, flow=1)
+    assert producer.init() == ErrorCode.NONE
+    assert producer.send("t", b"stray", version=version) == error
+    assert client.ask(ApiKey.FETCH, 12, fetch_request("t")).responses[0].partitions[0].high_watermark == 0
+
+
+@FLOWS
+def test_offsets_of_a_transaction_that_does_not_know_them_are_refused(client: RawClient, flow: int) -> None:
+    client.create_topic("t")
+    producer = WireProducer(client, flow=flow)
+    assert producer.init() == ErrorCode.NONE
+    stranger = WireProducer(client, flow=flow)
+    stranger.producer_id, stranger.epoch = producer.producer_id + 1, 0
+    assert stranger.commit_offset("g", "t", 5) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if flow == 1:
+        assert producer.commit_offset("g", "t", 5) == ErrorCode.INVALID_TXN_STATE
+    assert fetched(client, 9, stable=True) == (-1, ErrorCode.NONE)
+
+
+@FLOWS
+@pytest.mark.parametrize("commit", [True, False])
+def test_transaction_survives_a_restart_of_the_broker(tmp_path: Path, flow: int, commit: bool) -> None:
+    with Broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
+        client.create_topic("t")
+        producer = begun(client, flow)
+    with Broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
+        producer._client = client
+        assert committed(client, "t") == []
+        put(producer, b"b")
+        assert producer.end(commit=commit) == ErrorCode.NONE
+    with Broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
+        assert committed(client, "t") == ([b"a", b"b"] if commit else [])
+        assert fetched(client, 9, stable=True) == (5 if commit else -1, ErrorCode.NONE)
+
+
+def test_transaction_ends_by_its_timeout() -> None:
+    with ClockedBroker() as broker, RawClient(broker.port) as client:
+        client.create_topic("t")
+        producer = begun(client, 2)
+        broker.clock.advance(61)
+        assert fetched(client, 9, stable=True) == (-1, ErrorCode.NONE)
+        assert producer.send("t", b"late") == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert committed(client, "t") == []
+
+
+def test_waiting_reader_of_committed_records_is_answered_by_the_marker(client: RawClient, broker: Broker) -> None:
+    client.create_topic("t")
+    producer = begun(client, 2)
+    request = fetch_request("t", max_wait_ms=30_000)
+    request.isolation_level = 1
+    with RawClient(broker.port) as reader:
+        reader.send(ApiKey.FETCH, 12, request)
+        assert producer.end() == ErrorCode.NONE
+        _, answer = reader.receive(ApiKey.FETCH, 12)
+    assert answer.responses[0].partitions[0].last_stable_offset == 2
 
 
 def commit(client: RawClient, offset: int) -> None:

@@ -212,7 +212,7 @@ def test_those_that_are_silent_are_forgotten() -> None:
     states.note(header(0, producer_id=2), 6_000)
     states.note(header(0, producer_id=3))
     assert states.expire(5_001) == 2
-    assert [producer_id for producer_id, _, _ in states.rows()] == [2]
+    assert [row.producer_id for row in states.rows()] == [2]
     states.note(header(1, producer_id=2), 9_000)
     assert states.expire(9_000) == 0
     assert states.check(header(7, producer_id=1)) is None, "who comes back is taken at any sequence"

@@ -44,16 +44,20 @@ class Need(NamedTuple):
 
 
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+_TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+_NO_ID: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _NO_TOPIC: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _NO_GROUP: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _NO_CLUSTER: Final = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 _EACH_TOPIC: Final = "each topic"
 _THE_GROUP: Final = "the group"
 _THE_CLUSTER: Final = "the cluster"
+_THE_ID: Final = "the transactional id"
 
 _READ_GROUP: Final = Need(AclOperation.READ, _GROUP, _THE_GROUP, _NO_GROUP)
 _DESCRIBE_GROUP: Final = Need(AclOperation.DESCRIBE, _GROUP, "each group", _NO_GROUP)
 _DESCRIBE_TOPIC: Final = Need(AclOperation.DESCRIBE, _TOPIC, _EACH_TOPIC, _NO_TOPIC)
+_WRITE_ID: Final = Need(AclOperation.WRITE, _TRANSACTIONAL_ID, _THE_ID, _NO_ID)
 _CLUSTER_OPERATIONS: Final = Need(
     AclOperation.DESCRIBE, _CLUSTER, "the cluster, for its authorized operations", Unnamed.NOT_RETURNED
 )
@@ -76,9 +80,11 @@ REQUIRED_RIGHTS: Final[Mapping[AnyApiKey, tuple[Need, ...]]] = {
     ApiKey.API_VERSIONS: (),
     ApiKey.SASL_HANDSHAKE: (),
     ApiKey.SASL_AUTHENTICATE: (),
-    # CVE-2018-17196: a batch within a transaction needs the right to it, whatever the request says. Such a batch is
-    # refused for its content to everyone, as transactions are not served.
-    ApiKey.PRODUCE: (Need(AclOperation.WRITE, _TOPIC, _EACH_TOPIC, _NO_TOPIC),),
+    ApiKey.PRODUCE: (
+        Need(AclOperation.WRITE, _TOPIC, _EACH_TOPIC, _NO_TOPIC),
+        # CVE-2018-17196: a batch within a transaction needs the right to it, whatever the request says.
+        Need(AclOperation.WRITE, _TRANSACTIONAL_ID, "the transactional id, for a batch of a transaction", _NO_ID),
+    ),
     ApiKey.FETCH: (
         # CVE-2018-1288: a client that calls itself a replica is none.
         Need(AclOperation.CLUSTER_ACTION, _CLUSTER, "the cluster, for a fetch as a replica", _NO_TOPIC),
@@ -96,7 +102,10 @@ REQUIRED_RIGHTS: Final[Mapping[AnyApiKey, tuple[Need, ...]]] = {
         _DESCRIBE_GROUP,
         Need(AclOperation.DESCRIBE, _TOPIC, "each topic that is named; of all offsets, the others", _NO_TOPIC),
     ),
-    ApiKey.FIND_COORDINATOR: (_DESCRIBE_GROUP,),
+    ApiKey.FIND_COORDINATOR: (
+        _DESCRIBE_GROUP,
+        Need(AclOperation.DESCRIBE, _TRANSACTIONAL_ID, "each transactional id", _NO_ID),
+    ),
     ApiKey.JOIN_GROUP: (_READ_GROUP,),
     ApiKey.HEARTBEAT: (_READ_GROUP,),
     ApiKey.LEAVE_GROUP: (_READ_GROUP,),
@@ -117,10 +126,23 @@ REQUIRED_RIGHTS: Final[Mapping[AnyApiKey, tuple[Need, ...]]] = {
     # KIP-679: a producer of any topic may be idempotent.
     ApiKey.INIT_PRODUCER_ID: (
         Need(AclOperation.IDEMPOTENT_WRITE, _CLUSTER, _THE_CLUSTER, _NO_CLUSTER, (AclOperation.WRITE, _TOPIC)),
+        Need(AclOperation.WRITE, _TRANSACTIONAL_ID, "the transactional id, of a producer that has one", _NO_ID),
     ),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (
         Need(AclOperation.DESCRIBE, _TOPIC, _EACH_TOPIC, _NO_TOPIC, (AclOperation.CLUSTER_ACTION, _CLUSTER)),
     ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (
+        # From version 4 on brokers ask.
+        Need(AclOperation.CLUSTER_ACTION, _CLUSTER, "the cluster, for a request of a broker", _NO_CLUSTER),
+        _WRITE_ID,
+        Need(AclOperation.WRITE, _TOPIC, _EACH_TOPIC, _NO_TOPIC),
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: (_WRITE_ID, _READ_GROUP),
+    ApiKey.END_TXN: (_WRITE_ID,),
+    ApiKey.WRITE_TXN_MARKERS: (
+        Need(AclOperation.ALTER, _CLUSTER, _THE_CLUSTER, _NO_CLUSTER, (AclOperation.CLUSTER_ACTION, _CLUSTER)),
+    ),
+    ApiKey.TXN_OFFSET_COMMIT: (_WRITE_ID, _READ_GROUP, Need(AclOperation.READ, _TOPIC, _EACH_TOPIC, _NO_TOPIC)),
     ApiKey.DESCRIBE_ACLS: _cluster(AclOperation.DESCRIBE),
     ApiKey.CREATE_ACLS: _cluster(AclOperation.ALTER),
     ApiKey.DELETE_ACLS: _cluster(AclOperation.ALTER),
@@ -143,6 +165,14 @@ REQUIRED_RIGHTS: Final[Mapping[AnyApiKey, tuple[Need, ...]]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _cluster(AclOperation.ALTER),
     ApiKey.DESCRIBE_QUORUM: _cluster(AclOperation.DESCRIBE),
     ApiKey.DESCRIBE_CLUSTER: (_CLUSTER_OPERATIONS,),
+    ApiKey.DESCRIBE_PRODUCERS: (Need(AclOperation.READ, _TOPIC, _EACH_TOPIC, _NO_TOPIC),),
+    ApiKey.DESCRIBE_TRANSACTIONS: (
+        Need(AclOperation.DESCRIBE, _TRANSACTIONAL_ID, "each transactional id", _NO_ID),
+        Need(AclOperation.DESCRIBE, _TOPIC, "each topic of the transaction", Unnamed.LEFT_OUT),
+    ),
+    ApiKey.LIST_TRANSACTIONS: (
+        Need(AclOperation.DESCRIBE, _TRANSACTIONAL_ID, "each transactional id", Unnamed.LEFT_OUT),
+    ),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (
         _READ_GROUP,
         # KAFKA-18813: one denied name refuses the whole request; what a pattern matches is left out.

@@ -4,8 +4,8 @@ Every version from 0 to 4 is served; a later one is answered in version 0 with U
 APIs of our own (`wire.private`) and the version of kohort are told to kohort's clients alone, which name their software
 (KIP-511).
 Produce is announced from version 0 though it is served from 3 on: librdkafka infers from the range what a broker can
-do. Feature group.version 1 is what makes clients use KIP-848; its lowest level is 0, which clients before version 4
-reject (KAFKA-17011), so they are only told that it is switched on.
+do. The lowest level of each feature is 0, which clients before version 4 reject (KAFKA-17011), so they are only told
+that it is switched on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from kohort.wire.messages import api_versions as wire
 from kohort.wire.private import API_VERSIONS, SOFTWARE_NAME
 from kohort.wire.registry import SERVED, ApiKey
 
+#: Feature -> its level. group.version 1: clients use KIP-848. transaction.version 2: each transaction has an epoch of
+#: its own, and batches add their partitions (KIP-890).
+_FEATURES: Final = {"group.version": 1, "transaction.version": 2}
 #: Characters that are kept of the software name that a client sends.
 _LONGEST_NAME: Final = 100
 #: Lowest versions that are announced where they differ from those served.
@@ -53,13 +56,20 @@ def _encoded(version: int, *, is_ours: bool = False, error: ErrorCode = ErrorCod
         wire.ApiVersion(api_key=key, min_version=_ANNOUNCED_FROM.get(key, lowest), max_version=highest)
         for key, (lowest, highest) in announced
     ]
-    supported = [wire.SupportedFeatureKey(name="group.version", min_version=0, max_version=1)] if version >= 4 else []
+    supported = [
+        wire.SupportedFeatureKey(name=name, min_version=0, max_version=level)
+        for name, level in _FEATURES.items()
+        if version >= 4
+    ]
     response = wire.ApiVersionsResponse(
         error_code=error,
         api_keys=keys,
         supported_features=supported,
         finalized_features_epoch=1,
-        finalized_features=[wire.FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1)],
+        finalized_features=[
+            wire.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in _FEATURES.items()
+        ],
         broker_version=VERSION if is_ours else None,
     )
     return encode(response, version)

@@ -2,7 +2,7 @@
 
 From version 7 on clients may ask for fetch sessions (KIP-227), see `fetchsessions`. From version 13 on topics are named
 by id.
-Both isolation levels read the same, since nothing transactional can be in a log.
+Isolation level 1 reads up to the last stable offset, and is told which transactions in it were aborted (KIP-98).
 Every row is read once. If that is not enough the fetch is parked, and the logs that grow are measured, without reading
 it, until there is enough; then all rows are read once more for the answer.
 
@@ -35,6 +35,7 @@ from kohort.ids import TopicId
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.files.descriptors import NotResidentError
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.segments.segment import next_offset_of
 from kohort.wire.messages import fetch as wire
 from kohort.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 
@@ -104,7 +105,6 @@ class Fetching:
     """One fetch until its answer."""
 
     __slots__ = (
-        "_aborted",
         "_changes",
         "_claim",
         "_cold",
@@ -113,6 +113,7 @@ class Fetching:
         "_epoch",
         "_found",
         "_has_lapsed",
+        "_is_committed",
         "_is_idle",
         "_is_over",
         "_is_quiet",
@@ -159,12 +160,10 @@ class Fetching:
         self._max_bytes = min(message.max_bytes, context.settings.values["fetch.max.bytes"])
         self._min_bytes = message.min_bytes
         self._max_wait_ms: Final = message.max_wait_ms
-        self._aborted: Final[list[wire.AbortedTransaction] | None] = (
-            [] if message.isolation_level == READ_COMMITTED else None
-        )
+        self._is_committed: Final = message.isolation_level == READ_COMMITTED
         #: The answer so far, by row; `None` for a row that is not read yet or has no news.
         self._rows: list[PartitionData | None] = []
-        #: High watermarks when the rows were read.
+        #: The ends of what the client may read when the rows were read.
         self._seen = array("q")
         #: Bytes in the answer, and bytes that may still be added.
         self._size = self._left = 0
@@ -349,7 +348,7 @@ class Fetching:
         rows, self._rows, seen, self._seen = self._rows, [], self._seen, array("q")
         # Data that came while rows were read, slice by slice, has woken no fetch.
         if not is_at_once and self.look(
-            [at for at, log in enumerate(self.logs) if log is not None and log.high_watermark != seen[at]]
+            [at for at, log in enumerate(self.logs) if log is not None and self._end_of(log) != seen[at]]
         ):
             self.answer()
             return
@@ -418,7 +417,7 @@ class Fetching:
         """Whether every row is at the end of its log, whose beginning is where it was."""
         plan, refusal, starts = self._plan, self._context.leadership.refusal, 0
         for log, offset, epoch in zip(plan.logs, plan.offsets, plan.leader_epochs, strict=True):
-            if log is None or offset != log.high_watermark or refusal(log, epoch) is not ErrorCode.NONE:
+            if log is None or offset != self._end_of(log) or refusal(log, epoch) is not ErrorCode.NONE:
                 return False
             starts += log.log_start_offset
         if is_first:
@@ -463,16 +462,16 @@ class Fetching:
         if withheld and at in withheld:
             return self._withhold(at, log, withheld[at])
         offset = plan.offsets[at]
-        self._seen[at] = high_watermark = log.high_watermark
+        self._seen[at] = end = self._end_of(log)
         views: list[memoryview] = []
         try:
             diverging = leadership.divergence(log, plan.last_epochs[at], offset)
             if diverging is not None:
                 return self._tell_divergence(at, log, diverging)
-            if offset != high_watermark:
+            if offset != end:
                 limit = max(min(plan.limits[at], self._left), 0)
                 # KIP-74: the first batch of an answer is read even if it is larger than the limit.
-                views = log.read(offset, limit, at_least_one=self._size == 0, up_to=high_watermark, wait=wait)
+                views = log.read(offset, limit, at_least_one=self._size == 0, up_to=end, wait=wait)
         except Refused as refused:
             return self._refuse(at, refused.code, log)
         except StorageError:
@@ -494,7 +493,7 @@ class Fetching:
         # KIP-227: within a session, a partition without news has no row.
         if self._session is None:
             return False
-        plan, ends = self._plan, (log.log_start_offset, log.high_watermark)
+        plan, ends = self._plan, (log.log_start_offset, log.high_watermark, log.last_stable_offset)
         return self._session.knows(plan.topic_of(at).key, plan.numbers[at], ends)
 
     def _is_current(self) -> bool:
@@ -541,7 +540,7 @@ class Fetching:
         self._context.refused_reads.rows += 1
         if code in AT_ONCE:
             return self._refuse(at, code)
-        self._seen[at] = log.high_watermark
+        self._seen[at] = self._end_of(log)
         if code is not ErrorCode.NONE:
             return self._error(at, code)
         return None if self._is_known(at, log) else self._tell(at, log, [])
@@ -570,27 +569,43 @@ class Fetching:
         withheld = self._withheld
         if withheld and at in withheld:
             return None if withheld[at] in AT_ONCE else 0
-        if offset == log.high_watermark:
+        if offset == self._end_of(log):
             return 0
         try:
             if leadership.divergence(log, plan.last_epochs[at], offset) is not None:
                 return None
             # One batch is read even above the limit.
-            return log.measure(offset, max(plan.limits[at], 1), up_to=log.high_watermark, wait=False)
+            return log.measure(offset, max(plan.limits[at], 1), up_to=self._end_of(log), wait=False)
         except (Refused, StorageError):
             return None
         except NotResidentError:
             return self._min_bytes
 
+    def _end_of(self, log: PartitionLog) -> int:
+        """Return the offset at which reading of a log ends for this client."""
+        return log.last_stable_offset if self._is_committed else log.high_watermark
+
     def _tell(self, at: int, log: PartitionLog, views: list[memoryview]) -> PartitionData:
-        high_watermark = log.high_watermark
+        aborted: list[wire.AbortedTransaction] | None = None
+        if self._is_committed:
+            aborted = []
+            if views and log.has_aborted:
+                try:
+                    found = log.aborted_transactions(self._plan.offsets[at], next_offset_of(views[-1]))
+                except StorageError:
+                    # Without the list their records would be read as committed.
+                    return self._refuse(at, ErrorCode.KAFKA_STORAGE_ERROR, log)
+                aborted += [
+                    wire.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                    for each in found
+                ]
         return PartitionData(
             partition_index=self._plan.numbers[at],
             error_code=0,
-            high_watermark=high_watermark,
-            last_stable_offset=high_watermark,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
-            aborted_transactions=self._aborted,
+            aborted_transactions=aborted,
             records=views or b"",
         )
 

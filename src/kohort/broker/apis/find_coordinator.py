@@ -1,7 +1,7 @@
-"""FindCoordinator (key 10): the coordinator of a group. A single broker coordinates every group.
+"""FindCoordinator (key 10): the coordinator of a group or of a transactional id.
 
 Version 1: the kind of key (0 group, 1 transaction, 2 share group). Version 4: several keys at once (KIP-699).
-Transactions and share groups are refused with codes that clients report instead of asking again.
+Share groups are refused with a code that clients report instead of asking again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,23 @@ TRANSACTION: Final = 1
 def handle(
     context: BrokerContext, request: Request, message: wire.FindCoordinatorRequest
 ) -> wire.FindCoordinatorResponse | None:
-    """Answer with a broker for each group, and with an error for every other kind of key."""
+    """Answer with a broker for each group or transactional id, and with an error for every other kind of key."""
+    if message.key_type != TRANSACTION or context.transactions.is_ready:
+        return _answer(context, request, message)
+
+    def answer() -> None:
+        response = _answer(context, request, message) if request.is_open else None
+        if response is not None:
+            request.answer(response)
+
+    # The first transaction of the cluster: its topic has to be made.
+    context.transactions.when_ready(answer)
+    return None
+
+
+def _answer(
+    context: BrokerContext, request: Request, message: wire.FindCoordinatorRequest
+) -> wire.FindCoordinatorResponse | None:
     if request.version >= 4:
         keys = list(dict.fromkeys(message.coordinator_keys))
         check_rows(len(keys), MOST_NAMED, "keys")
@@ -38,19 +54,25 @@ def handle(
 
 def _find(context: BrokerContext, request: Request, key_type: int, key: str) -> wire.Coordinator:
     if key_type == TRANSACTION:
-        # Clients report this code as fatal instead of asking again.
-        return _refuse(
-            key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker does not serve transactions yet"
-        )
+        if not request.rights.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return _refuse(key, code, "Transactional Id authorization failed.")
+        node_id = context.leadership.transaction_coordinator_of(key) if context.transactions.serves(key) else NO_NODE
+        return _found(context, request, key, node_id)
     if key_type != GROUP:
         return _refuse(key, ErrorCode.INVALID_REQUEST, f"this broker has no coordinators of kind {key_type}")
     if not request.rights.allows(AclOperation.DESCRIBE, ResourceType.GROUP, key):
         return _refuse(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
-    node_id = context.leadership.coordinator_of(key) if context.runtime.serves(key) else NO_NODE
+    return _found(
+        context, request, key, context.leadership.coordinator_of(key) if context.runtime.serves(key) else NO_NODE
+    )
+
+
+def _found(context: BrokerContext, request: Request, key: str, node_id: int) -> wire.Coordinator:
     for node in context.leadership.nodes(request.connection):
         if node.node_id == node_id:
             return wire.Coordinator(key=key, node_id=node_id, host=node.host, port=node.port)
-    return _refuse(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker coordinates this group at present")
+    return _refuse(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker coordinates it at present")
 
 
 def _refuse(key: str, code: ErrorCode, text: str) -> wire.Coordinator:

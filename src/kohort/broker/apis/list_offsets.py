@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, TypeVar
 
+from kohort.broker.apis.fetch import READ_COMMITTED
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.scheduling import warm
 from kohort.errors import ErrorCode, StorageError
@@ -79,7 +80,7 @@ def handle(
             answers.append(answer)
             # Ends of the log are answered at once; timestamps need a search.
             if code is ErrorCode.NONE and log is not None:
-                lookup = _Lookup(log, answer, row.timestamp)
+                lookup = _Lookup(log, answer, row.timestamp, is_committed=message.isolation_level == READ_COMMITTED)
                 if not lookup.is_done_at_once():
                     by_time.append(lookup)
         topics.append(wire.ListOffsetsTopicResponse(name=name, partitions=answers))
@@ -112,9 +113,13 @@ def _refusal(
 class _Lookup:
     """The lookup of one partition, and the row of the response for its answer."""
 
-    __slots__ = ("answer", "log", "place", "timestamp", "tries")
+    __slots__ = ("answer", "is_committed", "log", "place", "timestamp", "tries")
 
-    def __init__(self, log: PartitionLog, answer: wire.ListOffsetsPartitionResponse, timestamp: int) -> None:
+    def __init__(
+        self, log: PartitionLog, answer: wire.ListOffsetsPartitionResponse, timestamp: int, *, is_committed: bool
+    ) -> None:
+        #: Whether the client reads committed records only, and so up to the last stable offset.
+        self.is_committed: Final = is_committed
         self.log: Final = log
         self.answer: Final = answer
         self.timestamp: Final = timestamp
@@ -122,11 +127,16 @@ class _Lookup:
         self.place: TimePlace | None = None
         self.tries = 0
 
+    @property
+    def _end(self) -> int:
+        """The offset at which reading of the log ends for the client."""
+        return self.log.last_stable_offset if self.is_committed else self.log.high_watermark
+
     def is_done_at_once(self) -> bool:
         """Answer if that needs no access to the log's files; return whether it was answered."""
         match self.timestamp:
             case -1:
-                self.tell((-1, self.log.high_watermark))
+                self.tell((-1, self._end))
             case -2 | -4:
                 self.tell((-1, self.log.log_start_offset))
             case -5 | -6:
@@ -166,9 +176,9 @@ class _Lookup:
     def tell_visible(self, found: tuple[int, int]) -> None:
         """Fill in the answer as far as consumers may see the record."""
         timestamp, offset = found
-        # Consumers see no record at or above the high watermark, and none that was deleted before the log start.
+        # Consumers see no record at or above the end, and none that was deleted before the log start.
         visible = timestamp, max(offset, self.log.log_start_offset)
-        self.tell(visible if visible[1] < self.log.high_watermark else _NOTHING)
+        self.tell(visible if visible[1] < self._end else _NOTHING)
 
     def fail(self) -> None:
         """Answer with KAFKA_STORAGE_ERROR."""

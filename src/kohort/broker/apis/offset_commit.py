@@ -19,6 +19,7 @@ from kohort.ids import ZERO_TOPIC_ID, TopicId
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import offset_commit as wire
 from kohort.wire.messages.offset_commit import OffsetCommitResponsePartition
+from kohort.wire.messages.txn_offset_commit import TxnOffsetCommitRequestTopic
 
 
 def handle(
@@ -35,7 +36,7 @@ def handle(
     if message.grant is not None and (refused := _check_grant(context, request, message, names)) is not None:
         return _answer(message, [refused] * len(message.topics), [])
     denied = _denied_partitions(context, rights, message, names) if rights.is_partial else frozenset()
-    offsets = _offsets(message, names, denied)
+    offsets = offsets_of(message.topics, names, denied)
     released = _released(context, message, names, denied)
     if not offsets and not released:
         return _answer(message, names, [], denied)
@@ -143,25 +144,32 @@ def _name(
             return ErrorCode.UNKNOWN_TOPIC_ID
         found = context.cluster.topic_by_id(topic.topic_id)
         name = found.name if found is not None else ""
+    return checked_name(rights, name)
+
+
+def checked_name(rights: Rights, name: str) -> str | ErrorCode:
+    """Return a topic's name, or the error if the client has no right to commit offsets of it."""
     if rights.is_restricted and name and not rights.allows_commit(name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return name
 
 
-def _offsets(
-    message: wire.OffsetCommitRequest, names: Sequence[str | ErrorCode], denied: Collection[tuple[int, int]]
+def offsets_of(
+    topics: Sequence[wire.OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic],
+    names: Sequence[str | ErrorCode],
+    denied: Collection[tuple[int, int]] = (),
 ) -> tuple[commands.OffsetToCommit, ...]:
     """Return the offsets of topics with a name, without those of `denied` partitions."""
     return tuple(
         commands.OffsetToCommit(
             topic=name,
-            topic_id=TopicId(topic.topic_id),
+            topic_id=TopicId(getattr(topic, "topic_id", ZERO_TOPIC_ID)),
             partition=partition.partition_index,
             offset=partition.committed_offset,
             leader_epoch=partition.committed_leader_epoch,
             metadata=partition.committed_metadata or "",
         )
-        for place, (topic, name) in enumerate(zip(message.topics, names, strict=True))
+        for place, (topic, name) in enumerate(zip(topics, names, strict=True))
         if not isinstance(name, ErrorCode)
         for partition in topic.partitions
         if (place, partition.partition_index) not in denied

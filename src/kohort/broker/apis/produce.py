@@ -3,17 +3,21 @@
 From version 13 on topics are named by id. acks=0 gets no answer; if such a request fails its connection is closed,
 which makes the client ask for metadata anew, as in Kafka. acks=1 is answered after the append, acks=-1 once it is as
 durable as the topic asks for. Batches that unfold to much are looked into beside the loop, and their request is
-answered when all of them are.
+answered when all of them are. The first batch of a transaction in a partition waits until the coordinator of the
+transaction knows of the partition; from version 12 on the batch itself adds the partition (KIP-890).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 from typing import Final
 
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.durability import is_durable
+from kohort.broker.transactions.coordination import TransactionalBatch
 from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.records.header import CRC_START, HEADER_SIZE, TRANSACTIONAL_BIT
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.files.fs import Buffer
 from kohort.storage.partitions.partition import PartitionLog
@@ -24,6 +28,13 @@ from kohort.wire.messages.produce import PartitionProduceResponse, ProduceRespon
 
 #: KIP-110: consumers older than this version of Produce would not expect it.
 _ZSTD_SINCE: Final = 7
+#: The lower byte of a batch's attributes, and its producer's id and epoch.
+_ATTRIBUTES: Final = CRC_START + 1
+_PRODUCER_POSITION: Final = 43
+_PRODUCER: Final = Struct(">qh")
+#: The first version whose batches add their partition to the transaction, and that knows TRANSACTION_ABORTABLE.
+_ADDS_PARTITIONS_SINCE: Final = 12
+_ABORTABLE_SINCE: Final = 11
 #: The error of a topic that may not be written.
 _DENIED: Final = Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
 
@@ -46,6 +57,7 @@ class _Production:
         "_request",
         "_response",
         "_rights",
+        "_transactional_id",
         "_written",
     )
 
@@ -54,6 +66,7 @@ class _Production:
         self._request: Final = request
         self._rights: Final = request.connection.rights
         self._acks: Final = message.acks
+        self._transactional_id: Final = message.transactional_id
         self._now_ms: Final = context.clock.now_ms()
         self._refused: Final = _refuse_whole(message)
         self._written: Final[list[PartitionLog]] = []
@@ -145,6 +158,10 @@ class _Production:
             raise prepared
         else:
             self._append(log, prepared, answer)
+        self._close_one()
+
+    def _close_one(self) -> None:
+        """Send the answer after the last batch that could not be appended at once."""
         self._open -= 1
         if self._is_begun and not self._open:
             response = self._finish()
@@ -152,9 +169,64 @@ class _Production:
                 self._request.answer(response)
 
     def _append(self, log: PartitionLog, batches: Buffer | CheckedBatch, answer: PartitionProduceResponse) -> None:
+        batch = batches.batch if isinstance(batches, CheckedBatch) else batches
+        if len(batch) >= HEADER_SIZE and batch[_ATTRIBUTES] & TRANSACTIONAL_BIT:
+            self._append_in_transaction(log, batches, answer)
+        else:
+            self._append_now(log, batches, answer)
+
+    def _append_in_transaction(
+        self, log: PartitionLog, batches: Buffer | CheckedBatch, answer: PartitionProduceResponse
+    ) -> None:
+        """Append a batch of a transaction when the coordinator of the transaction knows of the partition."""
+        batch = batches.batch if isinstance(batches, CheckedBatch) else batches
+        transactional_id = self._transactional_id
+        # CVE-2018-17196: what the batch says counts, not what the request says.
+        if transactional_id is None or not self._rights.allows(
+            AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+        ):
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            _refuse(answer, Refused(code, "Transactional Id authorization failed."))
+            return
+        producer_id, producer_epoch = _PRODUCER.unpack_from(batch, _PRODUCER_POSITION)
+        version = self._request.version
+        # Clients of older versions have added the partition themselves, and know no TRANSACTION_ABORTABLE.
+        spoken = 2 if version >= _ADDS_PARTITIONS_SINCE else 1 if version >= _ABORTABLE_SINCE else 0
+        kept, is_done, is_later = batches, False, False
+
+        def append(code: ErrorCode, begins: bool) -> None:
+            nonlocal is_done
+            is_done = True
+            if code is ErrorCode.NONE:
+                self._append_now(log, kept, answer, begins_transaction=begins)
+            else:
+                _refuse(answer, Refused(code, f"the transaction of {transactional_id} does not take {log.name}"))
+            if is_later:
+                self._close_one()
+
+        self._context.transactions.before_append(
+            log, TransactionalBatch(transactional_id, producer_id, producer_epoch, spoken), append
+        )
+        if not is_done:
+            is_later = True
+            self._open += 1
+            # The buffer is the connection's, which reads on.
+            copy = bytearray(batch)
+            kept = batches._replace(batch=copy) if isinstance(batches, CheckedBatch) else copy
+
+    def _append_now(
+        self,
+        log: PartitionLog,
+        batches: Buffer | CheckedBatch,
+        answer: PartitionProduceResponse,
+        *,
+        begins_transaction: bool = False,
+    ) -> None:
         known = len(log.producers)
         try:
-            appended = self._context.durability.append(log, batches, now_ms=self._now_ms)
+            appended = self._context.durability.append(
+                log, batches, now_ms=self._now_ms, begins_transaction=begins_transaction
+            )
         except Refused as refused:
             _refuse(answer, refused)
             return
@@ -174,8 +246,6 @@ def _refuse_whole(message: wire.ProduceRequest) -> Refused | None:
     """Return the error that refuses the whole request, `None` if there is none."""
     if message.acks not in (-1, 0, 1):
         return Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {message.acks}; -1, 0 and 1 are possible")
-    if message.transactional_id is not None:
-        return Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker does not serve transactions yet")
     return None
 
 

@@ -45,8 +45,8 @@ _TRIMMED_AFTER: Final = 200_000
 #: A session that was not used for so long makes room for another.
 _IDLE_MS: Final = 120_000
 
-#: Beginning and end of a log as clients are told; nothing transactional is between the last stable offset and the end.
-Ends = tuple[int, int]
+#: Log start offset, high watermark and last stable offset of a log as clients are told.
+Ends = tuple[int, int, int]
 #: In place of a beginning: the client was told an error, or nothing yet.
 _UNTOLD: Final = -1
 #: A place among the rows below the number of its partition, so that such numbers sort by partition.
@@ -57,7 +57,7 @@ _PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
 class SessionTopic:
     """The partitions of one topic in a session and their last answers: columns, 40 bytes a partition."""
 
-    __slots__ = ("_columns", "_ends", "_index", "_numbers", "_order", "_starts")
+    __slots__ = ("_columns", "_ends", "_index", "_numbers", "_order", "_stable", "_starts")
 
     def __init__(self) -> None:
         #: By place, in the order in which partitions were named first: partition, and the numbers of `Asked`.
@@ -65,6 +65,8 @@ class SessionTopic:
         self._numbers = self._columns[0]
         #: By place: beginning and end of its log as they were told last; the first `_UNTOLD` behind an error.
         self._starts, self._ends = array("q"), array("q")
+        #: Place -> last stable offset, where that is not the end: few logs have an open transaction.
+        self._stable: dict[int, int] = {}
         #: Places in the order in which they are read, the one that has waited longest for records first; `None`: as
         #: they are.
         self._order: array[int] | None = None
@@ -132,16 +134,24 @@ class SessionTopic:
         self._numbers = self._columns[0]
         self._starts = array("q", map(self._starts.__getitem__, kept))
         self._ends = array("q", map(self._ends.__getitem__, kept))
+        self._stable = {at: self._stable[place] for at, place in enumerate(kept) if place in self._stable}
         self._order = self._index = None
 
     def is_told(self, partition: int, ends: Ends) -> bool:
         """Return whether the client was sent these offsets of a partition last."""
         place = self.find(partition)
-        return place is not None and (self._starts[place], self._ends[place]) == ends
+        if place is None:
+            return False
+        end = self._ends[place]
+        return (self._starts[place], end, self._stable.get(place, end)) == ends
 
     def tell(self, place: int, ends: Ends) -> None:
-        """Record the log start offset and high watermark that the client is sent for the row at `place`."""
-        self._starts[place], self._ends[place] = ends
+        """Record the offsets that the client is sent for the row at `place`."""
+        self._starts[place], self._ends[place], stable = ends
+        if stable != ends[1]:
+            self._stable[place] = stable
+        elif self._stable:
+            self._stable.pop(place, None)
 
     def to_back(self, places: Sequence[int]) -> None:
         """Move the rows with these indexes to the back of the reading order."""
@@ -281,10 +291,10 @@ class FetchSession:
         read: list[int] = []
         for row in rows:
             place = topic.find(row.partition_index)
-            ends = row.log_start_offset, row.high_watermark
+            ends = row.log_start_offset, row.high_watermark, row.last_stable_offset
             if place is not None:
                 if row.error_code or row.diverging_epoch.end_offset >= 0:
-                    ends = _UNTOLD, _UNTOLD
+                    ends = _UNTOLD, _UNTOLD, _UNTOLD
                 elif row.records:
                     read.append(place)
                 elif topic.is_told(row.partition_index, ends):

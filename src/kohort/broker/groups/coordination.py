@@ -36,6 +36,13 @@ class Coordination(Protocol):
     def serves(self, group_id: str) -> bool:
         """Whether the log of a group could be read whole."""
 
+    def coordinates(self, group_id: str) -> bool:
+        """Whether this broker coordinates a group."""
+
+    @property
+    def index_of(self) -> Callable[[str], int]:
+        """Returns the partition of `__consumer_offsets` that keeps a group."""
+
     def session_timeout_ms(self, group_id: str) -> int:
         """Return the session timeout of a group's KIP-848 members, ms."""
 

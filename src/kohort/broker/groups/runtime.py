@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -152,22 +152,23 @@ class Runtime:
                 shard_log.shard.on_loaded(now_ms)
                 self._deadlines.watch(shard_log.shard.next_deadline(), now_ms)
 
-    def abort_transactions(self) -> None:
-        """Abort the open transactions in the group logs.
+    def abort_transactions(self, known: Container[int]) -> None:
+        """Abort the open transactions in the group logs, but for those of the producers in `known`.
 
-        Source: Apache Kafka's transaction coordinator, which aborts what is open for longer than its timeout.
+        Source: Apache Kafka's `kafka-transactions.sh abort`, for transactions that no coordinator knows.
         """
         for shard_log in self._shard_logs:
-            # There is no transaction coordinator: readers of stable offsets would wait for these transactions for ever.
-            opened = shard_log.shard.groups.transactions
+            # Readers of stable offsets would wait for these transactions for ever.
+            found = shard_log.shard.groups.transactions
+            opened = {producer_id: each for producer_id, each in found.items() if producer_id not in known}
             if not opened:
                 continue
             names = list(dict.fromkeys(name for each in opened.values() for name in each.group_ids))
             shown = ",".join(names[:_GROUPS_TOLD]) + (",..." if len(names) > _GROUPS_TOLD else "")
-            why = "nothing can end them: this broker has no coordinator of transactions"
+            why = "nothing can end them: the transaction coordinator does not know their producers"
             told = shard_log.log.name, len(opened), shown, why
             log.warning("event=transactions_aborted partition=%s transactions=%d groups=%s why=%r", *told)
-            for producer_id, transaction in list(opened.items()):
+            for producer_id, transaction in opened.items():
                 token, epoch = self.next_token(), transaction.producer_epoch
                 command = commands.CompleteTransaction(
                     cause=token, request=token, producer_id=producer_id, producer_epoch=epoch, is_commit=False
@@ -208,6 +209,10 @@ class Runtime:
     def serves(self, group_id: str) -> bool:
         """Whether the log of a group could be read whole."""
         return not isinstance(self._shard_logs[self.index_of(group_id)].shard, UnservedShard)
+
+    def coordinates(self, group_id: str) -> bool:
+        """Whether this broker coordinates a group; it does: it is alone."""
+        return True
 
     def session_timeout_ms(self, group_id: str) -> int:
         """Return the session timeout of a group's KIP-848 members, ms."""

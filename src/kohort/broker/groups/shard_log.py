@@ -197,6 +197,18 @@ class GroupLogLoader:
         return offset
 
 
+def read_entries(partition: PartitionLog) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield the key and value of every record of a log, in order; of damaged parts that were given up, none."""
+    offset = partition.log_start_offset
+    while offset < partition.log_end_offset:
+        offset = behind_hole(partition.holes, offset)
+        for view in partition.read(offset, READ_BYTES):
+            entries, offset, is_whole = _entries(view, offset)
+            yield from entries
+            if not is_whole:
+                break
+
+
 def _entries(view: memoryview, offset: int) -> tuple[Entries, int, bool]:
     """Return keys and values from `offset` on, the next offset, and whether the view ends there."""
     most = max(len(view), 1)

@@ -25,6 +25,8 @@ MOST_ORDINARY_BYTES: Final = 16 * 1024 * 1024
 MOST_BYTES_OF: Final[dict[AnyApiKey, int]] = {
     ApiKey.API_VERSIONS: 64 * 1024,
     ApiKey.LIST_GROUPS: 64 * 1024,
+    ApiKey.LIST_TRANSACTIONS: 64 * 1024,
+    ApiKey.DESCRIBE_TRANSACTIONS: 1024 * 1024,
     ApiKey.LIST_CONFIG_RESOURCES: 64 * 1024,
     ApiKey.FIND_COORDINATOR: 1024 * 1024,
     ApiKey.DESCRIBE_GROUPS: 1024 * 1024,
@@ -69,7 +71,7 @@ MOST_NAMED: Final = 20_000
 MOST_PARTITIONS: Final = 20_000
 #: Topics that a fetch may name without a partition, which no client does.
 MOST_EMPTY: Final = 5_000
-#: Partitions that one ElectLeaders request may name; the response has a message for each.
+#: The most partitions that one ElectLeaders or WriteTxnMarkers request may name: each is work for its leader.
 MOST_LED: Final = 5_000
 
 

@@ -94,10 +94,11 @@ _RECORDS: Final = (
 )
 #: Options of features for clients.
 _CLIENTS: Final = (
+    Unserved("transaction.two.phase.commit.enable", _LATER, "a transaction is decided by its coordinator alone"),
     Unserved(
         "transaction.* transactional.* add.partitions.to.txn.*",
-        _LATER,
-        "there are no transactions; a producer that begins one is refused",
+        _NEEDLESS,
+        "the transaction coordinator works in the broker's loop, at once when something is due",
     ),
     Unserved("share.* group.share.*", _LATER, "there are no share groups"),
     Unserved("group.streams.*", _LATER, "there are no streams groups; Kafka Streams uses the classic protocol"),

@@ -449,6 +449,48 @@ def _finest(*given: tuple[int | None, int]) -> int:
     return number if number < 0 else number * unit_ms
 
 
+# Options of transactions.
+
+_TRANSACTIONS: Final = [
+    count(
+        "transaction.state.log.num.partitions",
+        4,
+        "Partitions of the transaction coordinator's log, when it is made (Kafka: 50).",
+        low=1,
+        high=1000,
+    ),
+    count(
+        "transaction.state.log.replication.factor",
+        1,
+        "Only 1 makes sense: this cluster is one broker (Kafka: 3).",
+        low=1,
+        high=1,
+    ),
+    count(
+        "transaction.state.log.min.isr", 1, "Only 1 makes sense: this cluster is one broker (Kafka: 2).", low=1, high=1
+    ),
+    count(
+        "transaction.state.log.segment.bytes",
+        16 * MEBI,
+        "Size at which a file of that log is closed; what is closed is compacted (Kafka: 104857600).",
+        low=64 * KIBI,
+    ),
+    count("transaction.max.timeout.ms", 900_000, "Longest timeout that a transactional producer may ask for.", low=1),
+    count(
+        "transactional.id.expiration.ms",
+        604_800_000,
+        "How long a transactional id without a transaction is remembered.",
+        low=1,
+    ),
+    count(
+        "max.transactional.ids",
+        100_000,
+        "Most transactional ids; further ones are refused (not in Kafka).",
+        low=1,
+    ),
+]
+
+
 # Options of the journal: how many rows are kept, in memory and on disk; Kafka has none.
 
 _JOURNAL: Final = [
@@ -594,6 +636,7 @@ BROKER_OPTIONS: Final = OptionSet(
         *_STATIC,
         *_PUSH,
         *_LIMITS,
+        *_TRANSACTIONS,
         *_JOURNAL,
         *SECURITY_OPTIONS,
     ],

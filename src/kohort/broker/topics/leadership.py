@@ -1,4 +1,4 @@
-"""Partition leaders and group coordinators, as one broker knows them.
+"""Partition leaders and coordinators, as one broker knows them.
 
 A broker of this package is alone: it leads every partition, in a leader epoch that began after the last unclean stop.
 All responses about leaders and coordinators are built from this module nevertheless, so that the brokers of
@@ -65,6 +65,10 @@ class Leadership:
 
     def coordinator_of(self, group_id: str) -> int:
         """Return the broker that coordinates a group; `NO_NODE` if none does."""
+        return self.node_id
+
+    def transaction_coordinator_of(self, transactional_id: str) -> int:
+        """Return the broker that coordinates the transactions of an id; `NO_NODE` if none does."""
         return self.node_id
 
     def refusal(self, log: PartitionLog, epoch: int) -> ErrorCode:

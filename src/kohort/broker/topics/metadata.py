@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from kohort.broker.limits.client_quotas import QuotaLimits, check_quota_count
@@ -20,7 +20,7 @@ from kohort.broker.topics.topic_operations import Outcome, TopicOperations, Want
 from kohort.coordinator.commands import LogExtent
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode, Refused
-from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicId
+from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ZERO_TOPIC_ID, TopicId
 from kohort.storage.catalog import collision_key
 from kohort.storage.client_quotas import QuotaChange, Quotas, changed_quotas
 from kohort.storage.partitions.partition import PartitionLog
@@ -194,6 +194,22 @@ class Cluster:
             "segment.bytes": str(values["offsets.topic.segment.bytes"]),
         }
         return self._create(OFFSETS_TOPIC, values["offsets.topic.num.partitions"], configs)
+
+    def transactions_creation(self, done: Callable[[Outcome], None]) -> Wanted:
+        """Build the creation of `__transaction_state`, the log of the transaction coordinator."""
+        values = self._settings.values
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "segment.bytes": str(values["transaction.state.log.segment.bytes"]),
+        }
+        count = values["transaction.state.log.num.partitions"]
+        return Wanted(TRANSACTIONS_TOPIC, lambda: self._plan_topic(TRANSACTIONS_TOPIC, count, configs), done)
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The broker's options by their names."""
+        return self._settings.values
 
     def journal_creation(self, *, retention_ms: int, retention_bytes: int, done: Callable[[Outcome], None]) -> Wanted:
         """Build the creation of the journal's topic, with its first rows."""

@@ -507,6 +507,7 @@ class CompleteTransaction(Command):
     producer_id: int
     producer_epoch: int
     is_commit: bool
+    coordinator_epoch: int = 0
 
 
 @value

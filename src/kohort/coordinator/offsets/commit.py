@@ -351,7 +351,11 @@ def decide_complete(groups: GroupsState, command: commands.CompleteTransaction) 
         refusal = Refusal(code=ErrorCode.INVALID_PRODUCER_EPOCH, message=message)
         return Decision(effects=(Reply(command.request, refusal),))
     marker = TransactionCompleted(
-        group_id="", producer_id=command.producer_id, producer_epoch=command.producer_epoch, is_commit=command.is_commit
+        group_id="",
+        producer_id=command.producer_id,
+        producer_epoch=command.producer_epoch,
+        is_commit=command.is_commit,
+        coordinator_epoch=command.coordinator_epoch,
     )
     return Decision((marker,), (Reply(command.request, Done()),))
 

@@ -28,7 +28,7 @@ from kohort.coordinator.records.types import (
 )
 from kohort.errors import ProtocolError, RemoteProtocolError, StorageError
 from kohort.ids import ZERO_TOPIC_ID
-from kohort.records.batch import build_batch, build_marker, is_commit_marker, iterate_records
+from kohort.records.batch import build_batch, build_marker, coordinator_epoch_of, is_commit_marker, iterate_records
 from kohort.records.header import BatchHeader, parse_header
 from kohort.wire import codec
 from kohort.wire.messages import group_records as wire
@@ -291,6 +291,7 @@ def build_log_batch(records: Iterable[facts.Record], *, now_ms: int) -> bytes | 
             producer_epoch=first.producer_epoch,
             is_commit=first.is_commit,
             timestamp_ms=now_ms,
+            coordinator_epoch=first.coordinator_epoch,
         )
     if type(first) is TransactionalOffsetCommitted:
         return _build_transactional(durable, first, now_ms=now_ms)
@@ -320,10 +321,14 @@ def read_marker(header: BatchHeader, batch: bytes | memoryview) -> TransactionCo
     """Read a control batch; `None` if it does not end a transaction."""
     control = next(iterate_records(batch, include_control=True), None)
     is_commit = None if control is None else is_commit_marker(control.key)
-    if is_commit is None:
+    if control is None or is_commit is None:
         return None
     return TransactionCompleted(
-        group_id="", producer_id=header.producer_id, producer_epoch=header.producer_epoch, is_commit=is_commit
+        group_id="",
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        is_commit=is_commit,
+        coordinator_epoch=coordinator_epoch_of(control.value),
     )
 
 

@@ -71,6 +71,8 @@ class TransactionCompleted(Record):
     producer_id: int
     producer_epoch: int
     is_commit: bool
+    #: Of the transaction coordinator that has sent the marker.
+    coordinator_epoch: int = 0
 
 
 @value

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from zlib import crc32
 
 from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.records.batch import coordinator_epoch_of, is_commit_marker, iterate_records
 from kohort.records.header import LOG_APPEND_TIME_BIT, BatchHeader, rebase
 from kohort.storage.files.fs import Buffer, FileSystem, SegmentsGoneError, SyncFailedError
 from kohort.storage.partitions.leader_epoch_runs import EpochRun
@@ -21,6 +22,7 @@ from kohort.storage.partitions.leader_epochs import LeaderEpochs
 from kohort.storage.partitions.producers import ProducerStates, StoredBatch
 from kohort.storage.partitions.quarantine import Hole, readable_end
 from kohort.storage.partitions.validation import CheckedBatch, find_batches, prepare, stamp
+from kohort.storage.segments import transaction_index
 from kohort.storage.segments.indexes import remove_index
 from kohort.storage.segments.segment import DELETED_SUFFIX, BatchPlace, Segment, measure, read_batches, segment_name
 from kohort.storage.topicconfig import INT_MAX, LONG_MAX, LogConfig
@@ -137,6 +139,37 @@ class PartitionLog:
         return max(self.segments[0].base_offset, self.start_offset)
 
     @property
+    def last_stable_offset(self) -> int:
+        """The offset before which every transaction is decided, durably; where reading of committed records ends."""
+        high_watermark = self.high_watermark
+        return self.producers.stable_before(high_watermark) if self.producers.has_undecided else high_watermark
+
+    @property
+    def has_aborted(self) -> bool:
+        """Whether a segment has aborted transactions."""
+        return any(segment.aborted_bytes for segment in self.segments)
+
+    def aborted_transactions(self, offset: int, up_to: int) -> list[transaction_index.EndedTransaction]:
+        """Return the aborted transactions with records from `offset` to before `up_to`, by their markers.
+
+        Raises:
+            StorageError: a file of them is not as it was written.
+        """
+        found: list[transaction_index.EndedTransaction] = []
+        for segment in self.segments:
+            if not segment.aborted_bytes or segment.next_offset <= offset:
+                continue
+            for entry in transaction_index.read_entries(
+                self._fs, self.directory, segment.base_offset, segment.aborted_bytes, ended_from=offset
+            ):
+                if entry.first_offset < up_to:
+                    found.append(entry)
+                # All that begin before it are known then.
+                if entry.last_stable_offset >= up_to:
+                    return found
+        return found
+
+    @property
     def size_bytes(self) -> int:
         """The bytes of all segments."""
         return sum(segment.size for segment in self.segments)
@@ -162,15 +195,17 @@ class PartitionLog:
         is_limited = self.config.flush_ms < LONG_MAX and self.log_end_offset > self.durable_offset
         return self.config.flush_ms if is_limited else None
 
-    def append(self, batches: Buffer | CheckedBatch, *, now_ms: int, validate: bool = True) -> Appended:
+    def append(
+        self, batches: Buffer | CheckedBatch, *, now_ms: int, validate: bool = True, begins_transaction: bool = False
+    ) -> Appended:
         """Store whole record batches at the end, in one write.
 
         Args:
-            batches: a client's one, which `validation.prepare` may have checked already, or several of the
-                broker's own; offsets and leader epoch are written into them in place if they can be written to,
-                otherwise into a copy. They may change after the call.
+            batches: a client's one, which `validation.prepare` may have checked already, or several of the broker's
+                own; their offsets and leader epoch are written in place where possible. They may change afterwards.
             now_ms: the broker's time, for topics dated by it.
             validate: `False` for batches that the broker itself made: no limits, CRC or producer checks.
+            begins_transaction: the producer's transaction, of which its coordinator knows, may begin here.
 
         Raises:
             Refused: nothing was stored; see `validation` and `producers`.
@@ -181,9 +216,11 @@ class PartitionLog:
                 batches = prepare(batches, self.config, name=self.name, now_ms=now_ms)
             batches, header = batches
             places = [BatchPlace(0, header)]
-            repeated = self.producers.check(header) if header.producer_id >= 0 else None
-            if repeated is not None:
-                return self._repeat(repeated)
+            if header.producer_id >= 0:
+                repeated = self.producers.check(header)
+                if repeated is not None:
+                    return self._repeat(repeated)
+                self.producers.check_transaction(header, begins=begins_transaction)
         else:
             assert not isinstance(batches, CheckedBatch)
             places = find_batches(batches)
@@ -201,18 +238,14 @@ class PartitionLog:
             append_time = now_ms
             bit = LOG_APPEND_TIME_BIT
             places = [stamp(buffer, place, place.header.attributes | bit, now_ms) for place in places]
-        segment = self.segments[-1]
-        if (
-            segment.size + len(buffer) > self.config.segment_bytes
-            # An index entry has 31 bits for an offset within its segment.
-            or next_offset - segment.base_offset > INT_MAX
-            or places[-1].header.max_timestamp - segment.first_timestamp > self._segment_ms
-        ):
-            segment = self._roll(segment)
-        segment.append(buffer, places)
-        for place in places:
-            if place.header.producer_id >= 0:
-                self.producers.note(place.header, now_ms)
+        segment = self._segment_for(len(buffer), next_offset, places[-1].header.max_timestamp)
+        if not validate and any(place.header.is_control for place in places):
+            self._append_markers(segment, buffer, places, now_ms)
+        else:
+            segment.append(buffer, places)
+            for place in places:
+                if place.header.producer_id >= 0:
+                    self.producers.note(place.header, now_ms)
         # KIP-101: the epoch begins with its first record.
         if self.epochs.latest != self.leader_epoch:
             self.epochs.note(self.leader_epoch, base_offset)
@@ -222,6 +255,41 @@ class PartitionLog:
             if self._sync_after == _NEVER:
                 self.durable_offset = next_offset
         return Appended(base_offset, next_offset - 1, append_time, False)
+
+    def _segment_for(self, size: int, next_offset: int, timestamp: int) -> Segment:
+        """Return the segment that takes so many bytes, up to an offset; roll if the newest one is full or old."""
+        segment = self.segments[-1]
+        if (
+            segment.size + size > self.config.segment_bytes
+            # An index entry has 31 bits for an offset within its segment.
+            or next_offset - segment.base_offset > INT_MAX
+            or timestamp - segment.first_timestamp > self._segment_ms
+        ):
+            return self._roll(segment)
+        return segment
+
+    def _append_markers(self, segment: Segment, buffer: Buffer, places: list[BatchPlace], now_ms: int) -> None:
+        """Append the broker's own batches with markers among them, and end the transactions that these end."""
+        markers = [
+            read_marker(header, memoryview(buffer)[position : position + header.size_bytes])
+            for position, header in places
+        ]
+        for (_, header), marker in zip(places, markers, strict=True):
+            aborted = self.producers.would_end(header) if marker is not None and not marker[0] else None
+            if aborted is not None:
+                # Before the marker: without the entry it would show the records as committed.
+                transaction_index.append_entry(
+                    self._fs, self.directory, segment.base_offset, segment.aborted_bytes, aborted
+                )
+                segment.aborted_bytes += transaction_index.ENTRY_SIZE
+        segment.append(buffer, places)
+        for (_, header), marker in zip(places, markers, strict=True):
+            if marker is not None:
+                self.producers.note_marker(header, marker[1], now_ms)
+            elif not header.is_control:
+                self.producers.note(header, now_ms)
+        if not self._is_synced_per_append:
+            self.producers.stable_before(places[-1].header.next_offset)
 
     def _repeat(self, stored: StoredBatch) -> Appended:
         append_time = stored.timestamp if self.config.is_log_append_time else -1
@@ -309,12 +377,28 @@ class PartitionLog:
         self._fs.rename(cleaned_path, compacted.path)
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [compacted]
+        self._gather_aborted(compacted, old)
         left = tuple(segment for segment in self._unsynced if segment not in old)
         # Where the system decides when files are written, the old ones may not have been.
         self._unsynced = left if len(left) == len(self._unsynced) else (compacted, *left)
         for segment in old:
             segment.release()
         return [segment.base_offset for segment in old[1:]]
+
+    def _gather_aborted(self, compacted: Segment, old: Sequence[Segment]) -> None:
+        """Give a compacted segment the aborted transactions of those that it replaces."""
+        if any(segment.aborted_bytes for segment in old):
+            entries = [
+                entry
+                for segment in old
+                if segment.aborted_bytes
+                for entry in transaction_index.read_entries(
+                    self._fs, self.directory, segment.base_offset, segment.aborted_bytes
+                )
+            ]
+            compacted.aborted_bytes = transaction_index.replace_entries(
+                self._fs, self.directory, compacted.base_offset, entries
+            )
 
     def drop_oldest(self) -> None:
         """Remove the oldest segment and its file, except the newest one. Views in use stay valid."""
@@ -372,6 +456,8 @@ class PartitionLog:
             return
         self.durable_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
+        if self.producers.has_undecided:
+            self.producers.stable_before(self.high_watermark)
         if len(self._unsynced) > 1:
             newest = self._unsynced[-1]
             self._unsynced = tuple(s for s in self._unsynced if s is newest or s.next_offset > offset)
@@ -439,6 +525,15 @@ class IndexWriter:
         """Forbid further work, since the topic's folder is to be moved; wait until no thread works there."""
         with self._lock:
             self._is_given_up = True
+
+
+def read_marker(header: BatchHeader, batch: Buffer) -> tuple[bool, int] | None:
+    """Return whether a control batch commits, and its coordinator's epoch; `None` if it ends no transaction."""
+    if not header.is_control:
+        return None
+    control = next(iterate_records(batch, include_control=True), None)
+    is_commit = None if control is None else is_commit_marker(control.key)
+    return None if control is None or is_commit is None else (is_commit, coordinator_epoch_of(control.value))
 
 
 def count_below(segments: Sequence[Segment], start_offset: int) -> int:

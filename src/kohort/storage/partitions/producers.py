@@ -1,19 +1,21 @@
-"""The idempotent producers of a partition: detects repeated and lost batches.
+"""The producers of a partition: detects repeated and lost batches, and knows the transactions that are open.
 
-Laws: checks change nothing; state changes only by `note`, with a batch that is in the log, in log order, so that
-reading the log again gives the same batches. The last 5 batches of each producer are answered again with their offsets.
+Laws: checks change nothing; state changes only by `note` and `note_marker`, with a batch that is in the log, in log
+order, so that reading the log again gives the same state. The last 5 batches of each producer are answered again with
+their offsets. A transaction is undecided until its marker is durable: nothing from its first offset on is stable.
 Source: KIP-98, KIP-185 (five batches in flight), KIP-360 (a producer that the partition does not know may begin at
-any sequence); Apache Kafka's ProducerAppendInfo.
+any sequence), KIP-890; Apache Kafka's ProducerAppendInfo and ProducerStateManager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kohort.errors import ErrorCode, Refused
 from kohort.records.header import BatchHeader
+from kohort.storage.segments.transaction_index import EndedTransaction
 
 #: Batches per producer that a retry can repeat; clients keep at most this many in flight.
 REMEMBERED_BATCHES: Final = 5
@@ -45,21 +47,38 @@ class ProducerState(NamedTuple):
     epoch: int
     #: When it wrote last; after a restart the largest time of that batch, milliseconds.
     written_ms: int
-    #: The last `REMEMBERED_BATCHES` of this epoch, oldest first; at least one.
+    #: The last `REMEMBERED_BATCHES` of this epoch, oldest first; none behind a marker of a new epoch.
     batches: tuple[StoredBatch, ...]
 
 
-#: A producer as it is kept: its id, epoch and remembered batches, oldest first.
-ProducerRow: TypeAlias = tuple[int, int, tuple[StoredBatch, ...]]
+class ProducerRow(NamedTuple):
+    """One producer of one partition, as it is written down and described."""
+
+    producer_id: int
+    epoch: int
+    #: The remembered ones, oldest first; none if its last epoch has written nothing but a marker.
+    batches: tuple[StoredBatch, ...]
+    #: The epoch of the coordinator that has sent its last marker; -1: it has none.
+    coordinator_epoch: int = -1
+    #: The first offset of its open transaction; -1: none is open.
+    transaction_start: int = -1
+    #: When it wrote last, milliseconds; -1: as its last batch says.
+    written_ms: int = -1
 
 
 class ProducerStates:
-    """The idempotent producers of one partition."""
+    """The idempotent and transactional producers of one partition."""
 
-    __slots__ = ("_limit", "_states")
+    __slots__ = ("_coordinators", "_ending", "_limit", "_open", "_states")
 
     def __init__(self, *, limit: int = PRODUCER_LIMIT) -> None:
         self._limit = limit
+        #: Producer id -> first offset of its open transaction, ascending.
+        self._open: dict[int, int] = {}
+        #: First offset, and that of the marker, of transactions whose marker may not be durable.
+        self._ending: list[tuple[int, int]] = []
+        #: Producer id -> epoch of the coordinator that has sent its last marker.
+        self._coordinators: dict[int, int] = {}
         #: Producer id -> its state, packed, in the order of their last writes.
         self._states: dict[int, bytes] = {}
 
@@ -77,14 +96,98 @@ class ProducerStates:
     def rows(self) -> tuple[ProducerRow, ...]:
         """Return the state of all producers, in the order of their last writes."""
         known = ((producer_id, self.get(producer_id)) for producer_id in self._states)
-        return tuple((producer_id, state.epoch, state.batches) for producer_id, state in known if state is not None)
+        return tuple(
+            ProducerRow(
+                producer_id,
+                state.epoch,
+                state.batches,
+                self._coordinators.get(producer_id, -1),
+                self._open.get(producer_id, -1),
+                state.written_ms,
+            )
+            for producer_id, state in known
+            if state is not None
+        )
 
     def restore(self, rows: Iterable[ProducerRow]) -> None:
         """Replace the state of all producers by `rows`."""
+        rows = list(rows)
         self._states = {
-            producer_id: _HEAD.pack(epoch, batches[-1].timestamp) + b"".join(_BATCH.pack(*batch) for batch in batches)
-            for producer_id, epoch, batches in rows
+            row.producer_id: _HEAD.pack(row.epoch, row.batches[-1].timestamp if row.batches else row.written_ms)
+            + b"".join(_BATCH.pack(*batch) for batch in row.batches)
+            for row in rows
         }
+        starts = sorted((row.transaction_start, row.producer_id) for row in rows if row.transaction_start >= 0)
+        self._open = {producer_id: start for start, producer_id in starts}
+        self._coordinators = {row.producer_id: row.coordinator_epoch for row in rows if row.coordinator_epoch >= 0}
+        self._ending = []
+
+    @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """Producer id -> first offset of its open transaction, ascending."""
+        return self._open
+
+    @property
+    def has_undecided(self) -> bool:
+        """Whether a transaction is open, or has a marker that may not be durable."""
+        return bool(self._open or self._ending)
+
+    def is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer has a transaction open here that began with this epoch."""
+        packed = self._states.get(producer_id) if producer_id in self._open else None
+        return packed is not None and _HEAD.unpack_from(packed)[0] == producer_epoch
+
+    def stable_before(self, high_watermark: int) -> int:
+        """Return the last stable offset: all before it is decided, and durable as far as the high watermark says."""
+        if self._ending:
+            self._ending = [each for each in self._ending if each[1] >= high_watermark]
+        stable = high_watermark
+        for first_offset in self._open.values():
+            # The first is the smallest.
+            stable = min(stable, first_offset)
+            break
+        return min([stable, *(first_offset for first_offset, _ in self._ending)]) if self._ending else stable
+
+    def check_marker(self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, is_v2: bool) -> None:
+        """Check a marker that is to be written.
+
+        `is_v2`: the marker has a new epoch (KIP-890 part 2).
+
+        Raises:
+            Refused: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        packed = self._states.get(producer_id)
+        epoch = -1 if packed is None else _HEAD.unpack_from(packed)[0]
+        if producer_epoch < epoch or (is_v2 and producer_epoch == epoch):
+            raise Refused(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} has epoch {epoch}, the marker has {producer_epoch}",
+            )
+        if coordinator_epoch < self._coordinators.get(producer_id, -1):
+            raise Refused(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"the last marker of producer {producer_id} is of coordinator epoch {self._coordinators[producer_id]}, "
+                f"this one of {coordinator_epoch}",
+            )
+
+    def check_transaction(self, header: BatchHeader, *, begins: bool) -> None:
+        """Check that a producer's batch belongs to its open transaction, or to none if it has none open.
+
+        `begins`: the coordinator knows of a transaction that has nothing here yet.
+
+        Raises:
+            Refused: INVALID_TXN_STATE.
+        """
+        producer_id = header.producer_id
+        if not header.is_transactional:
+            if producer_id in self._open:
+                raise Refused(ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has a transaction open here")
+        elif not begins and not self.is_in_transaction(producer_id, header.producer_epoch):
+            raise Refused(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer_id} has not added this partition to a transaction of epoch "
+                f"{header.producer_epoch}",
+            )
 
     def check(self, header: BatchHeader) -> StoredBatch | None:
         """Return the stored batch that a producer's batch repeats; `None` if it is to be appended.
@@ -103,23 +206,64 @@ class ProducerStates:
         producer_id = header.producer_id
         if producer_id < 0:
             return
+        known = self._take(producer_id)
+        self._states[producer_id] = _with(known, header, header.max_timestamp if now_ms is None else now_ms)
+        if header.is_transactional:
+            self._open.setdefault(producer_id, header.base_offset)
+
+    def note_marker(
+        self, header: BatchHeader, coordinator_epoch: int, now_ms: int | None = None
+    ) -> EndedTransaction | None:
+        """Note a marker that is in the log; return the transaction that it ends, `None` if none was open."""
+        producer_id, written_ms = header.producer_id, header.max_timestamp if now_ms is None else now_ms
+        known = self._take(producer_id)
+        head = _HEAD.pack(header.producer_epoch, written_ms)
+        # A marker of a new epoch ends the sequence, too.
+        is_same = known is not None and _HEAD.unpack_from(known)[0] == header.producer_epoch
+        self._states[producer_id] = head + known[_HEAD_SIZE:] if known is not None and is_same else head
+        self._coordinators[producer_id] = coordinator_epoch
+        first_offset = self._open.pop(producer_id, None)
+        if first_offset is None:
+            return None
+        self._ending.append((first_offset, header.base_offset))
+        stable = next(iter(self._open.values()), header.next_offset)
+        return EndedTransaction(producer_id, first_offset, header.base_offset, stable)
+
+    def would_end(self, header: BatchHeader) -> EndedTransaction | None:
+        """Return what `note_marker` would return for this marker, and change nothing."""
+        first_offset = self._open.get(header.producer_id)
+        if first_offset is None:
+            return None
+        others = (first for producer_id, first in self._open.items() if producer_id != header.producer_id)
+        return EndedTransaction(header.producer_id, first_offset, header.base_offset, next(others, header.next_offset))
+
+    def _take(self, producer_id: int) -> bytes | None:
+        """Remove and return the state of a producer that writes now; make room for one that was not known."""
         known = self._states.pop(producer_id, None)
         # KIP-360: a forgotten producer may begin again at any sequence.
         if known is None and len(self._states) >= self._limit:
             self.forget_oldest()
-        self._states[producer_id] = _with(known, header, header.max_timestamp if now_ms is None else now_ms)
+        return known
 
     def forget_oldest(self) -> None:
-        """Forget the producer that has been silent for longest."""
-        del self._states[next(iter(self._states))]
+        """Forget the producer that has been silent for longest and has no transaction open."""
+        oldest = next((producer_id for producer_id in self._states if producer_id not in self._open), None)
+        if oldest is not None:
+            self._forget(oldest)
+
+    def _forget(self, producer_id: int) -> None:
+        del self._states[producer_id]
+        self._coordinators.pop(producer_id, None)
 
     def expire(self, before_ms: int) -> int:
         """Forget the producers that last wrote before a time; return their number."""
         silent = [
-            producer_id for producer_id, packed in self._states.items() if _HEAD.unpack_from(packed)[1] < before_ms
+            producer_id
+            for producer_id, packed in self._states.items()
+            if _HEAD.unpack_from(packed)[1] < before_ms and producer_id not in self._open
         ]
         for producer_id in silent:
-            del self._states[producer_id]
+            self._forget(producer_id)
         return len(silent)
 
 
@@ -152,10 +296,12 @@ def _check(known: bytes, header: BatchHeader) -> StoredBatch | None:
     if header.producer_epoch == epoch:
         wanted = header.base_sequence, last_sequence(header)
         # KIP-185: up to five batches are in flight, so any of them may be repeated.
+        row = None
         for row in _BATCH.iter_unpack(known[_HEAD_SIZE:]):
             if row[:2] == wanted:
                 return StoredBatch._make(row)
-        expected = (row[1] + 1) % SEQUENCES
+        # Nothing but a marker has this epoch yet (KIP-890): its first batch has sequence 0.
+        expected = 0 if row is None else (row[1] + 1) % SEQUENCES
     if header.base_sequence != expected:
         raise Refused(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

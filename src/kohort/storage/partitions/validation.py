@@ -139,10 +139,8 @@ def _check_rights(header: BatchHeader) -> None:
     """Refuse control and transactional batches, and idempotent ones without epoch or sequence."""
     if header.is_control:
         raise Refused(ErrorCode.INVALID_RECORD, "clients cannot write control records")
-    if header.is_transactional:
-        raise Refused(
-            ErrorCode.INVALID_TXN_STATE, "transactions are not served by this broker; use an idempotent producer"
-        )
+    if header.is_transactional and header.producer_id < 0:
+        raise Refused(ErrorCode.INVALID_RECORD, "a batch of a transaction has no producer id")
     if header.base_sequence < 0 or header.producer_epoch < 0:
         raise Refused(
             ErrorCode.INVALID_RECORD,

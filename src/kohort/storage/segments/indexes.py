@@ -29,6 +29,8 @@ INDEX_SUFFIX: Final = ".index"
 TIME_SUFFIX: Final = ".timeindex"
 FACTS_SUFFIX: Final = ".facts"
 SUFFIXES: Final = (INDEX_SUFFIX, TIME_SUFFIX, FACTS_SUFFIX)
+#: The suffix of a segment's aborted transactions, as Kafka's.
+TRANSACTION_SUFFIX: Final = ".txnindex"
 #: The suffix of an empty file: everything before its offset was durable before later records were acknowledged.
 SYNCED_SUFFIX: Final = ".synced"
 _FACTS_LIMIT_BYTES: Final = 4096

@@ -44,6 +44,8 @@ _MAGIC_POSITION: Final = 16
 _SEARCH_BYTES: Final = 1 << 20
 #: Most consecutive headers whose claims of the next batch are followed.
 _MOST_CLAIMS: Final = 16
+#: Bytes of a control batch that are read; a marker has about 80.
+CONTROL_LIMIT_BYTES: Final = 1 << 16
 #: Windows for reading every byte, and for reading headers alone.
 WINDOW_BYTES: Final = 1 << 20
 HEADERS_WINDOW_BYTES: Final = 4 << 10
@@ -227,6 +229,8 @@ class Rules:
     #: Offsets before it may lie in no batch: Apache Kafka's compaction took it away.
     sparse_before: int
     on_batch: Callable[[BatchHeader], None]
+    #: Gets each control batch whole, in addition to `on_batch`; `None`: they are not needed.
+    on_control: Callable[[BatchHeader, bytes], None] | None = None
 
 
 def scan_file(
@@ -285,6 +289,8 @@ def scan_file(
             continue
         segment.note(position - piece.start, header)
         rules.on_batch(header)
+        if header.is_control and rules.on_control is not None:
+            rules.on_control(header, reader.read(position, min(header.size_bytes, CONTROL_LIMIT_BYTES)))
         position += header.size_bytes
     return pieces
 

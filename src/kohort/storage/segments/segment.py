@@ -41,6 +41,16 @@ _MOST_HOPS: Final = 16
 _MOST_PLACES: Final = 10
 
 
+def next_offset_of(batches: Buffer) -> int:
+    """Return the offset behind the last of some whole batches."""
+    at, next_offset, size = 0, -1, len(batches)
+    while size - at >= _HOP.size:
+        base_offset, length, last_delta = _HOP.unpack_from(batches, at)
+        next_offset = base_offset + last_delta + 1
+        at += max(length, 0) + _LENGTH_OVERHEAD
+    return next_offset
+
+
 def segment_name(base_offset: int) -> str:
     """Return the file name that Kafka gives a segment: 20 digits."""
     return f"{base_offset:020d}{SUFFIX}"
@@ -72,6 +82,7 @@ class Segment:
         "_index",
         "_interval_bytes",
         "_places",
+        "aborted_bytes",
         "base_offset",
         "first_timestamp",
         "has_gaps",
@@ -107,6 +118,8 @@ class Segment:
         #: Largest timestamp, -1 while empty, and the position of the first batch that has it.
         self.max_timestamp = -1
         self.max_timestamp_position = 0
+        #: The size of its file of aborted transactions; 0: it has none.
+        self.aborted_bytes = 0
         self.path = f"{directory}/{segment_name(base_offset)}"
         #: Whether the name of the file survives a crash.
         self.is_entry_durable = is_entry_durable
@@ -217,9 +230,10 @@ class Segment:
     @property
     def index_files(self) -> list[str]:
         """The paths of the segment's index files, which may exist even if the index is in memory."""
+        aborted = (indexes.TRANSACTION_SUFFIX,) if self.aborted_bytes else ()
         return [
             indexes.index_path(self._directory, self.base_offset, suffix)
-            for suffix in (*indexes.SUFFIXES, indexes.SYNCED_SUFFIX)
+            for suffix in (*indexes.SUFFIXES, indexes.SYNCED_SUFFIX, *aborted)
         ]
 
     def use_files(self, facts: indexes.SegmentFacts) -> None:
