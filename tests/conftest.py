@@ -27,8 +27,8 @@ settings.load_profile("kohort")
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
 
-#: Objects, and younger collections, after which the collector looks; 700, 10 and 10 by itself. As many full collections as
-#: those are a twelfth of the processor time of the tests that start no process.
+#: Objects, and younger collections, after which the collector looks; 700, 10 and 10 by itself. So many full collections
+#: are a twelfth of the processor time of the tests that start no process.
 COLLECTED_AFTER = (700, 10, 1_000)
 
 

@@ -346,8 +346,7 @@ def _make_catalog(options: argparse.Namespace) -> list[dict[str, object]]:
     ]
 
 
-#: Partitions with transactions that an error names, and groups that are named of one partition.
-_PLACES_TOLD: Final = 10
+#: Groups that are named of one partition.
 _GROUPS_TOLD: Final = 10
 _NO_CONFIGS: Final = (
     "configs of topics are not in a log directory: give them with --config TOPIC:NAME=VALUE, "
@@ -372,8 +371,8 @@ def add_import(actions: Any) -> Any:
     taking.add_argument(
         "--end-transactions",
         action="store_true",
-        help="leave out the records of aborted transactions, and end open ones: they are aborted, except those whose "
-        "coordinator had decided to commit them",
+        help="leave __transaction_state, and end the open transactions: they are aborted, except those whose "
+        "coordinator had decided to commit them; without it the transaction coordinator is taken over and ends them",
     )
     return taking
 
@@ -381,7 +380,13 @@ def add_import(actions: Any) -> Any:
 def run_import(options: argparse.Namespace) -> int:
     """Copy topics and offsets into a new data directory, and print a row for each topic."""
     from kohort.storage.files.fs import DiskFileSystem, is_locked_by_record
-    from kohort.storage.tools.kafka_import import read_decisions, read_topic, survey_directories, take_over
+    from kohort.storage.tools.kafka_import import (
+        leave_coordinator,
+        read_coordinator,
+        read_topic,
+        survey_directories,
+        take_over,
+    )
 
     fs, reader = DiskFileSystem(), DiskFileSystem(reads_only=True)
     sources = [source.rstrip("/") or "/" for source in options.sources]
@@ -389,13 +394,13 @@ def run_import(options: argparse.Namespace) -> int:
         if is_locked_by_record(f"{source}/.lock"):
             raise StorageError(f"Apache Kafka is running on {source}; stop it first")
     survey = survey_directories(reader, sources)
+    if options.end_transactions:
+        leave_coordinator(survey)
     configs = _configs(options.config, survey)
-    committed = read_decisions(reader, survey.decisions)
+    coordinator = read_coordinator(reader, survey)
     for topic in survey.topics.values():
-        read_topic(reader, topic, committed)
+        read_topic(reader, topic, coordinator)
     endings = list(_endings(reader, survey))
-    if endings and not options.end_transactions:
-        raise StorageError(_refusal(endings))
     total_bytes = sum(topic.bytes for topic in survey.topics.values())
     copied_bytes = 0
 
@@ -405,7 +410,15 @@ def run_import(options: argparse.Namespace) -> int:
         _show_progress(f"{copied_bytes / 1_000_000:,.0f} of {total_bytes / 1_000_000:,.0f} MB copied")
 
     directory = options.into.rstrip("/") or "/"
-    take_over(fs, survey, directory, source_fs=reader, configs=configs, on_copied=on_copied)
+    take_over(
+        fs,
+        survey,
+        directory,
+        source_fs=reader,
+        coordinator=coordinator,
+        configs=configs,
+        on_copied=on_copied,
+    )
     _show_progress()
     _check(fs, directory)
     _tell(options, survey, endings)
@@ -414,30 +427,25 @@ def run_import(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The outcome of one partition's transactions: those aborted, and those left open."""
+    """The open transactions of one partition."""
 
     topic: str
     partition: int
-    aborted_transactions: int
-    aborted_records: int
-    #: Open transactions, their records, and the open transactions whose coordinator had decided to commit them.
+    #: Open transactions, their records, and those that the import commits, since their coordinator had decided so.
     open_transactions: int
     open_records: int
     committed_transactions: int
+    #: Those that the copied transaction coordinator ends.
+    coordinated_transactions: int
     #: Groups that have offsets in open transactions.
     groups: list[str]
 
     def __str__(self) -> str:
-        place = f"{self.topic}-{self.partition}"
+        place, count = f"{self.topic}-{self.partition}", _counted(self.open_transactions, "open transaction")
         if self.groups:
             shown = ", ".join(self.groups[:_GROUPS_TOLD]) + (", ..." if len(self.groups) > _GROUPS_TOLD else "")
-            return f"{place} has offsets of {shown} in {_counted(self.open_transactions, 'open transaction')}"
-        parts = (
-            (self.aborted_records, self.aborted_transactions, "aborted transaction"),
-            (self.open_records, self.open_transactions, "open transaction"),
-        )
-        told = [f"{_counted(records, 'record')} of {_counted(count, kind)}" for records, count, kind in parts if count]
-        return f"{place} has {' and '.join(told)}"
+            return f"{place} has offsets of {shown} in {count}"
+        return f"{place} has {_counted(self.open_records, 'record')} of {count}"
 
 
 def _counted(count: int, noun: str) -> str:
@@ -447,16 +455,15 @@ def _counted(count: int, noun: str) -> str:
 def _endings(fs: FileSystem, survey: Survey) -> Iterator[Ending]:
     for topic in sorted(survey.topics.values(), key=lambda topic: topic.name):
         for partition, found in sorted(topic.transactions.items()):
-            if found.is_in_the_way:
-                still_open = found.open
+            still_open = found.open
+            if still_open:
                 yield Ending(
                     topic=topic.name,
                     partition=partition,
-                    aborted_transactions=0 if found.is_of_groups else found.aborted,
-                    aborted_records=0 if found.is_of_groups else found.aborted_records,
                     open_transactions=len(still_open),
                     open_records=sum(each.records for each in still_open),
-                    committed_transactions=sum(each.is_committed for each in still_open),
+                    committed_transactions=sum(each.is_committed and not each.is_coordinated for each in still_open),
+                    coordinated_transactions=sum(each.is_coordinated for each in still_open),
                     groups=_groups(fs, topic.folders[partition], found) if found.is_of_groups else [],
                 )
 
@@ -474,16 +481,6 @@ def _groups(fs: FileSystem, folder: str, transactions: Transactions) -> list[str
             if isinstance(each, FoundBatch) and transactions.is_open(each.header):
                 found.update((record.group_id, None) for record in read_log_batch(each.read()))
     return list(found)
-
-
-def _refusal(endings: Sequence[Ending]) -> str:
-    shown = [str(each) for each in endings[:_PLACES_TOLD]]
-    if len(endings) > _PLACES_TOLD:
-        shown.append(f"and so do {_counted(len(endings) - _PLACES_TOLD, 'more partition')}")
-    return (
-        f"{'; '.join(shown)}: this broker has no transactions, and would serve them as if they were committed or wait "
-        "for them for ever; end what is open in Apache Kafka, and leave out the rest with --end-transactions"
-    )
 
 
 def _configs(pairs: list[str], survey: Survey) -> dict[str, dict[str, str]]:
@@ -526,7 +523,9 @@ def _tell(options: argparse.Namespace, survey: Survey, endings: Sequence[Ending]
 
 
 def _outcome(ending: Ending) -> str:
-    word = "aborted" if ending.groups else "left out"
-    committed = ending.committed_transactions
-    but = f", but for {_counted(committed, 'open one')} that the coordinator had decided to commit" if committed else ""
-    return f"{ending}: {word}{but}"
+    if ending.coordinated_transactions == ending.open_transactions:
+        return f"{ending}: the transaction coordinator ends it once the broker runs"
+    committed, left = ending.committed_transactions, ending.coordinated_transactions
+    buts = [f"{_counted(committed, 'one')} that the coordinator had decided to commit"] * bool(committed)
+    buts += [f"{_counted(left, 'one')} that the transaction coordinator ends once the broker runs"] * bool(left)
+    return f"{ending}: aborted{', but for ' * bool(buts)}{' and '.join(buts)}"
