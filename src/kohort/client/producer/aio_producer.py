@@ -18,7 +18,15 @@ from kohort.client.core.in_loop import InLoop, Rounds
 from kohort.client.foreign_names import PRODUCERS, answering
 from kohort.client.producer.buffer_pool import AnyBufferPool
 from kohort.client.producer.bulk_send import ManyFuture, TablesFuture
-from kohort.client.producer.context import GRACE_S, Deliveries, HeadersArgument, ProducerDoor, note_failed_abort
+from kohort.client.producer.context import (
+    GRACE_S,
+    Deliveries,
+    HeadersArgument,
+    OffsetsArgument,
+    OffsetsSource,
+    ProducerDoor,
+    note_failed_abort,
+)
 from kohort.client.producer.core.producer_events import ProducerCloseAsked, TransactionStep
 from kohort.client.producer.record_future import DeliveryCall, RecordFuture
 from kohort.client.records import GroupMetadata, RecordMetadata
@@ -26,8 +34,6 @@ from kohort.client.steps import Pause, Wait, run_on_loop
 from kohort.errors import KohortError, KohortTimeoutError, StateError, TransactionAbortableError
 
 if TYPE_CHECKING:
-    from kohort.client.consumer.aio_consumer import Consumer
-    from kohort.client.consumer.positions import Committing
     from kohort.client.typed_options import ProducerOptions
 
 
@@ -213,7 +219,7 @@ class Producer(ProducerDoor):
         self._deliveries.serve()
 
     async def send_offsets_to_transaction(
-        self, offsets: Committing, group_metadata: GroupMetadata | str, timeout: float | None = None
+        self, offsets: OffsetsArgument, group_metadata: GroupMetadata | str, timeout: float | None = None
     ) -> None:
         """Commit offsets of a group with the transaction. See `kohort.Producer.send_offsets_to_transaction`."""
         await run_on_loop(self._send_offsets(offsets, group_metadata, timeout), self._wait)
@@ -320,7 +326,7 @@ class AsyncTransaction:
         return await self._producer.send_arrow(data, topic, headers=headers)
 
     async def send_offsets(
-        self, consumer: Consumer, offsets: Committing = None, timeout: float | None = None
+        self, consumer: OffsetsSource, offsets: OffsetsArgument | None = None, timeout: float | None = None
     ) -> None:
         """Commit a consumer's offsets with this transaction; see `Transaction.send_offsets`."""
         chosen = consumer.processed_offsets() if offsets is None else offsets

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 from weakref import WeakSet
 
 from kohort.client.arguments import to_offsets, to_seconds, to_topic
@@ -27,9 +27,10 @@ from kohort.client.producer.bulk_send import Bulk, ManyFuture, TablesFuture
 from kohort.client.producer.core import producer_events as events
 from kohort.client.producer.encoder import RecordEncoder
 from kohort.client.producer.record_future import RecordFuture
-from kohort.client.records import GroupMetadata, SentMany
+from kohort.client.records import Committable, ConsumerRecord, GroupMetadata, SentMany
 from kohort.client.steps import Pause
 from kohort.errors import ConfigError, KohortError, StateError, no_transaction
+from kohort.ids import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client.producer.core.producer_machine import ProducerMachine
@@ -53,6 +54,22 @@ _Build = Callable[[Future[object], Any], events.ProducerEvent]
 _ENDS: Final = (events.TransactionStep.COMMIT, events.TransactionStep.ABORT)
 #: Headers as applications write them.
 HeadersArgument = Iterable[tuple[str, Any]] | Mapping[str, Any] | None
+
+
+#: Offsets as applications give them: by partition, or as a record or records, each of which stands for its offset + 1.
+OffsetsArgument = Mapping[TopicPartition, Committable] | ConsumerRecord | Sequence[ConsumerRecord]
+
+
+class OffsetsSource(Protocol):
+    """A consumer, blocking or asyncio, as the source of offsets that are committed in a transaction."""
+
+    @property
+    def processed_offsets(self) -> Callable[[], dict[TopicPartition, Committable]]:
+        """The call that returns the offsets behind the records that `poll` has returned."""
+
+    @property
+    def group_metadata(self) -> Callable[[], GroupMetadata]:
+        """The call that returns the consumer's identity in its group."""
 
 
 #: The buffer limits of this process's producers. In a fork of it they are shut.

@@ -14,7 +14,15 @@ from kohort.client.arguments import to_seconds
 from kohort.client.core.thread import IoThread
 from kohort.client.foreign_names import PRODUCERS, answering
 from kohort.client.producer.buffer_pool import BufferPool
-from kohort.client.producer.context import FOREVER_S, GRACE_S, HeadersArgument, ProducerDoor, note_failed_abort
+from kohort.client.producer.context import (
+    FOREVER_S,
+    GRACE_S,
+    HeadersArgument,
+    OffsetsArgument,
+    OffsetsSource,
+    ProducerDoor,
+    note_failed_abort,
+)
 from kohort.client.producer.core.producer_events import ProducerCloseAsked, TransactionStep
 from kohort.client.producer.record_future import DeliveryCall
 from kohort.client.records import GroupMetadata, RecordMetadata, SentMany
@@ -22,8 +30,6 @@ from kohort.client.steps import Pause, Wait, run
 from kohort.errors import KohortError, KohortTimeoutError, StateError, TransactionAbortableError
 
 if TYPE_CHECKING:
-    from kohort.client.consumer.consumer import Consumer
-    from kohort.client.consumer.positions import Committing
     from kohort.client.typed_options import ProducerOptions
 
 
@@ -253,7 +259,7 @@ class Producer(ProducerDoor):
         self._deliveries.serve(patience_s=GRACE_S)
 
     def send_offsets_to_transaction(
-        self, offsets: Committing, group_metadata: GroupMetadata | str, timeout: float | None = None
+        self, offsets: OffsetsArgument, group_metadata: GroupMetadata | str, timeout: float | None = None
     ) -> None:
         """Commit offsets of a group with the transaction; see `Transaction.send_offsets`.
 
@@ -395,7 +401,7 @@ class Producer(ProducerDoor):
 class Transaction:
     """One transaction of a blocking producer, made by `Producer.transaction`: a block that commits or aborts.
 
-    Laws: an exception out of the block is raised after the abort, whether that succeeds or not. The transaction has ended
+    Laws: an exception out of the block is raised after the abort, whether that succeeds or not. The transaction ends
     with the block, unless a call has timed out or the producer is fenced.
     """
 
@@ -439,7 +445,9 @@ class Transaction:
         """Send the rows of a table in this transaction; arguments and errors are those of `Producer.send_arrow`."""
         return self._producer.send_arrow(data, topic, headers=headers)
 
-    def send_offsets(self, consumer: Consumer, offsets: Committing = None, timeout: float | None = None) -> None:
+    def send_offsets(
+        self, consumer: OffsetsSource, offsets: OffsetsArgument | None = None, timeout: float | None = None
+    ) -> None:
         """Commit a consumer's offsets with this transaction: they count when its records do.
 
         Args:
