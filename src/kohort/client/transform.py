@@ -13,12 +13,12 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kohort.client.arguments import to_callback
 from kohort.client.consumer.consumer import Consumer
 from kohort.client.consumer.reader import DEFAULT_MAX_BYTES
-from kohort.client.producer.producer import Producer
+from kohort.client.producer.producer import Producer, Transaction
 from kohort.client.records import ConsumerRecord, GroupMetadata
 from kohort.errors import (
     BrokerError,
@@ -33,9 +33,6 @@ from kohort.ids import TopicPartition
 if TYPE_CHECKING:
     import pyarrow
 
-    from kohort.client.producer.transaction import Transaction
-
-T = TypeVar("T")
 #: Called with the records of a poll and the transaction, by which it sends what they become.
 Transforming: TypeAlias = "Callable[[list[ConsumerRecord], Transaction], object]"
 #: The same with Arrow record batches.
@@ -137,6 +134,13 @@ def transform_arrow(
     until: Callable[[], bool] | None = None,
 ) -> int:
     """Transform records as Arrow record batches; otherwise like `transform`.
+
+    >>> import kohort
+    >>> def copy(batches, transaction):
+    ...     for batch in batches:
+    ...         transaction.send_arrow(batch, "copies")
+    >>> def copy_all(consumer, producer):
+    ...     return kohort.transform_arrow(consumer, producer, copy, columns=["key", "value"])
 
     Args:
         function: called with the record batches of one poll and the transaction, e.g. for `transaction.send_arrow`.
