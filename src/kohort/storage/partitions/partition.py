@@ -393,10 +393,15 @@ class PartitionLog:
         self.has_dropped = True
         # The index of the old file must not be taken for that of the new one.
         remove_index(self._fs, self.directory, first)
-        self._fs.rename(cleaned_path, compacted.path)
+        # What was aborted is in no compacted segment. The old file's list goes first: a start makes a missing one again.
+        aborted = self._take_aborted(old)
+        try:
+            self._fs.rename(cleaned_path, compacted.path)
+        except StorageError:
+            add_aborted(self._fs, self.directory, self.segments, aborted)
+            raise
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [compacted]
-        self._gather_aborted(compacted, old)
         left = tuple(segment for segment in self._unsynced if segment not in old)
         # Where the system decides when files are written, the old ones may not have been.
         self._unsynced = left if len(left) == len(self._unsynced) else (compacted, *left)
@@ -404,20 +409,15 @@ class PartitionLog:
             segment.release()
         return [segment.base_offset for segment in old[1:]]
 
-    def _gather_aborted(self, compacted: Segment, old: Sequence[Segment]) -> None:
-        """Give a compacted segment the aborted transactions of those that it replaces."""
-        if any(segment.aborted_bytes for segment in old):
-            entries = [
-                entry
-                for segment in old
-                if segment.aborted_bytes
-                for entry in transaction_index.read_entries(
-                    self._fs, self.directory, segment.base_offset, segment.aborted_bytes
-                )
-            ]
-            compacted.aborted_bytes = transaction_index.replace_entries(
-                self._fs, self.directory, compacted.base_offset, entries
-            )
+    def _take_aborted(self, segments: Sequence[Segment]) -> list[transaction_index.EndedTransaction]:
+        """Remove the lists of aborted transactions of some segments, and return them."""
+        taken: list[transaction_index.EndedTransaction] = []
+        for segment in segments:
+            base, size = segment.base_offset, segment.aborted_bytes
+            if size:
+                taken += transaction_index.read_entries(self._fs, self.directory, base, size)
+                segment.aborted_bytes = transaction_index.replace_entries(self._fs, self.directory, base, ())
+        return taken
 
     def drop_oldest(self) -> None:
         """Remove the oldest segment and its file, except the newest one. Views in use stay valid."""
