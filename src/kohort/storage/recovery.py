@@ -389,10 +389,12 @@ class _Reader:
             if is_closed and size == facts.size and has_index(fs, directory, base, facts):
                 known = Segment(fs, directory, base, is_entry_durable=True)
                 known.use_filed(facts)
+                found.next_offset = known.next_offset
                 return [Piece(segment=known, file_base=base, start=0)]
             index = load_index(fs, directory, base, facts, interval_bytes=self._interval_bytes)
             if not is_closed and size >= facts.size and index is not None:
                 segment.go_on(index, facts)
+                found.next_offset = segment.next_offset
         known_size = segment.size
         pieces = scan_file(fs, directory, base, rules=rules, before_offset=next_base, known=segment)
         found.bytes_checked += sum(piece.segment.size for piece in pieces) - known_size

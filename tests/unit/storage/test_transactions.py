@@ -9,19 +9,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kohort.errors import StorageError
+from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.records.batch import build_batch, build_marker, is_commit_marker, iterate_records
 from kohort.records.header import split_batches
 from kohort.storage.compaction import compact, finish_replacement, plan_compaction
 from kohort.storage.log_state import STATE_NAME, capture, settle
 from kohort.storage.log_state import write as save
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.partitions.quarantine import settle as settle_hole
 from kohort.storage.recovery import delete_before, keep_log_start
 from kohort.storage.segments.segment import next_offset_of
 from kohort.testing.disks import MemoryFileSystem
+from support.builders.left_directory import scrub_all
 from support.builders.storage_logs import MODEL_CASES, empty_log, open_log
+from support.depth import IS_SOAK
 
-DIRECTORY = "/orders-0"
+DIRECTORY = "/data/orders-0"
 DAY_MS = 86_400_000
 EPOCH = 0
 
@@ -115,8 +118,9 @@ class History:
 
     def __init__(self, *, segment_bytes: int = 600, flush_messages: int = 1) -> None:
         self.fs = MemoryFileSystem()
-        self.config = {"segment_bytes": segment_bytes, "flush_messages": flush_messages}
-        self.log = empty_log(self.fs, **self.config)
+        self.fs.make_directory("/data")
+        self.config: dict[str, int | bool] = {"segment_bytes": segment_bytes, "flush_messages": flush_messages}
+        self.log = empty_log(self.fs, DIRECTORY, **self.config)
         self.model = Model()
         self.written = 0
 
@@ -159,7 +163,7 @@ class History:
                 self.fs.remove(path)
             else:
                 flip(self.fs, path, at)
-        self.log = open_log(self.fs, **self.config)
+        self.log = open_log(self.fs, DIRECTORY, **self.config)
 
     def delete(self, offset: int) -> None:
         for path in delete_before(self.log, offset):
@@ -435,3 +439,153 @@ def test_open_transaction_and_what_is_behind_it_is_not_compacted() -> None:
     history.sync()
     history.save()
     assert history.log.closed_segments == history.log.segments[:-1]
+
+
+# Holes and flipped bits
+
+
+def damaged(history: History, offset: int) -> None:
+    """Kill the broker, damage the batch with that offset, lose what was known of the log, and start again."""
+    for segment in history.log.segments:
+        if segment.base_offset <= offset < segment.next_offset:
+            flip(history.fs, segment.path, segment.position_of(offset) + 40)
+    history.reopen(f"lose {STATE_NAME}")
+    assert [hole.first_offset for hole in history.log.holes] == [offset]
+
+
+def lost_marker(*, is_commit: bool, later: bool) -> History:
+    """Transaction of producer 1 whose marker is lost; another of the same producer commits behind the hole."""
+    history = History(segment_bytes=1 << 20)
+    history.send(-1)
+    history.send(1, 2)
+    history.end(1, is_commit=is_commit)
+    if later:
+        history.send(1)
+        history.end(1, is_commit=True)
+    history.send(-1)
+    history.sync()
+    damaged(history, 3)
+    return history
+
+
+@pytest.mark.parametrize("is_commit", [False, True])
+@pytest.mark.parametrize("later", [False, True])
+def test_transaction_whose_marker_is_lost_stays_undecided(is_commit: bool, later: bool) -> None:
+    """A later marker of its producer may be of a later transaction; also once the state says so."""
+    history = lost_marker(is_commit=is_commit, later=later)
+    for kept in (False, True, True):
+        log = history.log
+        assert [each[2:] for each in log.producers.hanging] == [(1, 3)]
+        assert not log.producers.open_transactions
+        assert log.last_stable_offset == 1
+        assert [offset for offset, _ in read_committed(log)] == [0]
+        if kept:
+            history.save()
+        history.reopen()
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_settled_hole_aborts_what_hangs_before_it_and_shows_what_follows(saved: bool) -> None:
+    history = lost_marker(is_commit=False, later=True)
+    if saved:
+        history.save()
+    settle_hole(history.fs, DIRECTORY, history.log.holes[0])
+    for _ in range(3):
+        history.reopen()
+        assert not history.log.producers.has_undecided
+        assert [offset for offset, _ in read_committed(history.log)] == [0, 4, 6]
+        history.save()
+
+
+def test_administrators_abort_ends_what_hangs() -> None:
+    """As WriteTxnMarkers appends it; what the same producer wrote behind the hole stays committed."""
+    history = lost_marker(is_commit=False, later=True)
+    history.end(1, is_commit=True)
+    assert history.log.producers.hanging, "a commit decides nothing"
+    history.end(1, is_commit=False)
+    history.sync()
+    for harm in ("", "", "lose .txnindex", f"lose {STATE_NAME}"):
+        assert not history.log.producers.has_undecided
+        listed = history.log.aborted_transactions(0, 3)
+        assert [each[:2] for each in listed] == [(1, 1)]
+        assert history.log.aborted_transactions(4, 20) == []
+        history.save()
+        history.reopen(harm)
+
+
+def test_transaction_that_begins_in_a_hole_is_decided_by_its_marker() -> None:
+    history = History(segment_bytes=1 << 20)
+    history.send(-1)
+    history.send(1)
+    history.send(1)
+    history.end(1, is_commit=False)
+    history.send(-1)
+    history.sync()
+    damaged(history, 1)
+    assert not history.log.producers.has_undecided
+    assert [each[:3] for each in history.log.aborted_transactions(2, 5)] == [(1, 2, 3)]
+
+
+def test_lists_of_a_segment_that_a_hole_cuts_in_two_stay_with_their_parts() -> None:
+    """The state is believed, and the damage is behind an offset that it covers."""
+    history = History(segment_bytes=1 << 20)
+    for _ in range(3):
+        history.send(1)
+        history.end(1, is_commit=False)
+    history.sync()
+    history.save()
+    for suffix in (".facts", ".index"):
+        for path in history.files(suffix):
+            history.fs.remove(path)
+    flip(history.fs, history.log.segments[0].path, history.log.segments[0].position_of(2) + 40)
+    history.reopen()
+    (hole,) = history.log.holes
+    assert (hole.first_offset, hole.next_offset) == (2, 3)
+    assert [each[:3] for each in history.log.aborted_transactions(0, 2)] == [(1, 0, 1)]
+    assert {each[:3] for each in history.log.aborted_transactions(3, 6)} >= {(1, 4, 5)}
+
+
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_flipped_bit_shows_nothing_as_committed_that_is_not(is_saved: bool) -> None:
+    """In any byte of the log and of each file beside it; nothing committed is lost but for the batch that it hit."""
+    origin = History(segment_bytes=500)
+    for at in range(4):
+        origin.send(1)
+        origin.send(2)
+        origin.send(-1)
+        origin.end(1, is_commit=at % 2 == 0)
+        origin.end(2, is_commit=at % 2 == 1)
+        if at == 2 and is_saved:
+            origin.sync()
+            origin.save()
+    origin.send(3)
+    origin.sync()
+    committed = origin.model.committed(origin.log.last_stable_offset)
+    assert dict(read_committed(origin.log)) == committed
+    tried = 0
+    stride = 1 if IS_SOAK else 11
+    for path in origin.files(""):
+        for at in range(tried % stride, origin.fs.open(path).size(), stride):
+            fs = origin.fs.copy()
+            flip(fs, path, at)
+            log = open_log(fs, DIRECTORY, **origin.config)
+            scrub_all(fs, log)
+            found = dict(shown(log))
+            assert found.items() <= committed.items(), f"{path} byte {at}: wrong as committed"
+            if not log.holes:
+                assert found == committed, f"{path} byte {at}: committed records are missing"
+            tried += 1
+    assert tried > 100
+
+
+def shown(log: PartitionLog) -> Iterator[tuple[int, bytes]]:
+    """What a reader of committed records gets that goes on behind each hole."""
+    while True:
+        try:
+            yield from read_committed(log)
+        except Refused as refused:
+            assert refused.code is ErrorCode.CORRUPT_MESSAGE
+            start = next(hole.next_offset for hole in log.holes if hole.next_offset > log.start_offset)
+            log.start_offset = start
+            continue
+        return
