@@ -24,7 +24,7 @@ from kohort.storage.files.fs import FilesOverlapError, FileSystem, read_bounded,
 from kohort.storage.log_state import LAST_STOP_NAME, STATE_NAME, LogState, latest_state, load_snapshot, recall
 from kohort.storage.partitions.leader_epoch_runs import EpochRun, EpochRuns, mend_epochs
 from kohort.storage.partitions.partition import PartitionLog, count_below, read_marker
-from kohort.storage.partitions.producers import ProducerStates
+from kohort.storage.partitions.producers import HangingTransaction, ProducerStates
 from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX, Hole, copy_range, keep_damage, load_holes
 from kohort.storage.segments.indexes import (
     SUFFIXES,
@@ -82,6 +82,8 @@ class RecoveryReport:
     catalog_cut: CatalogCut | None = None
     #: (folder, offsets that are damaged or gone), those that were known before as well.
     holes: tuple[tuple[str, Hole], ...] = ()
+    #: (folder, transaction whose end may have been in a hole): none of its records is shown as committed.
+    hanging: tuple[tuple[str, HangingTransaction], ...] = ()
     #: (folder, leader epochs that stood wrong in batches, and were written anew).
     mended_epochs: tuple[tuple[str, EpochRun], ...] = ()
     #: (folder, bytes that a clean stop had left before the offset with which its log begins now).
@@ -91,7 +93,7 @@ class RecoveryReport:
 
 
 @dataclass(slots=True)
-class _Found:
+class Findings:
     """The result of reading a partition's files."""
 
     #: All of them in the order of their offsets; those behind the last good batch are not worth keeping.
@@ -243,7 +245,7 @@ def _state_of(
 
 
 def _restore_aborted(
-    fs: FileSystem, directory: str, segments: Sequence[Segment], found: _Found, state: LogState | None
+    fs: FileSystem, directory: str, segments: Sequence[Segment], found: Findings, state: LogState | None
 ) -> None:
     """Write the files of aborted transactions: what the state covers as it was, and what was found behind it."""
     known = {base: size for base, size, _ in state.aborted} if state is not None and found.known_before else {}
@@ -339,7 +341,7 @@ class _Reader:
         self._interval_bytes = config.index_interval_bytes
         self._sparse_before = sparse_before
 
-    def read(self, state: LogState | None, *, with_crc: bool = True, trusted: LogState | None = None) -> _Found:
+    def read(self, state: LogState | None, *, with_crc: bool = True, trusted: LogState | None = None) -> Findings:
         """Read every file, without the batches that `state` covers.
 
         Args:
@@ -347,7 +349,7 @@ class _Reader:
         """
         known = state or trusted
         runs = EpochRuns(known.epochs, known.offset, highest=self._highest_epoch) if known else None
-        found = _Found(epochs=runs or EpochRuns(highest=self._highest_epoch), sparse_before=self._sparse_before)
+        found = Findings(epochs=runs or EpochRuns(highest=self._highest_epoch), sparse_before=self._sparse_before)
         if state is not None:
             found.known_before = found.next_offset = state.offset
             found.producers.restore(state.producers)
@@ -377,7 +379,7 @@ class _Reader:
         """Ignore the files from `base` on in later reads."""
         self._bases = [each for each in self._bases if each < base]
 
-    def _read_file(self, base: int, next_base: int, rules: Rules, found: _Found) -> list[Piece]:
+    def _read_file(self, base: int, next_base: int, rules: Rules, found: Findings) -> list[Piece]:
         """Read the pieces of one file, without the batches that its facts cover."""
         fs, directory = self._fs, self._directory
         segment = Segment(fs, directory, base, is_entry_durable=False)

@@ -19,9 +19,12 @@ from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.quarantine import settle as settle_hole
 from kohort.storage.recovery import delete_before, keep_log_start
 from kohort.storage.segments.segment import next_offset_of
+from kohort.storage.store import Store
+from kohort.storage.tools.inspection import inspect_directory, inspect_partition
+from kohort.storage.tools.repair import Remedy, plan_repair, repair
 from kohort.testing.disks import MemoryFileSystem
 from support.builders.left_directory import scrub_all
-from support.builders.storage_logs import MODEL_CASES, empty_log, open_log
+from support.builders.storage_logs import MODEL_CASES, TOPIC_ID, empty_log, open_log
 from support.depth import IS_SOAK
 
 DIRECTORY = "/data/orders-0"
@@ -589,3 +592,68 @@ def shown(log: PartitionLog) -> Iterator[tuple[int, bytes]]:
             log.start_offset = start
             continue
         return
+
+
+# Tools
+
+
+def left_store(fs: MemoryFileSystem, *, is_clean: bool = True) -> PartitionLog:
+    """A data directory with a log that has an aborted, a committed and an open transaction."""
+    store = Store.open("/data", fs=fs)
+    (log,) = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs={"segment.bytes": "300"}).partitions
+    for at in range(4):
+        log.append(data(1, b"value"), now_ms=1, validate=False)
+        log.append(marker(1, is_commit=at == 2), now_ms=1, validate=False)
+    log.append(data(2, b"open"), now_ms=1, validate=False)
+    log.mark_durable(log.sync())
+    store.close(clean=is_clean)
+    return log
+
+
+@pytest.mark.parametrize("harm", ["lose", "flip"])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_wrong_list_is_named_and_made_again(harm: str, is_clean: bool) -> None:
+    fs = MemoryFileSystem()
+    left_store(fs, is_clean=is_clean)
+    (whole,) = inspect_directory(fs, "/data")
+    assert not whole.damages
+    paths = [f"{DIRECTORY}/{name}" for name in fs.list_directory(DIRECTORY) if name.endswith(".txnindex")]
+    assert len(paths) > 1
+    before = {path: fs.open(path).read(0, 1_000) for path in paths}
+    if harm == "lose":
+        fs.remove(paths[1])
+    else:
+        flip(fs, paths[1], 5)
+    contents = list(inspect_directory(fs, "/data"))
+    assert [(each.path, each.is_rebuilt) for each in contents[0].damages] == [(paths[1], True)]
+    (step,) = plan_repair(contents, drop=False)
+    assert step.remedy is Remedy.REBUILD
+    repair(fs, "/data", contents, drop=False)
+    assert {path: fs.open(path).read(0, 1_000) for path in paths} == before
+    (whole,) = inspect_directory(fs, "/data")
+    assert not whole.damages
+
+
+def test_check_names_what_hangs_until_the_hole_is_settled() -> None:
+    history = lost_marker(is_commit=False, later=True)
+    names: list[str] = []
+    for saved in (False, True):
+        content = inspect_partition(history.fs, DIRECTORY, "orders", 0)
+        names += map(str, content.hanging)
+        if saved:
+            settle_hole(history.fs, DIRECTORY, history.log.holes[0])
+        history.save()
+    assert names == ["offsets 1 to 2 have records of a transaction of producer 1, whose end is missing"] * 2
+    assert not inspect_partition(history.fs, DIRECTORY, "orders", 0).hanging
+
+
+def test_start_reports_what_hangs() -> None:
+    fs = MemoryFileSystem()
+    log = left_store(fs, is_clean=False)
+    for path in [each for each in fs.list_directory(DIRECTORY) if each.endswith((".facts", ".index"))]:
+        fs.remove(f"{DIRECTORY}/{path}")
+    flip(fs, log.segments[0].path, log.segments[0].position_of(1) + 40)
+    fs.remove(f"{DIRECTORY}/{STATE_NAME}")
+    store = Store.open("/data", fs=fs)
+    ((folder, hanging),) = store.recovery.hanging
+    assert (folder, hanging.producer_id, hanging.first_offset, hanging.lost_offset) == ("orders-0", 1, 0, 1)
