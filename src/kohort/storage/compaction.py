@@ -138,7 +138,9 @@ def plan_compaction(
         delete_retention_ms=config.delete_retention_ms,
         dedupe_buffer_bytes=dedupe_buffer_bytes,
         epochs=log.epochs.starts,
-        aborted=tuple((segment.base_offset, segment.aborted_bytes) for segment in log.segments if segment.aborted_bytes),
+        aborted=tuple(
+            (segment.base_offset, segment.aborted_bytes) for segment in log.segments if segment.aborted_bytes
+        ),
         producers={row.producer_id: _last_of(row) for row in log.producers.rows()},
     )
     return plan, share
