@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import h11
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from kohort.broker.http import Answer, Asked, Handler
     from kohort.broker.options.settings import BrokerSettings
 
-#: Connections at a time: tabs have two each.
-_MOST_CONNECTIONS: Final = 1_000
+#: Connections at a time: tabs have two each. From the second number on those make room that have sent no request.
+_MOST_CONNECTIONS, _FULL = 1_000, 700
 #: Calls of the admin client at a time.
 _THREADS: Final = 4
 #: Calls of the console answer soon, or the page says that the cluster does not.
@@ -47,6 +48,13 @@ class _Protocol(H11Protocol):
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
+        waiting = self.connections if len(self.connections) >= _FULL else ()
+        late = [(each._late.when(), each) for each in waiting if isinstance(each, _Protocol) and each._late]
+        if late:
+            _, oldest = min(late, key=itemgetter(0))
+            # It is lost, and counted, until the next turn of the loop.
+            oldest._forget_wait()
+            oldest.transport.abort()
         super().connection_made(transport)
         self._wait_for_head()
 

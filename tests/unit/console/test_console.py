@@ -9,7 +9,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
@@ -473,6 +473,23 @@ def test_requests_that_do_not_come_hold_no_place(
         except ConnectionResetError:
             pass
     assert found.startswith(answer) if answer else found == b""
+
+
+def test_connections_that_ask_nothing_make_room_for_those_that_do(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longest wait ends first; a probe of the broker's health is answered all the while."""
+    monkeypatch.setattr(serving, "_FULL", 8)
+    with ExitStack() as stack:
+        address = ("127.0.0.1", running.port)
+        hanging = [stack.enter_context(socket.create_connection(address, timeout=WAIT_S)) for _ in range(20)]
+        for client in hanging[12:]:
+            client.sendall(b"GET /gro")
+        assert ask(running.port, "/groups").status == 200
+        with suppress(ConnectionResetError):
+            assert hanging[0].recv(1) == b""
+        hanging[-1].sendall(b"ups HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert hanging[-1].recv(12) == b"HTTP/1.1 200"
 
 
 def test_a_picture_stays_bounded() -> None:
