@@ -5,6 +5,7 @@ than the compiled one, and the same for every machine. A kernel that a compiler 
 platform's tag has all of them. `CC=false` makes the wheel without kernels.
 """
 
+import os
 import re
 import sysconfig
 import tomllib
@@ -58,6 +59,8 @@ def extensions() -> list[Extension]:
 
 setup(
     ext_modules=extensions(),
+    # As many compilers at a time as there are cores.
+    options={"build_ext": {"parallel": os.cpu_count()}},
     long_description=published_readme(),
     long_description_content_type="text/markdown",
 )

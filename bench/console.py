@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import gzip
 import http.client
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from os import sysconf
 from pathlib import Path
+from typing import Any
 
 import kohort
 from report import NO_PEER, Row, Table, alternate, compare, warmed
@@ -101,6 +104,52 @@ def way_of_a_row(admin: kohort.Admin, port: int) -> float:
     return sorted(found)[5]
 
 
+@contextmanager
+def browser() -> Iterator[Any]:
+    """A Chromium without a window; `None` where there is none, or no selenium."""
+    chromium, driver = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
+    if chromium is None or driver is None or find_spec("selenium") is None:
+        yield None
+        return
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(each)
+    with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as opened:
+        yield opened
+
+
+#: Notes when a number of `way_to_the_dom` is first in the list of rows, milliseconds since 1970.
+WATCH = """
+window.seen = {};
+new MutationObserver(() => {
+  const rows = document.querySelector(".rows");
+  for (const found of rows ? rows.textContent.matchAll(/46\\d\\d\\d/g) : []) seen[found[0]] ??= Date.now();
+}).observe(document.body, {subtree: true, childList: true, characterData: true});
+"""
+
+
+def way_to_the_dom(admin: kohort.Admin, opened: Any, port: int) -> float:
+    """Milliseconds from the call that makes a row to the page in a Chromium that has it; the median of 11."""
+    found, group = [], f"watched-{time.time_ns()}"
+    admin.alter_group_offsets(group, {PLACE: 0})
+    opened.get(f"http://127.0.0.1:{port}/group?id={group}")
+    time.sleep(1)
+    opened.execute_script(WATCH)
+    for number in range(46_000, 46_011):
+        time.sleep(0.3)
+        began_ms = time.time() * 1000
+        admin.alter_group_configs(group, {"consumer.session.timeout.ms": number})
+        deadline = time.monotonic() + 20
+        while not (at_ms := opened.execute_script(f"return window.seen['{number}']")):
+            assert time.monotonic() < deadline, "the row does not come"
+            time.sleep(0.02)
+        found.append(at_ms - began_ms)
+    return sorted(found)[5]
+
+
 def processor_ms(process_id: int) -> float:
     """Processor time of a process so far."""
     fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
@@ -157,6 +206,10 @@ def measure(runs: int) -> list[Table]:
         with console_of(broker.bootstrap_servers) as port:
             ways = alternate(runs, lambda: way_of_a_row(admin, port), None)[0]
             rows.append(alone("a row of the journal to the page of a tab", ways, "ms", "<= 300 ms"))
+            with browser() as opened:
+                if opened is not None:
+                    ways = alternate(runs, lambda: way_to_the_dom(admin, opened, port), None)[0]
+                    rows.append(alone("a row of the journal to the DOM of a Chromium", ways, "ms", "<= 300 ms"))
             with_tabs, without = alternate(
                 runs, lambda: cost(broker, port, tabs=TABS), lambda: cost(broker, port, tabs=0)
             )

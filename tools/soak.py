@@ -49,6 +49,7 @@ def seeds(world: str, count: int) -> tuple[str, ...]:
 SOAKS: Mapping[str, Soak] = {
     "worlds": Soak("10,000 seeds of the brokers' world, with its laws", "40", (seeds("brokers", 10_000),)),
     "query-worlds": Soak("5,000 seeds of the queries' world", "30", (seeds("queries", 5_000),)),
+    "transaction-worlds": Soak("10,000 seeds of the transactions' world", "2", (seeds("transactions", 10_000),)),
     "client-worlds": Soak("1,000 seeds of the clients' world", "8", (seeds("clients", 1_000),)),
     "kills": Soak("a broker under load, killed 1,000 times", "60", (tests("interop/test_kill_cycles.py", jobs=0),)),
     "power-loss": Soak(

@@ -94,7 +94,7 @@ def test_commands_show_first_and_do_with_execute() -> None:
         assert run_kohort("group", "delete-offsets", "shown-group", "--topic", "shown:0", "--execute", *group).code == 0
         assert admin.group_offsets("shown-group") == []
         nobody = run_kohort("group", "remove-members", "shown-group", *group)
-        assert "members are named, or --all is given" in nobody.err
+        assert "name the members, or give --all" in nobody.err
 
 
 def test_calls_that_our_broker_has_are_those_of_the_text() -> None:

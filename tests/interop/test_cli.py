@@ -428,9 +428,7 @@ def test_history_of_a_group_that_is_gone_is_shown_to_who_asks_for_it(address: st
     said(run_kohort("group", "delete", "workers", *broker))
     refused = run_kohort("group", "history", "workers", *broker)
     assert (refused.code, refused.out) == (1, "")
-    assert re.fullmatch(
-        r"kohort: there is no group workers since [0-9:.]+; --deleted shows what was before\n", refused.err
-    )
+    assert re.fullmatch(r"kohort: group workers was deleted at [0-9:.]+; --deleted shows its history\n", refused.err)
     shown = said(run_kohort("group", "history", "workers", "--deleted", *broker))
     assert any(line.endswith("  the group is gone") for line in shown[-3:])
 

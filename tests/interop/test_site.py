@@ -18,10 +18,9 @@ import pytest
 
 import kohort
 from kohort.cli.main import VERBS, build_parser
-from kohort.cli.parser import foreign_words
 from kohort.cli.recordformat import TOKENS
 from support.builders.site import DOCS, PAGES, RUN_ELSEWHERE, Block, blocks, run_block, scripts
-from support.peers.cli import TIMEOUT_SECONDS, environment, forks_of, run_kohort
+from support.peers.cli import TIMEOUT_SECONDS, environment, foreign_words, forks_of, run_kohort
 from support.peers.kafka_tools import run_kafka_tool
 from support.waiting import until
 

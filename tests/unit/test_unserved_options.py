@@ -87,10 +87,10 @@ def test_every_option_of_another_client_is_known(options: OptionSet, names: Iter
     [
         (
             BROKER_OPTIONS,
-            "transaction.max.timeout.ms",
-            "broker option transaction.max.timeout.ms is not served yet: there are no transactions",
+            "transaction.two.phase.commit.enable",
+            "broker option transaction.two.phase.commit.enable is not served yet: a transaction is decided by",
         ),
-        (BROKER_OPTIONS, "transaction_max_timeout_ms", "is not served yet: there are no transactions"),
+        (BROKER_OPTIONS, "transaction_two_phase_commit_enable", "is not served yet: a transaction is decided by"),
         (BROKER_OPTIONS, "num.io.threads", "broker option num.io.threads is not needed here: one loop"),
         (BROKER_OPTIONS, "sasl.kerberos.service.name", "is not served: Kerberos (GSSAPI) is not spoken"),
         (BROKER_OPTIONS, "ssl.provider", "is not needed here: OpenSSL encrypts"),

@@ -1,12 +1,12 @@
-"""Appends to logs, the replies that wait until these are on disk, full disks, and late syncs.
+"""Appends to logs, callbacks that wait until appends are on disk, full disks, and delayed syncs.
 
-One append is not one fdatasync: while a log is being synced further appends to it gather, and one sync afterwards
-covers them all (group commit). Syncs run on threads of their own.
+Not every append has its own fdatasync: while a log is being synced further appends to it gather, and the next sync
+covers them all (group commit). Syncs run in their own threads.
 
-Laws: what waits for an offset is called in the order in which it began to wait, after the log is durable up to that
-offset; a reader sees only what is durable (the log's high watermark). A failed sync stops the broker: what the disk
-holds is unknown from then on. A sync that could not begin, for want of a descriptor, comes again; until then no
-callback runs.
+Laws: the callbacks that wait for an offset are called in the order in which they began to wait, once the log is durable
+up to that offset. A consumer sees only durable records (up to the log's high watermark). A failed sync stops the
+broker, because the content of the disk is unknown from then on. A sync that could not begin, for lack of a file
+descriptor, is repeated; until then no callback runs.
 Source: architecture rules 3, 4 and 18; the fsync error handling that PostgreSQL had to learn in 2018.
 """
 
@@ -35,16 +35,16 @@ from kohort.storage.topicconfig import LogConfig
 
 _LOGGER: Final = logging.getLogger("kohort.broker.storage")
 
-#: A timer for longer runs that long: a sync too early does no harm.
+#: The longest timer of a sync; a longer interval is cut, for a sync that is too early does no harm.
 _LONGEST_TIMER_MS: Final = 86_400_000
-#: How long a stop waits for a sync that is under way.
+#: The time that a stop waits for a sync in progress.
 STOP_TIMEOUT_SECONDS: Final = 5.0
-#: After so long a sync is tried again that could not begin.
+#: The time after which a sync that could not begin is tried again.
 RETRY_SECONDS: Final = 0.5
 
 
 def is_durable(log: PartitionLog) -> bool:
-    """Whether everything that was appended to `log` so far is as durable as its topic asks for."""
+    """Return whether all records of `log` so far are as durable as the configs of the topic require."""
     return log.high_watermark >= log.log_end_offset
 
 
@@ -65,8 +65,8 @@ class Durability:
     ) -> None:
         """Create the scheduler of syncs.
 
-        `on_readable`: called with a log of which consumers may see more; `on_failure`: called when a sync fails.
-        `disk_full` is told of appends that the disk refuses, and of those that it takes.
+        `on_readable`: called with a log of which consumers may see more. `on_failure`: called when a sync fails.
+        `disk_full`: notified of appends that the disk refuses and, while it does, of successful ones.
         """
         self._loop: Final = loop
         self._on_readable: Final = on_readable
@@ -74,16 +74,16 @@ class Durability:
         self._scheduler: Final[SyncScheduler[PartitionLog]] = SyncScheduler()
         #: Log -> (offset, callback) in the order of the calls; offsets never decrease.
         self._waiting: Final[dict[PartitionLog, deque[tuple[int, Callable[[], None]]]]] = {}
-        #: Log -> when its oldest unsynced record has waited for as long as its topic allows.
+        #: Log -> the timer of its next sync, by which its oldest unsynced record is synced (`flush.ms`).
         self._timers: Final[dict[PartitionLog, asyncio.TimerHandle]] = {}
         self._disk_full: Final = disk_full
-        #: Logs whose last sync could not begin -> when it is tried again.
+        #: Log whose last sync could not begin -> the timer of the next try.
         self._postponed: Final[dict[PartitionLog, asyncio.TimerHandle]] = {}
         self._jobs: Final[SimpleQueue[PartitionLog | None]] = SimpleQueue()
         self._threads: Final[list[threading.Thread]] = []
         self._is_idle: Final = asyncio.Event()
         self._is_idle.set()
-        #: How long syncs took, seconds.
+        #: The durations of syncs, seconds.
         self.sync_times: Final = Histogram()
 
     def append(
@@ -95,9 +95,9 @@ class Durability:
         validate: bool = True,
         begins_transaction: bool = False,
     ) -> Appended:
-        """Append to a log, and sync it if its topic asks for that; `Refused` leaves the log unchanged.
+        """Append to a log, and sync the log if its configs require that.
 
-        A `StorageError` of a disk that takes nothing leaves it unchanged, too.
+        A `Refused`, or a `StorageError` of a disk that refuses writes, leaves the log unchanged.
         """
         try:
             appended = log.append(batches, now_ms=now_ms, validate=validate, begins_transaction=begins_transaction)
@@ -115,14 +115,14 @@ class Durability:
         return appended
 
     def when_durable(self, log: PartitionLog, callback: Callable[[], None]) -> None:
-        """Call back once all present records of `log` are durable: at once, or later from the loop."""
+        """Call `callback` once all present records of `log` are durable: at once, or later on the loop."""
         if is_durable(log):
             callback()
         else:
             self._waiting.setdefault(log, deque()).append((log.log_end_offset, callback))
 
     def forget(self, log: PartitionLog) -> None:
-        """Drop a deleted log: sync it no more, and call all that wait for it."""
+        """Drop a deleted log: sync it no more, and call its waiting callbacks."""
         self._scheduler.forget(log)
         self._stop_timer(log)
         self._stop_retry(log)
@@ -132,11 +132,11 @@ class Durability:
         self._note_idle()
 
     async def drain(self) -> None:
-        """Wait until no sync is wanted or under way; the caller has stopped appending."""
+        """Wait until no sync is requested or in progress; the caller has stopped appending."""
         await self._is_idle.wait()
 
     def stop(self) -> None:
-        """End the threads; called after `drain`, or when the broker fails."""
+        """Stop the threads; called after `drain`, or when the broker fails."""
         for log in list(self._timers):
             self._stop_timer(log)
         for log in list(self._postponed):
@@ -153,7 +153,7 @@ class Durability:
         self._start_syncs()
 
     def _on_time(self, log: PartitionLog) -> None:
-        """Sync a log after its oldest unsynced record has waited as long as allowed, unless it was synced."""
+        """Sync a log whose oldest unsynced record has waited for `flush.ms`, unless it was synced."""
         del self._timers[log]
         if log.sync_within_ms is not None:
             self._sync(log)
@@ -173,7 +173,7 @@ class Durability:
     def _start_syncs(self) -> None:
         started = self._scheduler.start()
         if started and not self._threads:
-            # Brokers in memory and those that leave syncing to the system never need the threads.
+            # The threads are started with the first sync: brokers in memory, or without flush configs, need none.
             for number in range(SYNCS_AT_ONCE):
                 thread = threading.Thread(target=self._sync_forever, name=f"kohort-sync-{number}", daemon=True)
                 thread.start()
@@ -188,9 +188,10 @@ class Durability:
             try:
                 durable_offset = log.sync()
             except StorageError as why:
-                # A failed sync is final: the next could succeed and prove nothing. One that never began is repeated.
+                # A failed sync is fatal: the next one could succeed without the lost writes. A sync that could not
+                # begin is repeated.
                 self._post(self._on_failure if why.fatal else partial(self._on_postponed, log), why)
-            except Exception as error:  # whatever it is, the disk's content is unknown now
+            except Exception as error:  # after any error the content of the disk is unknown
                 self._post(self._on_failure, error)
             else:
                 self._post(self._on_synced, log, durable_offset, time.perf_counter() - began)
@@ -200,7 +201,7 @@ class Durability:
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _on_postponed(self, log: PartitionLog, why: StorageError) -> None:
-        """Try a sync again that could not begin, at the next append at the latest; nothing is lost."""
+        """Repeat a sync that could not begin, at the next append at the latest; nothing is lost."""
         self._scheduler.finish(log, log.durable_offset)
         self._scheduler.forget(log)
         if not self._stop_retry(log):
@@ -231,34 +232,35 @@ class Durability:
             self._is_idle.set()
 
 
-# The log lines about a disk that takes nothing: one when that begins, one when it is over.
+# The log lines about a disk that refuses writes: one at the beginning of the outage, one at its end.
 #
-# Laws: one line per outage, however many producers try how often. It is over when the disk has taken as much at once as
-# it had refused; less may fit on a disk that is still full, but not if for a minute nothing was refused.
-# Source: Apache Kafka's KAFKA_STORAGE_ERROR; producers repeat until `delivery.timeout.ms`.
+# Laws: an outage has these two lines, however often producers retry. The outage ends with a successful write that is as
+# large as the smallest refused one, for a smaller write may fit on a full disk. It also ends with any successful write
+# once nothing was refused for a minute.
+# Source: Apache Kafka's KAFKA_STORAGE_ERROR; producers retry until `delivery.timeout.ms`.
 
 log = logging.getLogger("kohort.broker.storage")
 
-#: Producers that were refused try again sooner than that.
+#: An outage has ended if no write was refused for so long; refused producers retry sooner.
 _QUIET_MS: Final = 60_000
 
 
 class DiskFull:
-    """Tracks refused appends and, during an outage, successful ones."""
+    """The state of an outage of the disk, by refused writes and, during the outage, successful ones."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock: Final = clock
-        #: Since when the disk refuses, and the smallest refused size; `None` if it takes writes.
+        #: The start of the outage, milliseconds, and the smallest refused write, bytes; `None`: no outage.
         self._open: tuple[int, int] | None = None
         self._refused_ms = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether the disk refuses appends at present."""
+        """Whether the disk refuses writes at present."""
         return self._open is not None
 
     def refused(self, what: str, why: StorageError, *, size_bytes: int | None = None) -> None:
-        """Note a refused write; `size_bytes` is `None` for a small write that was not even begun."""
+        """Record a refused write; `size_bytes` is `None` for a small write that was not even begun."""
         if why.fatal:
             # A fatal error ends the broker, which logs it.
             return
@@ -271,7 +273,7 @@ class DiskFull:
             self._open = (since_ms, min(least, size_bytes))
 
     def took(self, size_bytes: int) -> None:
-        """Note a successful write of `size_bytes`."""
+        """Record a successful write of `size_bytes`."""
         if self._open is None:
             return
         now_ms = self._clock.now_ms()
@@ -282,11 +284,11 @@ class DiskFull:
             log.warning("event=disk_takes_again after_seconds=%.1f", seconds)
 
 
-# The reports of records that a power cut may take, at the start and for descriptions of the broker.
+# The reports of records that a power cut may lose, at the start and for descriptions of the broker.
 #
-# Laws: nothing is said where every append is synced, and nothing of the journal, which promises no durability.
+# Laws: topics whose appends are all synced are not reported, and neither is the journal, which promises no durability.
 
-#: The consequences for members of group records that a power cut takes.
+#: The consequences for members if a power cut loses records of groups.
 GROUPS_LOSE: Final = (
     "the last commits before a power cut: their records are read again, and members join anew; set flush.messages=1 on "
     "the topic to have each commit synced"
@@ -294,7 +296,7 @@ GROUPS_LOSE: Final = (
 
 
 def relaxed_topics(store: Store) -> dict[str, DurabilityWindow]:
-    """Return the topics that are not synced before answers, and their loss windows; none in memory."""
+    """Return the topics that are not synced before responses, with their loss windows; none in memory."""
     if store.fs.volatile:
         return {}
     found = {topic.name: _window(topic.partitions[0].config) for topic in store.topics.values()}
@@ -302,7 +304,7 @@ def relaxed_topics(store: Store) -> dict[str, DurabilityWindow]:
 
 
 def tell_relaxed(store: Store) -> None:
-    """Log a line each for relaxed new topics, relaxed existing topics and a relaxed groups' log."""
+    """Log a line for new topics, existing topics and `__consumer_offsets`, each if not synced per append."""
     defaults = None if store.fs.volatile else _window(store.changes.log_config({}))
     if defaults is not None:
         log.warning("event=relaxed topics=new may_lose=%r", defaults.told())
@@ -317,21 +319,21 @@ def _window(config: LogConfig) -> DurabilityWindow | None:
     return durability_window(config.flush_messages, config.flush_ms)
 
 
-# Group commit: the choice of logs to sync now; each sync covers all that was appended before it.
+# Group commit: the choice of the logs to sync now; each sync covers all appends before it.
 #
-# Laws: at most one sync per log is under way, and at most `limit` in all. What is appended while a sync runs rides with
-# the next one of that log, which starts as soon as this one ends. Logs wait in the order in which they asked. Nothing
-# here does I/O: the runtime runs the syncs in threads and reports their ends.
+# Laws: at most one sync per log is in progress, and at most `limit` in all. Appends during a sync are covered by the
+# next sync of that log, which starts as soon as the present one ends. Logs wait in the order of their requests. Nothing
+# here does I/O: `Durability` runs the syncs in threads and reports their ends.
 # Source: architecture, journey of an OffsetCommit, step 6.
 
 Log = TypeVar("Log", bound=Hashable)
 
-#: A disk takes a few syncs at once; each of them holds a thread.
+#: The most syncs at a time, each in its own thread; a disk handles a few of them at once.
 SYNCS_AT_ONCE: Final = 4
 
 
 class SyncScheduler(Generic[Log]):
-    """Decides which logs to sync; one per broker.
+    """The choice of the logs to sync; one per broker.
 
     >>> scheduler: SyncScheduler[str] = SyncScheduler()
     >>> scheduler.request("orders-0", 7)
@@ -350,15 +352,15 @@ class SyncScheduler(Generic[Log]):
     def __init__(self, *, limit: int = SYNCS_AT_ONCE) -> None:
         assert limit > 0
         self._limit = limit
-        #: Log -> the offset up to which it is to be durable, in the order of asking; those in flight are among them
-        #: only if their present sync is not known to cover it.
+        #: Log -> the offset up to which a sync is requested, in the order of the requests. A log with a sync in flight
+        #: is in here only if that sync may not cover the offset.
         self._wanted: dict[Log, int] = {}
         #: Logs whose sync was started and has not ended.
         self._in_flight: set[Log] = set()
 
     @property
     def is_idle(self) -> bool:
-        """Whether no sync waits or is under way."""
+        """Whether no sync is requested or in progress."""
         return not self._wanted and not self._in_flight
 
     def request(self, log: Log, end_offset: int) -> None:
@@ -366,7 +368,7 @@ class SyncScheduler(Generic[Log]):
         self._wanted[log] = max(end_offset, self._wanted.get(log, end_offset))
 
     def start(self) -> list[Log]:
-        """Return the logs to sync now; they count as under way from here on."""
+        """Return the logs to sync now; their syncs count as in progress from now on."""
         free = self._limit - len(self._in_flight)
         if free <= 0 or not self._wanted:
             return []
@@ -378,12 +380,12 @@ class SyncScheduler(Generic[Log]):
         return ready
 
     def finish(self, log: Log, durable_offset: int) -> None:
-        """Note the end of a sync that made everything before `durable_offset` durable; the rest waits again."""
+        """Record the end of a sync that made all records before `durable_offset` durable."""
         self._in_flight.discard(log)
-        # The sync covered more than it was asked for: no further one is needed.
+        # The sync has covered the requested offset as well, so no further one is needed.
         if self._wanted.get(log, durable_offset + 1) <= durable_offset:
             del self._wanted[log]
 
     def forget(self, log: Log) -> None:
-        """Drop a deleted log; a sync of it that is under way still reports its end."""
+        """Drop the request for a log that was deleted; a sync in progress still reports its end."""
         self._wanted.pop(log, None)

@@ -1,7 +1,7 @@
-"""A broker started from Python in one line, on a thread or in a child process, and its stop at exit.
+"""A broker started from Python in one line, in a thread or in a child process, and its stop at exit.
 
-Laws: an error that keeps a broker from starting is raised in the caller; a broker that is not stopped ends with
-the program that started it, and cleanly unless that was killed with it.
+Laws: an error that keeps a broker from starting is raised in the caller. A broker that is not stopped ends with the
+program that started it. It ends cleanly, unless it was killed together with the program.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from kohort.broker.http import HttpMaker
     from kohort.broker.server import Server
 
-#: The listener of a broker from Python that is not configured.
+#: The listener of a broker that is started from Python without a config `listeners`.
 ANY_PORT: Final = "PLAINTEXT://127.0.0.1:0"
-#: Time that a start may take; a big data directory has to be read.
+#: The time limit of a start, which reads a data directory that may be large.
 START_TIMEOUT_SECONDS: Final = 120.0
-#: Time that a stop may take before the process is killed.
+#: The time limit of a stop; then the process is killed.
 STOP_TIMEOUT_SECONDS: Final = 20.0
 #: Exit code after the disk refused a sync (EX_IOERR).
 EXIT_DISK_FAILED: Final = 74
@@ -54,7 +54,7 @@ Addresses = dict[str, tuple[str, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """The arguments of a broker, as they are handed to its process."""
+    """The arguments of a broker, as they are sent to its process."""
 
     config: Mapping[str, object] = field(default_factory=dict, repr=False)
     host: str | None = None
@@ -68,7 +68,7 @@ class Given:
 
     @classmethod
     def of_line(cls, line: str) -> Given:
-        """Take back what `as_line` has made."""
+        """Parse a line that `as_line` has returned."""
         return cls(**json.loads(line))
 
 
@@ -89,7 +89,7 @@ def tell_addresses(addresses: Mapping[str, tuple[str, int]]) -> str:
 
 
 def _parse_addresses(told: str, names: Sequence[str]) -> Addresses:
-    """Take back what `tell_addresses` has made of listeners of these names."""
+    """Parse the result of `tell_addresses` for listeners of these names."""
     found = {}
     for name, word in zip(names, told.split(" "), strict=True):
         host, _, port = word.removeprefix(f"{name}=").rpartition(":")
@@ -106,12 +106,13 @@ class Broker:
 
     Args:
         data_dir: where topics and groups are kept; `None` keeps them in memory.
-        port: 0 takes a free one, and the same one when it is started again; by default that of the config
-            `listeners`, or else 0.
-        host: the address to listen on; by default that of the config `listeners`, or else 127.0.0.1. One that other
-            machines reach needs a login and TLS, or the config `allow.anonymous.beyond.loopback`: every host that
-            reaches it may do everything then, and a warning says so (`event=open_to_network`).
-        process: run in a process of its own, which `kill` can end without warning.
+        port: the port to listen on; 0 takes a free one, and the same one after a restart. By default that of the
+            config `listeners`, or else 0.
+        host: the address to listen on; by default that of the config `listeners`, or else 127.0.0.1. An address that
+            other machines can reach needs a login and TLS, or the config `allow.anonymous.beyond.loopback`. With that
+            config every host that reaches the broker may do everything, and a warning says so
+            (`event=open_to_network`).
+        process: whether the broker runs in its own process, which `kill` can end at once.
         config: broker configs by Kafka's names, dotted or with underscores.
     """
 
@@ -132,11 +133,11 @@ class Broker:
         self._given = Given(config=config, host=host, port=port, data_dir=self._settings.data_dir)
         self._is_process: Final = process
         self._running: _InThread | _InProcess | None = None
-        #: The broker's clock, if it runs in this process; `None`: that of this machine.
+        #: The clock of a broker in this process; `None`: the clock of this machine.
         self._clock: WallClock | None = None
-        #: Listener -> its address, once the broker was started; the first listener is the first.
+        #: Listener -> its address, in the order of the listeners; empty before the first start.
         self._addresses: Addresses = {}
-        #: Held by the one thread that starts or stops the broker.
+        #: The lock of the thread that starts or stops the broker.
         self._changing: Final = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -163,7 +164,7 @@ class Broker:
         return self
 
     def _keep_ports(self) -> None:
-        """Listen on the ports that were free now when the broker is started again, where its clients look for it."""
+        """Keep the chosen free ports for a restart, so that clients find the broker again."""
         settings, http = self._settings, self._settings.http_listener
         if all(each.port for each in settings.listeners) and (http is None or http.port):
             return
@@ -177,9 +178,9 @@ class Broker:
         self._given = replace(self._given, config={**given, **kept}, host=None, port=None)
 
     def stop(self) -> None:
-        """Stop the broker cleanly, and raise the error that made it fail while it ran.
+        """Stop the broker cleanly; raise the error with which it has failed, if any.
 
-        Stopping a broker that does not run has no effect.
+        This has no effect if the broker does not run.
         """
         with self._changing:
             running, self._running = self._running, None
@@ -211,19 +212,19 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The first listener's HOST:PORT, as clients take it."""
+        """The HOST:PORT of the first listener, for the clients' `bootstrap_servers`."""
         return address(*self._started())
 
     @property
     def http_address(self) -> str:
-        """The HOST:PORT of /metrics, /healthz and /readyz, where the config `http.listen` asks for them."""
+        """The HOST:PORT of /metrics, /healthz and /readyz; `StateError` without the config `http.listen`."""
         self._started()
         if HTTP not in self._addresses:
             raise StateError("this broker speaks no HTTP: give the config http.listen, as 127.0.0.1:0")
         return address(*self._addresses[HTTP])
 
     def bootstrap_of(self, listener: str) -> str:
-        """Return a listener's HOST:PORT, as clients take it."""
+        """Return the HOST:PORT of a listener, for the clients' `bootstrap_servers`."""
         self._started()
         if not isinstance(listener, str) or listener.upper() not in self._addresses:
             known = ", ".join(self._addresses)
@@ -242,7 +243,7 @@ class Broker:
 
 
 class _InThread:
-    """A broker on a background thread with its own event loop."""
+    """A broker in a background thread with its own event loop."""
 
     process_id = None
 
@@ -279,7 +280,7 @@ class _InThread:
         def do() -> None:
             try:
                 done.set_result(work(server))
-            except BaseException as error:  # handed to the thread that asked
+            except BaseException as error:  # raised in the calling thread
                 done.set_exception(error)
 
         loop.call_soon_threadsafe(do)
@@ -290,7 +291,7 @@ class _InThread:
             from kohort.broker.server import serve
 
             serve(self._settings, on_ready=self._announce, clock=self._clock)
-        except BaseException as failure:  # handed to the thread that asked
+        except BaseException as failure:  # raised in the thread that starts or stops the broker
             if self._ready.done():
                 self._failure = failure
             else:
@@ -328,7 +329,7 @@ class _InProcess:
         )
         stdin = self._child.stdin
         assert stdin is not None
-        # Among the configs may be passwords: every user of this machine sees the arguments of a process.
+        # The configs may have passwords, and every user of this machine sees the arguments of a process.
         with contextlib.suppress(BrokenPipeError):
             stdin.write(self._given.as_line())
             stdin.flush()
@@ -406,8 +407,8 @@ def serve_in_foreground(
 ) -> int:
     """Run a broker in the main thread until SIGINT or SIGTERM.
 
-    With `stop_on_eof` it belongs to the program at the other end of standard input, and stops when that ends. An error
-    that keeps it from starting is raised. `http_maker` is that of `serve`.
+    With `stop_on_eof` the broker stops at the end of its standard input, when the program that started it has ended. An
+    error that keeps the broker from starting is raised. `http_maker` is that of `serve`.
 
     Returns:
         The exit code: 0 after a clean stop, 74 if the disk failed, 70 after a bug; both are logged.
@@ -454,7 +455,7 @@ def write_log_to_stderr() -> None:
         return
     formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
-    # Without a level of its own: what is shown is up to the loggers, whose levels an administrator may change.
+    # The handler has no level: the levels of the loggers decide, and an administrator may change them.
     handler = logging.StreamHandler()
     handler.setFormatter(formatter)
     package.addHandler(handler)
@@ -480,24 +481,24 @@ def _watch_stdin(loop: AbstractEventLoop, server: Server) -> None:
     threading.Thread(target=wait_for_end, name="kohort-stdin", daemon=True).start()
 
 
-# The stop, at the program's end, of brokers on threads that the program has not stopped.
+# The stop of brokers in threads at the exit of a program that has not stopped them.
 #
-# A loop that runs on while the interpreter goes away ends the process by a segmentation fault, and what a broker keeps
-# on disk would have to be recovered.
+# A loop that still runs while the interpreter shuts down ends the process by a segmentation fault, and the logs of the
+# broker would have to be recovered.
 #
-# Laws: clients that are open close before it (`kohort.client.core.thread`); a disk that hangs holds up the end of the
-# program for so long at most; a forked child stops nothing of its parent's.
+# Laws: open clients are closed before the broker (`kohort.client.core.thread`). A disk that hangs delays the exit of
+# the program for `EXIT_SECONDS` at most. A forked child stops nothing of its parent's.
 
-#: How long the end of a program may take for each broker.
+#: The time that each broker may delay the exit of a program.
 EXIT_SECONDS: Final = 20.0
 
 
 def stop_at_exit(thread: threading.Thread, request_stop: Callable[[], object]) -> Callable[[], None]:
-    """Stop a broker when the program ends; call the returned function once it was stopped otherwise.
+    """Stop a broker at exit; return a function to call once the broker was stopped before.
 
     Args:
-        thread: the broker's thread; it ends when the broker has stopped.
-        request_stop: asks the broker to stop.
+        thread: the broker's thread, which ends when the broker has stopped.
+        request_stop: requests the stop of the broker.
     """
 
     def stop() -> None:

@@ -1,9 +1,9 @@
 """A broker's small HTTP server: `/metrics`, `/healthz` and `/readyz`; the console serves the same paths.
 
-Laws: it only reads. A connection has one request at a time, a bounded head, a bounded time for it and for the answer.
-At the limit a newcomer takes the place of the connection that has waited longest for a request. A page is made once for
-all scrapers that ask for it meanwhile. On a loopback address the header Host has to name this machine, so that a page
-in a browser cannot read it under a name of its own (DNS rebinding).
+Laws: the server changes nothing. A connection has one request at a time, with a bounded head. The times for the head
+and for the response are bounded. At the limit of connections a new one replaces the connection that has waited longest
+for a request. A page is built once for all scrapers that request it meanwhile. On a loopback address the header Host
+has to name this machine, so that a page in a browser cannot read the metrics by DNS rebinding.
 Source: RFC 9112; slow clients are those of requirement B4.
 """
 
@@ -25,15 +25,16 @@ from kohort.broker.connections.sockets import is_loopback, plain_host
 
 log = logging.getLogger("kohort.broker.http")
 
-#: Bytes of a request's head; Prometheus sends some 300.
+#: The most bytes of a request's head; Prometheus sends some 300.
 HEAD_BYTES: Final = 16 * 1024
-#: Connections at a time: a few scrapers, and health checks.
+#: The most connections at a time, for a few scrapers and health checks.
 MOST_CONNECTIONS: Final = 64
-#: Time for a first request, for the next one of a connection, for its answer to be made, and to be taken.
+#: The time limits of a connection's first request, and of its next ones. The last is that of building the response, and
+#: of sending it.
 HEAD_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 75.0
 ANSWER_SECONDS: Final = 30.0
-#: Bytes that a connection may have in its transport.
+#: The most bytes of a response in the buffer of a transport.
 _PIECE_BYTES: Final = 64 * 1024
 #: Headers that announce a body, which no request needs.
 _WITH_BODY: Final = ("content-length", "transfer-encoding")
@@ -42,7 +43,7 @@ _TEXT: Final = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request: its path, the parameters behind it, and its headers by their names in lower case."""
+    """A request: its path, its query parameters, and its headers by their names in lower case."""
 
     method: str
     path: str
@@ -52,7 +53,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer."""
+    """A response."""
 
     body: bytes
     content_type: str = _TEXT
@@ -70,12 +71,12 @@ class HttpServing(Protocol):
     def stop(self) -> None: ...
 
 
-#: Makes one of paths and of the broker's addresses by their listeners' names.
+#: Creates a server; arguments: path -> handler, and the name of each listener -> its address.
 HttpMaker = Callable[[Mapping[str, Handler], Mapping[str, tuple[str, int]]], HttpServing]
 
 
 class _BadRequestError(Exception):
-    """A request that is refused, and its connection closed."""
+    """A request that is refused; its connection is closed."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
@@ -83,7 +84,7 @@ class _BadRequestError(Exception):
 
 
 class _Open:
-    """One open connection, and since when it waits for a request; `None` while one is answered."""
+    """One open connection; `since`: when it began to wait for a request, `None` during a request."""
 
     __slots__ = ("since", "writer")
 
@@ -93,7 +94,7 @@ class _Open:
 
 
 class HttpServer:
-    """Serves a table of paths on one socket."""
+    """An HTTP server of a table of paths, on one socket."""
 
     def __init__(self, paths: Mapping[str, Handler], *, names: Iterable[str] = ()) -> None:
         """Create a server; `names`: further names of this machine that Host may have."""
@@ -109,7 +110,7 @@ class HttpServer:
         self._server = await asyncio.start_server(self._serve, sock=bound, limit=HEAD_BYTES)
 
     def sockets(self) -> list[socket.socket]:
-        """Return the sockets, which a forked child gives up."""
+        """Return the sockets, which a forked child closes."""
         found = [] if self._server is None else list(self._server.sockets)
         return [*found, *(each.writer.get_extra_info("socket") for each in self._open)]
 
@@ -133,14 +134,14 @@ class HttpServer:
             while await self._answer_next(this, reader, limit_s):
                 this.since, limit_s = time.monotonic(), IDLE_SECONDS
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
-            # The client is gone, or too slow.
+            # The client has disconnected, or is too slow.
             writer.transport.abort()
         finally:
             self._open.discard(this)
             writer.close()
 
     def _make_room(self) -> bool:
-        """Close the connection that has waited longest for a request, at the limit; `False` if none waits."""
+        """Close the longest waiting connection if the limit is reached; return `False` if none waits."""
         if len(self._open) < MOST_CONNECTIONS:
             return True
         waiting = [each for each in self._open if each.since is not None]
@@ -152,7 +153,7 @@ class HttpServer:
         return True
 
     async def _answer_next(self, this: _Open, reader: asyncio.StreamReader, limit_s: float) -> bool:
-        """Read a request and answer it; return whether another one may follow."""
+        """Read a request and respond to it; return whether another one may follow."""
         try:
             async with asyncio.timeout(limit_s):
                 head = await _read_head(reader)
@@ -199,7 +200,7 @@ class HttpServer:
 
 async def _read_head(reader: asyncio.StreamReader) -> bytes:
     first = await reader.readexactly(1)
-    # Kafka's requests begin with a length below 2**30, TLS with 22: neither is answered in its own way.
+    # Kafka requests begin with a length below 2**30, and TLS with 22. Both get a response in HTTP.
     if not first.isalpha():
         raise _BadRequestError(
             HTTPStatus.BAD_REQUEST,
@@ -214,7 +215,7 @@ async def _read_head(reader: asyncio.StreamReader) -> bytes:
 
 
 def _parse(head: bytes) -> tuple[Asked, bool]:
-    """Read the head of a request; return it, and whether its connection is closed afterwards."""
+    """Parse the head of a request; return the request, and whether its connection closes afterwards."""
     request, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     words = request.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):

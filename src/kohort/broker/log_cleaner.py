@@ -1,11 +1,11 @@
-"""The compaction of logs while the broker serves: chosen on the loop, done beside it.
+"""The compaction of logs while the broker runs: chosen on the loop, done in a process or thread.
 
-Laws: one log at a time, the dirtiest first, before it those that have waited for too long. What lies on a disk is
-compacted by a process of its own, which is there while there is something to do, and a thread waits for it; what is in
-memory by the thread, which rests as long as it works, so that the loop gets its turns. Closed files are read and new
-ones written; a log changes only on the loop, by one rename per file. A log that cannot be compacted is as it was,
-holds up no other, is tried again after a while that gets longer, and what is wrong with it is said once. Nothing is
-wrong where retention was faster, or the topic is no longer to be compacted: then nothing is put in its place.
+Laws: one log at a time is compacted: first logs that have waited for too long, then the dirtiest. A log on disk is
+compacted by a separate process, which runs while there is work, and for which a thread waits. A log in memory is
+compacted by the thread, which pauses as long as it works, so that the loop gets its turns. Closed files are read and
+new ones are written. A log changes only on the loop, by one rename per file. A failed compaction leaves its log
+unchanged and delays no other. It is repeated after a growing pause, and its error is logged once. If retention has
+deleted the files first, or the topic is not compacted any more, the result is dropped without an error.
 Source: architecture rule 18; Apache Kafka's log cleaner and its options log.cleaner.*.
 """
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.broker.storage")
 
-#: The longest rest between two pieces of work.
+#: The longest pause between two pieces of work.
 REST_SECONDS: Final = 0.05
 #: The longest time until a log that could not be compacted is tried again.
 LONGEST_PAUSE_SECONDS: Final = 600.0
 #: Time for which an idle process is kept.
 IDLE_SECONDS: Final = 10.0
-#: How long a stop waits for the thread; a disk that hangs must not keep the broker from ending.
+#: The time that a stop waits for the thread; a disk that hangs must not keep the broker from stopping.
 STOP_TIMEOUT_SECONDS: Final = 2.0
 
 
@@ -59,7 +59,7 @@ class _Failure:
 
 
 class LogCleaner:
-    """Compacts the logs of compacted topics; belongs to the loop."""
+    """The compaction of the logs of compacted topics; used on the loop only."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, store: Store, clock: Clock, *, backoff_ms: int, dedupe_buffer_bytes: int
@@ -81,7 +81,7 @@ class LogCleaner:
         #: The process that compacts logs on disk; `None` in memory.
         self._process: CompactorProcess | None = None
         if isinstance(store.fs, DiskFileSystem):
-            # It needs pickle, which a broker in memory has no use for.
+            # This import loads pickle, which a broker in memory does not need.
             from kohort.broker.processes.compactorprocess import CompactorProcess
 
             self._process = CompactorProcess(store.fs.health)
@@ -96,7 +96,7 @@ class LogCleaner:
         self._timer = self._loop.call_soon(self._look)
 
     async def stop(self) -> None:
-        """Stop compacting; return when the thread has ended its work."""
+        """Stop compacting; return when the thread has finished, or after `STOP_TIMEOUT_SECONDS`."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -123,7 +123,7 @@ class LogCleaner:
             self._needed_at = now
             self._begin(partial(self._work, *chosen))
         elif has_lost:
-            # A topic was deleted, and another may get its name: save the offsets without it.
+            # A topic was deleted, and a new one may get its name, so the offsets are saved without it.
             self._begin(self._forget)
         elif self.process_id is not None and now - self._needed_at >= IDLE_SECONDS:
             self._begin(self._end_process)
@@ -132,12 +132,12 @@ class LogCleaner:
 
     @property
     def process_id(self) -> int | None:
-        """The id of the process that compacts, `None` if there is none."""
+        """The id of the compacting process, `None` if none runs."""
         return None if self._process is None else self._process.process_id
 
     def _begin(self, work: Callable[[], None]) -> None:
         self._is_idle.clear()
-        # A daemon: should it hang in the disk, the process can end all the same.
+        # The thread is a daemon: if it hangs in a disk operation, the broker can still exit.
         threading.Thread(target=work, name="kohort-compaction", daemon=True).start()
 
     def _logs(self) -> list[PartitionLog]:
@@ -169,7 +169,7 @@ class LogCleaner:
         return None if best is None else best[1:]
 
     def _work(self, partition: PartitionLog, plan: CompactionPlan) -> None:
-        """Carry out one compaction, on its thread."""
+        """Carry out one compaction; called in a thread."""
         began_ms = self._clock.now_ms()
         fs = self._store.fs
         has_changed = False
@@ -185,7 +185,7 @@ class LogCleaner:
             _report(partition, made, self._clock.now_ms() - began_ms)
         except CompactionStopped:
             self._post(self._on_done, partition, None)
-        except Exception as error:  # the log is as it was, whatever it is
+        except Exception as error:  # after any error the log is readable as before
             with contextlib.suppress(StorageError):
                 compaction.discard_cleaned(fs, plan.directory)
             self._post(self._on_failure, partition, error, None if has_changed else plan)
@@ -213,7 +213,7 @@ class LogCleaner:
         save_offsets(self._store.fs, self._store.directory, CLEANED_NAME, rows)
 
     def _rest(self) -> bool:
-        """Rest between two pieces of work, as long as the last one took; return whether to stop."""
+        """Pause for as long as the last piece of work took; return whether to stop."""
         if self._is_stopped:
             return True
         time.sleep(min(time.monotonic() - self._rested_at, REST_SECONDS))
@@ -246,7 +246,7 @@ class LogCleaner:
         self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _on_failure(self, partition: PartitionLog, error: Exception, unchanged: CompactionPlan | None) -> None:
-        """Note a failed compaction; `unchanged` is its plan if nothing of it was put in place."""
+        """Record a failed compaction; `unchanged` is its plan if no file was replaced."""
         is_overtaken = unchanged is not None and _is_overtaken(partition, unchanged)
         if is_overtaken or isinstance(error, SegmentsGoneError):
             self._go_on()
@@ -275,7 +275,7 @@ class LogCleaner:
 
 
 def _is_overtaken(partition: PartitionLog, plan: CompactionPlan) -> bool:
-    """Whether a plan is of no use any more: segments have expired, or the topic has changed."""
+    """Return whether a plan is outdated: segments have expired, or the topic is not compacted any more."""
     there = {segment.base_offset for segment in partition.segments}
     return not partition.config.is_compacted or not there.issuperset(plan.bases)
 

@@ -1,7 +1,7 @@
-"""The page of metrics of one broker: its topics, its groups, and what the journal tells of their rebalances.
+"""The metrics page of one broker: its topics, its groups, and the rebalances in the journal.
 
-Laws: a page is made in short turns of the loop, one at a time; scrapers that come meanwhile get the same one. What is
-counted stays bounded: beyond `_MOST_GROUPS` the group that was counted first is forgotten.
+Laws: a page is built in short turns of the loop, one page at a time. Scrapers that request it meanwhile get the same
+page. The number of counters is bounded: above `_MOST_GROUPS` the group that was counted first is dropped.
 Source: architecture rule 18; the families are those of `kohort.metrics.peers`.
 """
 
@@ -40,11 +40,11 @@ from kohort.metrics.cluster import (
 from kohort.metrics.exposition import OPEN_TYPE, TEXT_TYPE, Family, Histogram, is_open, write_labels, write_steps
 from kohort.metrics.peers import NAMES, Names, build_families, find_problems
 
-#: Groups whose rebalances and moves are counted.
+#: The most groups whose rebalances and moves are counted.
 _MOST_GROUPS: Final = 10_000
-#: Partitions and members that are read in one turn.
+#: Partitions and members that are read in one turn of the loop.
 _AT_A_TIME: Final = 400
-#: Bounds of the times of rebalances, seconds.
+#: Bucket bounds of the durations of rebalances, seconds.
 _BOUNDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -54,7 +54,7 @@ class JournalCounts:
     def __init__(self) -> None:
         #: Group -> cause -> rebalances.
         self._rebalances: Final[dict[str, Counter[str]]] = {}
-        #: Group -> partitions that went from one member to another.
+        #: Group -> partitions that have moved from one member to another.
         self._moves: Final[Counter[str]] = Counter()
         #: Phase -> times: the whole, the wait for the old owner, the wait for the new one.
         self._phases: Final = {name: Histogram(_BOUNDS) for name in ("whole", "revoke", "grant")}
@@ -85,7 +85,7 @@ class JournalCounts:
             self._phases["whole"].observe(int(details["took_ms"]) / 1000)
 
     def families(self) -> Iterator[Family]:
-        """Build the families."""
+        """Build the metric families of these counters."""
         rebalances = Family("kohort_group_rebalances", "counter", "Rebalances of a group, by their first cause.")
         for group, causes in self._rebalances.items():
             for cause, count in causes.items():
@@ -149,7 +149,7 @@ class BrokerMetrics:
         self._runtime: Final = runtime
         self._ends: Final = EndOffsets()
         self._counts: Final = JournalCounts()
-        #: The page under way by its names and format.
+        #: (names, format) -> the page that is being built.
         self._under_way: Final[dict[tuple[Names, bool], asyncio.Future[bytes]]] = {}
         journal, told = runtime.journal, runtime.journal.on_row
 
@@ -171,7 +171,7 @@ class BrokerMetrics:
     def _make(self, key: tuple[Names, bool], page: asyncio.Future[bytes]) -> Iterator[None]:
         try:
             body = yield from self._steps(*key)
-        except Exception as error:  # it is the scraper's, who is told
+        except Exception as error:  # raised in `page`, for the scraper
             del self._under_way[key]
             page.set_exception(error)
             return

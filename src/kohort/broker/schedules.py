@@ -1,9 +1,9 @@
-"""Work by schedule: retention, removal of files, expiration of offsets, checkpoints, scrubbing.
+"""Periodic work: retention, removal of files, expiration of offsets, checkpoints, scrubbing.
 
-Retention comes first, and the laws here are its own; each part behind it has others.
+The laws below are those of retention; the laws of the other parts precede them.
 
-Laws: a file leaves its log on the loop, by a rename; it is removed later, on a thread, since the space of a long one
-takes the system a while. One turn of the loop looks at so many partitions.
+Laws: a file is taken out of its log on the loop, by a rename. The file is removed later in a thread, because the system
+takes a while to free the space of a long file. One turn of the loop examines `PARTITIONS_AT_ONCE` partitions.
 Source: Kafka's log.retention.check.interval.ms; architecture rule 18.
 """
 
@@ -35,12 +35,12 @@ from kohort.storage.store import Store
 
 log = logging.getLogger("kohort.broker.storage")
 
-#: Partitions that one turn looks at.
+#: Partitions that retention examines in one turn of the loop.
 PARTITIONS_AT_ONCE: Final = 200
 
 
 class LogRetention:
-    """Applies retention to the partitions of every topic, round after round; belongs to the loop."""
+    """The periodic retention of the partitions of every topic; used on the loop only."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, store: Store, clock: Clock, removals: FileRemovals, *, interval_ms: int
@@ -54,11 +54,11 @@ class LogRetention:
         self._timer: asyncio.Handle | None = None
 
     def start(self) -> None:
-        """Begin the first round after one interval, when the start of the broker is over."""
+        """Begin a round after one interval, so that the first does not slow the broker's start."""
         self._timer = self._loop.call_later(self._interval, self._begin)
 
     def stop(self) -> None:
-        """Stop deleting files."""
+        """Stop applying retention."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -105,18 +105,18 @@ class LogRetention:
             )
 
 
-# The removal of files that have left their logs, after the delay of their topics.
+# The removal of files that were taken out of their logs, after the delay of their topics.
 #
-# Laws: nothing waits for a removal. A broker that stops before removes them when it starts. Of a topic that is deleted
-# meanwhile nothing is removed here: its folder goes, and what has its name belongs to another.
+# Laws: nothing waits for a removal. A broker that stops before removes the files at its next start. Files of a topic
+# that was deleted meanwhile are not removed here: the whole folder is, and another topic may have its name.
 # Source: Kafka's file.delete.delay.ms.
 
-#: The longest timer; a file with a longer delay is removed then.
+#: The longest timer; a longer delay is cut to it.
 _LONGEST_TIMER_MS: Final = 30 * 86_400_000
 
 
 class FileRemovals:
-    """The files that wait for their removal; belongs to the loop."""
+    """The files that wait for their removal; used on the loop only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fs: FileSystem) -> None:
         self._loop: Final = loop
@@ -126,11 +126,11 @@ class FileRemovals:
         self._number = 0
 
     def later(self, partition: PartitionLog, paths: Sequence[str]) -> None:
-        """Remove files after the delay of their topic; at once in memory, where no reader could open them."""
+        """Remove files after the delay of their topic, `file.delete.delay.ms`; at once in memory."""
         delay_ms = partition.config.file_delete_delay_ms
         if not paths:
             return
-        # In memory no reader opens a file by its name, so nothing has to wait.
+        # In memory no reader opens a file by its name, so no delay is needed.
         if self._fs.volatile or not delay_ms:
             self._remove(partition, paths)
             return
@@ -139,7 +139,7 @@ class FileRemovals:
         self._timers[self._number] = self._loop.call_later(seconds, self._on_time, self._number, partition, paths)
 
     def do(self, work: Callable[[], None], then: Callable[[Exception | None], None]) -> None:
-        """Do other small work on files, on the same thread; in memory, before this returns."""
+        """Run other small work on files in the same thread; in memory before this returns."""
         if not self._fs.volatile:
             self._thread.submit(work, then)
             return
@@ -151,7 +151,7 @@ class FileRemovals:
         then(failure)
 
     def stop(self) -> None:
-        """Stop removing, and end the thread."""
+        """Stop removing files, and stop the thread."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -173,41 +173,42 @@ def _tell(path: str, failure: Exception | None) -> None:
 
 # The periodic expiration of offsets that groups no longer need, a few groups at a time.
 #
-# Laws: one step looks at so many groups, and the next one waits until what it forgot is durable and the loop has served
-# its sockets: a broker with a million offsets answers as ever meanwhile. What is forgotten the coordinator decides.
+# Laws: one command examines `GROUPS_AT_ONCE` groups. The next one waits until the expirations are durable and the loop
+# has served its sockets, so that a broker with a million offsets responds as usual meanwhile. The coordinator decides
+# which offsets expire.
 # Source: Kafka's offsets.retention.check.interval.ms; architecture rule 18.
 
-#: Groups that one step looks at.
+#: Groups that one command examines.
 GROUPS_AT_ONCE: Final = 64
 
 
 class OffsetRetention:
-    """Expires offsets of the groups of every shard, round after round."""
+    """The periodic expiration of offsets, one partition of `__consumer_offsets` after the other."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, runtime: Runtime, *, interval_ms: int) -> None:
         self._loop: Final = loop
         self._runtime: Final = runtime
         self._interval: Final = interval_ms / 1000
-        #: (shard, groups) of the round that are still to be looked at.
+        #: (shard, groups) that the round has still to examine; a shard is a partition of `__consumer_offsets`.
         self._left: deque[tuple[int, list[str]]] = deque()
-        #: The shard whose groups are being looked at.
+        #: The shard whose groups are being examined.
         self._index = 0
         self._expired = 0
         self._removed = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin the first round after one interval, when the start of the broker is over."""
+        """Begin a round after one interval, so that the first does not slow the broker's start."""
         self._timer = self._loop.call_later(self._interval, self._begin)
 
     def stop(self) -> None:
-        """Take no further step."""
+        """Send no further command."""
         self._left.clear()
         if self._timer is not None:
             self._timer.cancel()
 
     def look_now(self) -> None:
-        """Begin a round at once, if none is under way; the next one is an interval later."""
+        """Begin a round at once unless one is in progress; the next one is an interval later."""
         if not self._left:
             self.stop()
             self._begin()
@@ -232,7 +233,7 @@ class OffsetRetention:
 
     def _on_reply(self, reply: ExpireOffsetsReply | Refusal) -> None:
         if isinstance(reply, Refusal):
-            # The disk takes nothing: old offsets will still be old in the next round.
+            # The disk refuses writes. The offsets expire in a later round.
             self._left.clear()
             self._finish()
             return
@@ -240,7 +241,7 @@ class OffsetRetention:
         self._removed += reply.removed
         if self._left:
             self._left[0][1].extend(reply.unfinished)
-            # The loop serves its sockets between two steps.
+            # The loop serves its sockets between two commands.
             self._timer = self._loop.call_later(0, self._step)
 
     def _finish(self) -> None:
@@ -251,20 +252,21 @@ class OffsetRetention:
 
 # Periodic checkpoints of logs, so that a start after a crash checks only later records.
 #
-# Laws: a log is looked at on the loop, and written and synced on a thread, one after the other. A log with a file that
-# is closed and has its index in memory is written soon, any other that has changed once per interval. What is refused
-# is tried again at the next turn, and told once until a round has written without; a failed sync ends the broker, as
-# everywhere. Before each round the directory is looked at: a broker whose directory has gone, or is another's, ends.
+# Laws: a log is examined on the loop, and its checkpoint is written and synced in a thread, one log after the other. A
+# log with a closed file whose index is in memory is written soon, any other changed log once per interval. A refused
+# write is tried again in the next round, and logged once until a round without a failure. A failed sync stops the
+# broker, as everywhere. Before each round the directory is checked: if it was removed, or is another broker's, the
+# broker stops.
 # Source: Kafka's log.flush.offset.checkpoint.interval.ms, and its flush of a closed segment; architecture rule 18.
 
-#: Logs that one turn of the loop looks at.
+#: Logs that one turn of the loop examines.
 LOGS_AT_ONCE: Final = 200
-#: Closed files are looked for so many times per interval.
+#: Rounds per interval; each looks for closed files, the last one also for other changed logs.
 LOOKS: Final = 10
 
 
 class Checkpointer:
-    """Checkpoints the logs of every topic, round after round; belongs to the loop."""
+    """The periodic checkpoints of the logs of every topic; used on the loop only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, store: Store, *, interval_ms: int) -> None:
         self._loop: Final = loop
@@ -273,9 +275,9 @@ class Checkpointer:
         self._thread: Final = BlockingWork(loop, threads=1, name="kohort-checkpoint")
         self._left: Iterator[PartitionLog] = iter(())
         self._looks = 0
-        #: Whether this round has written, and whether it has failed.
+        #: Whether this round has written a checkpoint, and whether one has failed.
         self._has_written = self._has_failed = False
-        #: Whether a failure was logged since the last round that wrote without one.
+        #: Whether a failure was logged since the last round that wrote without a failure.
         self._is_told = False
         self._timer: asyncio.Handle | None = None
         self._is_stopped = False
@@ -286,7 +288,7 @@ class Checkpointer:
             self._later(self._pause, self._begin)
 
     def stop(self) -> None:
-        """Stop writing; a clean stop of the broker writes everything anyway."""
+        """Stop writing checkpoints; a clean stop of the broker writes all logs anyway."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -299,7 +301,7 @@ class Checkpointer:
 
     def _on_checked(self, failure: Exception | None) -> None:
         if failure is not None:
-            # The failure ends the broker; the directory may be another broker's, so nothing more is written into it.
+            # The failure stops the broker. The directory may be another broker's, so nothing is written to it any more.
             self._is_stopped = True
             return
         self._left = iter([each for topic in self._store.topics.values() for each in topic.partitions])
@@ -330,7 +332,7 @@ class Checkpointer:
     def _on_written(self, captured: Captured, filed: list[tuple[Segment, SegmentFacts]] | Exception | None) -> None:
         captured.log.filing.end()
         if filed is not None and self._store.has(captured.log):
-            # Otherwise the log was deleted meanwhile, with its files.
+            # If not, the log was deleted meanwhile with its files.
             if isinstance(filed, Exception):
                 self._has_failed = True
                 self._tell("event=checkpoint_failed partition=%s error=%r", captured.log.name, str(filed))
@@ -365,11 +367,11 @@ class Checkpointer:
             self._timer = self._loop.call_later(seconds, step)
 
 
-# The scrubbing of segments: reads them again at a low rate, and hides damaged records from readers.
+# The scrubbing of segments: they are read again at a low rate, and damaged records are hidden from readers.
 #
-# Laws: one segment at a time, on a thread that rests as its rate says; the loop only chooses, and takes the result.
-# What is found damaged is an error in the log of the broker, and a hole for readers; the next start keeps the bytes.
-# What is found of a segment whose place was taken meanwhile is dropped.
+# Laws: one segment at a time is read in a thread that pauses to keep its rate. The loop only chooses segments and uses
+# results. Damaged records are an error in the broker's log, and a hole for readers; the next start keeps their bytes.
+# The result for a segment that was replaced meanwhile is dropped.
 # Source: storage/scrubbing.py; architecture rule 18.
 
 #: The pause between two rounds through all segments.
@@ -377,7 +379,7 @@ PAUSE_SECONDS: Final = 3600.0
 
 
 class Scrubber:
-    """Scrubs the segments of every topic, round after round; belongs to the loop."""
+    """The periodic scrubbing of the segments of every topic; used on the loop only."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, store: Store, *, bytes_per_second: int, pause: float = PAUSE_SECONDS
@@ -407,7 +409,7 @@ class Scrubber:
     def _begin(self) -> None:
         self._bytes = self._segments = self._damaged = 0
         logs = [each for topic in self._store.topics.values() for each in topic.partitions]
-        # Only these segments have their indexes in files, or are the newest.
+        # Segments whose indexes are in files, and the newest one of each log.
         self._left = (
             (each, part.base_offset)
             for each in logs
@@ -492,7 +494,7 @@ class Scrubber:
     def _mend_epochs(self, partition: PartitionLog, wrong: Sequence[EpochRun]) -> None:
         """Correct wrong leader epochs in a segment that was just read."""
         try:
-            # Each is a few bytes of a segment that is in memory: this writes no more than an append does.
+            # Each correction is a few bytes of a segment in the page cache, so this writes no more than an append.
             mend_epochs(partition.segments, wrong)
         except StorageError as why:
             log.warning("event=scrub_failed partition=%s error=%r", partition.name, str(why))

@@ -1,6 +1,6 @@
-"""Short turns of the loop: long work in slices, fair turns of connections, blocking work on threads.
+"""Short turns of the loop: long work in slices, fair turns of connections, blocking work in threads.
 
-The longest turn is measured. Each part below has its laws.
+The longest turn is measured. The laws of each class precede it.
 Source: architecture rule 18: 20 ms."""
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from kohort.base.clock import Clock, SystemClock
 from kohort.storage.files.descriptors import NotResidentError, WorkNeededError
 from kohort.wire.registry import ApiKey
 
-# Long work in short turns of the loop, so that other requests are answered in between.
+# Long work in short turns of the loop, so that other requests are handled in between.
 #
-# Laws: however much of it there is, one slice of one piece of work is done in each turn; pieces take turns.
+# Laws: in each turn one slice of one piece of work is done, however much work there is. Pieces of work take turns.
 # Source: architecture rule 18: 20 ms.
 
 
@@ -37,7 +37,7 @@ class CooperativeWork:
         self._under_way: Final[deque[Iterator[None]]] = deque()
 
     def run(self, steps: Iterator[None]) -> None:
-        """Take the first step now, and each further one when it is its turn.
+        """Run the first slice of `steps` now, and each further slice in its turn.
 
         >>> loop = asyncio.new_event_loop()
         >>> CooperativeWork(loop).run(print(number) for number in range(1))
@@ -48,7 +48,7 @@ class CooperativeWork:
             self.add(steps)
 
     def add(self, steps: Iterator[None]) -> None:
-        """Take every step when it is its turn."""
+        """Run every slice of `steps` in its turn."""
         if not self._under_way:
             self._loop.call_soon(self._turn)
         self._under_way.append(steps)
@@ -58,7 +58,7 @@ class CooperativeWork:
         try:
             is_open = next(steps, steps) is None
         finally:
-            # Behind the others, also if it failed: then it is over.
+            # The work goes to the end of the queue; if it has failed, it is finished.
             self._under_way.popleft()
             if self._under_way:
                 self._loop.call_soon(self._turn)
@@ -66,31 +66,32 @@ class CooperativeWork:
             self.add(steps)
 
 
-# The work of connections in one pass of the loop: turns, long requests, and reads of records.
+# The work of connections in one pass (a turn of the loop): turns, long requests, and reads of records.
 #
-# Laws: connections that ask for a turn go on in the order in which they asked, as many of them in a pass as have time;
-# and those whose request is long carry out a few in a pass, all together. Short requests wait for none of that.
-# Records are no long request: what they cost is to be copied. Of those that are read for answers a pass has its share.
+# Laws: connections that request a turn get it in that order, as many in a pass as its time allows. In a pass a limited
+# number of bytes of long requests is handled, of all connections together. Short requests wait for neither. A Produce
+# request is not a long request, because its records are only copied. The bytes of records that are read for responses
+# in a pass are limited.
 # Source: architecture rule 18: 20 ms.
 
-#: Requests with more bytes are long; a pass carries out so many bytes of them, or the first one.
+#: Requests with more bytes are long; a pass handles so many bytes of them, or the first one.
 SHORT_BYTES: Final = 2 * 1024
 LONG_BYTES_PER_PASS: Final = 64 * 1024
-#: So many bytes of records are read for answers in a pass, and a slice more.
+#: Bytes of records that are read for responses in a pass, and a slice more.
 READ_BYTES_PER_PASS: Final = 4 << 20
 #: The time after which the remaining connections get their turn in the next pass.
 PASS_SECONDS: Final = 0.005
 
 
 class TakesTurns(Protocol):
-    """A connection, as the passes see it."""
+    """A connection that takes turns."""
 
     def take_turn(self) -> None:
-        """Continue with buffered requests and ready answers."""
+        """Continue with buffered requests and ready responses."""
 
 
 class FairQueue:
-    """The passes of one loop."""
+    """The queue of connections and readers that wait for a pass of the loop."""
 
     __slots__ = ("_is_due", "_left", "_loop", "_readable", "_readers", "_waiting")
 
@@ -100,9 +101,9 @@ class FairQueue:
         self._is_due = False
         #: Bytes of long requests that may still begin in this pass.
         self._left = LONG_BYTES_PER_PASS
-        #: Bytes of records that may still be read before a pass has had its share.
+        #: Bytes of records that may still be read in this pass.
         self._readable = READ_BYTES_PER_PASS
-        #: Readers that wait for a later pass; empty while this pass has a share left.
+        #: Readers that wait for a later pass; empty while bytes of this pass are left.
         self._readers: Final[deque[Callable[[], None]]] = deque()
 
     def ask(self, connection: TakesTurns) -> None:
@@ -111,7 +112,7 @@ class FairQueue:
         self._arm()
 
     def may_begin(self, api_key: int, size: int) -> bool:
-        """Whether a long request may be carried out in this pass; else its connection asks for a turn."""
+        """Return whether a long request may be handled in this pass, and count its bytes."""
         # The cost of records is copying them, not handling many rows.
         if api_key == ApiKey.PRODUCE:
             return True
@@ -123,7 +124,7 @@ class FairQueue:
         return True
 
     def read(self, begin: Callable[[], None]) -> None:
-        """Begin to read records for an answer: now, or in a later pass after earlier readers."""
+        """Begin to read records for a response: now, or in a later pass after earlier readers."""
         if self._readable > 0 and not self._readers:
             begin()
         else:
@@ -143,7 +144,7 @@ class FairQueue:
                 self._readers.popleft()()
         finally:
             if self._readers and self._readable > 0:
-                # One has failed: the others go on.
+                # A reader has raised an error; the others go on.
                 self._loop.call_soon(self._begin_reading)
 
     def _begin(self) -> None:
@@ -156,7 +157,7 @@ class FairQueue:
 
     def _take_turns(self) -> None:
         self._is_due = False
-        # The loop's own time may be that at which the pass began.
+        # The loop's time may be cached from the beginning of the pass, so the real clock is read.
         until = time.monotonic() + PASS_SECONDS
         for _ in range(len(self._waiting)):
             self._waiting.popleft().take_turn()
@@ -168,9 +169,9 @@ class FairQueue:
 
 # The measurement of the loop's longest turn: its length, and the API during it.
 #
-# Laws: every turn of a broker's own loop is measured, from the moment the sockets were looked at to the moment they are
-# looked at again; it costs two looks at the clock. Where no turns are seen, on uvloop or on the loop of another
-# program, it is the time that the requests take that one connection has sent together.
+# Laws: every turn of a broker's own loop is measured, from one poll of the sockets to the next; this takes two readings
+# of the clock. On uvloop or on the loop of another program turns cannot be measured. There the time is measured that
+# the requests take that one connection has sent together.
 # Source: architecture rule 18: 20 ms.
 
 
@@ -180,14 +181,14 @@ class LoopWatch:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock: Final = clock or SystemClock()
         self._began = 0.0
-        #: Whether the loop itself tells of its turns.
+        #: Whether the loop's selector reports its turns.
         self.sees_turns = False
         #: The API of the last request that was handled in this turn, if any.
         self.during = ""
         self.turns = 0
         self.longest_seconds = 0.0
         self.longest_during = ""
-        #: When it ended, milliseconds since 1970; 0 while there was none.
+        #: The end of the longest turn, milliseconds since 1970; 0 before the first turn.
         self.longest_at_ms = 0
 
     def begin(self, now: float) -> None:
@@ -197,7 +198,7 @@ class LoopWatch:
 
     def end(self, now: float) -> None:
         """End the turn."""
-        # No turn was begun: the loop's first call of `select` has none before it.
+        # Before the loop's first call of `select` no turn has begun.
         if not self._began:
             return
         self.turns += 1
@@ -207,18 +208,18 @@ class LoopWatch:
             self.longest_at_ms = self._clock.now_ms()
 
     def enter(self) -> None:
-        """Begin work that may be long, where turns are not measured."""
+        """Begin to measure work that may be long, if turns are not measured."""
         if not self.sees_turns:
             self.begin(time.perf_counter())
 
     def leave(self) -> None:
-        """End that work."""
+        """Finish the measurement that `enter` has begun."""
         if not self.sees_turns:
             self.end(time.perf_counter())
 
 
 class WatchedSelector(DefaultSelector):
-    """The selector of a loop, which sees where turns begin and end."""
+    """The selector of a loop, which reports the beginning and the end of each turn."""
 
     def __init__(self, watch: LoopWatch) -> None:
         super().__init__()
@@ -235,20 +236,20 @@ class WatchedSelector(DefaultSelector):
 
 # Threads for blocking work: reads of cold data, decompression of long batches.
 #
-# Laws: what is to be done next is decided on the loop; a thread gets files and bytes, no log. Each piece of work is
-# reported once, on the loop, unless that has ended. As many pieces are under way as there are threads, so what they
-# hold is bounded; the others wait in the order of their coming. A thread begins with the first piece of work.
+# Laws: decisions are made on the loop; a thread gets files and bytes, and no log. Each piece of work is reported once,
+# on the loop, unless the loop is closed. At most one piece per thread is in progress, so memory is bounded; the others
+# wait in the order of arrival. Threads are started with the first pieces of work.
 # Source: architecture rule 18.
 
 log = logging.getLogger("kohort.broker")
 
 T = TypeVar("T")
 
-#: Reads from the disk at once.
+#: Threads that read from the disk.
 COLD_READERS: Final = 4
-#: Bytes that a thread reads at a time, only to have them in memory.
+#: Bytes that a thread reads at a time, only to have them in the page cache.
 WARMED_BYTES: Final = 256 * 1024
-#: How long a stop waits for a read that is under way.
+#: The time that a stop waits for a read in progress.
 STOP_TIMEOUT_SECONDS: Final = 2.0
 
 
@@ -261,11 +262,11 @@ class BlockingWork:
         self._name: Final = name
         self._jobs: Final[SimpleQueue[Callable[[], None] | None]] = SimpleQueue()
         self._threads: Final[list[threading.Thread]] = []
-        #: Pieces of work that are not reported yet.
+        #: Pieces of work that are not finished.
         self.pending = 0
 
     def submit(self, work: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
-        """Do `work` on a thread, and call `then` on the loop with its result or exception."""
+        """Run `work` in a thread, then call `then` on the loop with its result or exception."""
         self.pending += 1
         self._jobs.put(lambda: self._run(work, then))
         if len(self._threads) < min(self._most, self.pending):
@@ -274,7 +275,7 @@ class BlockingWork:
             thread.start()
 
     def stop(self) -> None:
-        """End the threads; drop work that has not begun."""
+        """Stop the threads, and drop work that has not begun."""
         while not self._jobs.empty():
             self._jobs.get()
         for _ in self._threads:
@@ -292,13 +293,13 @@ class BlockingWork:
         result: T | Exception
         try:
             result = work()
-        except Exception as error:  # it is the asker's, on the loop
+        except Exception as error:  # passed to `then` on the loop
             # Drop the frames' variables, such as a batch that was decompressed up to the limit.
             clear_frames(error.__traceback__)
             result = error
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._report, then, result)
-        # The error references this frame: without `del` the circle would stay until a garbage collection.
+        # The error references this frame. Without `del` the reference cycle would stay until a garbage collection.
         del result
 
     def _report(self, then: Callable[[T | Exception], None], result: T | Exception) -> None:
@@ -307,7 +308,7 @@ class BlockingWork:
 
 
 def warm(cold: NotResidentError) -> None:
-    """Read the bytes that `cold` names into memory, on a thread."""
+    """Read the bytes that `cold` names into the page cache; called in a thread."""
     if isinstance(cold, WorkNeededError):
         cold.work()
         return
@@ -316,6 +317,6 @@ def warm(cold: NotResidentError) -> None:
     while position < end:
         done = cold.file.read_into(buffer, position, wait=True)
         if not done:
-            # The file was truncated meanwhile; the next try finds out.
+            # The file was truncated meanwhile; the next read detects that.
             return
         position += done

@@ -76,7 +76,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_execute(parser: argparse.ArgumentParser, *, done: str = "changed") -> None:
     """Add `--execute`, the option of every verb that shows its changes first."""
-    parser.add_argument("--execute", action="store_true", help=f"do it; without it nothing is {done}")
+    parser.add_argument("--execute", action="store_true", help=f"make the change; without it nothing is {done}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

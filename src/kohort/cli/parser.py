@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 
@@ -96,8 +96,7 @@ EXAMPLES: Final = {
 class Parser(argparse.ArgumentParser):
     """An argparse parser with errors of one sentence and the nearest known word for an unknown one.
 
-    Args:
-        run: the function of the verb or action.
+    `run`: the function of the verb or action.
     """
 
     def __init__(self, *, run: Callable[[argparse.Namespace], int] | None = None, **settings: Any) -> None:
@@ -294,10 +293,3 @@ def instead_of_words(words: Sequence[str]) -> str | None:
     word = next(iter(words[1:] if room != "kohort" else words), "")
     said = _VERBS[room].get(word)
     return said and f"{word} {said}"
-
-
-def foreign_words() -> Iterator[tuple[str, ...]]:
-    """Yield every beginning of a command line for which `instead_of_words` returns an error."""
-    for room, table in _VERBS.items():
-        for word in table:
-            yield (word,) if room == "kohort" else (room, word)

@@ -91,10 +91,10 @@ class GroupLine:
     """One group of many; `lag` and `lag_ms` are `None` where they are not known."""
 
     state: GroupState
-    lag: int | None
-    lag_ms: int | None
+    lag: int | None = None
+    lag_ms: int | None = None
     #: How often a member came or went in the last hour, as far as the console has looked.
-    changes: int
+    changes: int = 0
 
 
 @dataclass(slots=True)
@@ -167,7 +167,9 @@ class ClusterReader:
         """Return the state of the cluster; one that is too old is renewed."""
         pause = max(CLUSTER_SECONDS, self.view.took_s / _SHARE) if self.view.snapshot else CLUSTER_SECONDS / 2
         if not self.view.read_at or time.monotonic() - self.view.read_at > pause:
-            await asyncio.wait({self._under.ask(self._renew)}, timeout=_PATIENCE_SECONDS)
+            version = self.changed.version
+            self._under.ask(self._renew)
+            await self.changed.beyond(version, seconds=_PATIENCE_SECONDS)
         return self.view
 
     async def know(self) -> None:
@@ -178,6 +180,10 @@ class ClusterReader:
     async def _renew(self) -> None:
         began = time.monotonic()
         try:
+            if not self.view.lines:
+                # One request has the names and states of all groups: pages show them while the rest is read.
+                self.view.lines = await self.call(self._list)
+                self.changed.note()
             self.view.snapshot, self.view.lines = await self.call(self._collect)
             self.view.failure = ""
             self.view.took_s = time.monotonic() - began
@@ -185,6 +191,9 @@ class ClusterReader:
             self.view.failure = str(why)
         self.view.read_at = time.monotonic()
         self.changed.note()
+
+    def _list(self) -> list[GroupLine]:
+        return [GroupLine(state=GroupState(group_id=row.group_id, state=row.state)) for row in self.admin.list_groups()]
 
     def _collect(self) -> tuple[ClusterSnapshot, list[GroupLine]]:
         snapshot = collect(self.admin)

@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import h11
@@ -27,13 +28,14 @@ from kohort.console.access import Access, Mode
 from kohort.console.app import Console
 from kohort.console.reader import ClusterReader
 from kohort.errors import ConfigError
+from kohort.security.server_tls import build_own_context
 
 if TYPE_CHECKING:
     from kohort.broker.http import Answer, Asked, Handler
     from kohort.broker.options.settings import BrokerSettings
 
-#: Connections at a time: tabs have two each.
-_MOST_CONNECTIONS: Final = 1_000
+#: Connections at a time: tabs have two each. From the second number on those make room that have sent no request.
+_MOST_CONNECTIONS, _FULL = 1_000, 700
 #: Calls of the admin client at a time.
 _THREADS: Final = 4
 #: Calls of the console answer soon, or the page says that the cluster does not.
@@ -46,6 +48,13 @@ class _Protocol(H11Protocol):
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
+        waiting = self.connections if len(self.connections) >= _FULL else ()
+        late = [(each._late.when(), each) for each in waiting if isinstance(each, _Protocol) and each._late]
+        if late:
+            _, oldest = min(late, key=itemgetter(0))
+            # It is lost, and counted, until the next turn of the loop.
+            oldest._forget_wait()
+            oldest.transport.abort()
         super().connection_made(transport)
         self._wait_for_head()
 
@@ -92,6 +101,7 @@ class ConsoleServer:
         """Create a server; `loop`: where the handlers of `paths` run, by default that of the server."""
         self._options: Final = {**_TIMES, "client.id": "kohort-console", **options}
         self.bound: Final = bound
+        self._scheme: Final = "https" if certificate else "http"
         self._threads: Final = ThreadPoolExecutor(_THREADS, "kohort-console")
         is_near = is_loopback(bound.getsockname()[0])
         mode: Mode = "users" if asks_for_users else "token" if token or not is_near else "open"
@@ -133,11 +143,11 @@ class ConsoleServer:
             options.setdefault("sasl.mechanism", "SCRAM-SHA-512")
         return ClusterReader(options, self._threads)
 
-    def url(self, scheme: str = "http") -> str:
+    def url(self) -> str:
         """Return the address to open, with its token if it has one."""
         host, port = self.bound.getsockname()[:2]
         query = f"?token={self.access.token}" if self.access.token else ""
-        return f"{scheme}://{address(host, port)}/{query}"
+        return f"{self._scheme}://{address(host, port)}/{query}"
 
     def start(self) -> None:
         """Serve on a thread."""
@@ -176,9 +186,10 @@ class BrokerConsole:
     Law: it asks the broker over the wire, as any other client: the broker's loop computes no page but its own paths.
     """
 
-    def __init__(self, settings: BrokerSettings, *, has_changes: bool) -> None:
+    def __init__(self, settings: BrokerSettings, **options: Any) -> None:
+        """Create a console; `options`: further arguments of its `ConsoleServer`."""
         self._settings: Final = settings
-        self._has_changes: Final = has_changes
+        self._options: Final = options
         self._paths: Mapping[str, Handler] = {}
         self._addresses: Mapping[str, tuple[str, int]] = {}
         self._server: ConsoleServer | None = None
@@ -193,14 +204,17 @@ class BrokerConsole:
         options = self_options(self._settings, self._addresses)
         is_open = bool(self._settings.values["allow.anonymous.beyond.loopback"])
         has_users = str(options["security.protocol"]).startswith("SASL")
+        # With the broker's own certificate a visitor would do without one of his own.
+        is_guarded = not has_users and all(each.has_login for each in self._settings.listeners)
         self._server = ConsoleServer(
             options,
             bound,
             paths=self._paths,
             loop=asyncio.get_running_loop(),
-            has_changes=self._has_changes,
             has_free_metrics=is_open or is_loopback(bound.getsockname()[0]),
             asks_for_users=has_users,
+            token=secrets.token_urlsafe(18) if is_guarded else "",
+            **self._options,
         )
         self._server.start()
 
@@ -226,7 +240,7 @@ class BrokerConsole:
 
 def self_options(settings: BrokerSettings, addresses: Mapping[str, tuple[str, int]]) -> dict[str, Any]:
     """Return the client options with which a program reaches the broker within it: by the listener that asks least."""
-    listener = min(settings.listeners, key=lambda each: (each.protocol.has_sasl, each.protocol.has_tls))
+    listener = min(settings.listeners, key=lambda each: (each.has_login, each.protocol.has_tls))
     host, port = addresses[listener.name]
     near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     options: dict[str, Any] = {
@@ -234,8 +248,8 @@ def self_options(settings: BrokerSettings, addresses: Mapping[str, tuple[str, in
         "security.protocol": listener.protocol.name,
     }
     if listener.protocol.has_tls:
-        # The port is this process's own: its certificate has nothing to prove here.
-        options["enable.ssl.certificate.verification"] = False
+        # The port is this process's own: its certificate has nothing to prove here, but may have to be shown.
+        options["ssl.context"] = build_own_context(listener.values)
     if listener.protocol.has_sasl:
         enabled = listener.values["sasl.enabled.mechanisms"]
         known = [each for each in ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN") if each in enabled]

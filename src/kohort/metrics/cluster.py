@@ -82,10 +82,10 @@ class GroupState:
 
     group_id: str
     state: str
-    protocol: str
-    protocol_type: str
-    members: Sequence[MemberState]
-    offsets: Mapping[str, Mapping[int, int]]
+    protocol: str = ""
+    protocol_type: str = ""
+    members: Sequence[MemberState] = ()
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     coordinator: int = -1
     commits: int = -1
 
@@ -124,9 +124,7 @@ class AdminCalls(Protocol):
 def collect(admin: AdminCalls, *, has_sizes: bool = False) -> ClusterSnapshot:
     """Read the state of a cluster, a few requests to each broker however many groups there are.
 
-    Args:
-        admin: a `kohort.Admin`.
-        has_sizes: also ask for the sizes of logs.
+    `admin`: a `kohort.Admin`. `has_sizes`: also ask for the sizes of logs.
 
     >>> import kohort
     >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:

@@ -60,8 +60,7 @@ class Registry:
 
     It may be registered with `prometheus_client`, too: `prometheus_client.REGISTRY.register(registry)`.
 
-    Args:
-        labels: of every series.
+    `labels`: of every series.
     """
 
     def __init__(self, **labels: object) -> None:
@@ -75,10 +74,8 @@ class Registry:
     def add(self, client: C, *, prefix: str | None = None, **labels: object) -> C:
         """Add a client, and return it; it is not kept alive.
 
-        Args:
-            client: a consumer, a producer, an admin client, or another object with `metrics()`.
-            prefix: of the names; by default `kohort_` and the kind of the client, such as `kohort_consumer`.
-            labels: of its series, such as `client_id="billing-1"`.
+        `client`: a consumer, a producer, an admin client, or another object with `metrics()`. `prefix`: of the names,
+        by default `kohort_` and the kind of the client. `labels`: of its series, such as `client_id="billing-1"`.
 
         Raises:
             TypeError: it has no `metrics()`.

@@ -14,8 +14,7 @@ from pyspark.sql import functions as f
 def parse_commits(records: DataFrame) -> DataFrame:
     """Parse the offsets that groups committed, from the records of `__consumer_offsets`.
 
-    Args:
-        records: columns `key`, `value` and `timestamp`, as the source gives them.
+    `records`: columns `key`, `value` and `timestamp`, as the source gives them.
 
     Returns:
         `group_id`, `topic`, `partition`, `offset` (the next one that the group reads), `time` of the commit.
@@ -46,9 +45,8 @@ def parse_ends(records: DataFrame, *, every: str) -> DataFrame:
 
     For batches, and for streams in update mode.
 
-    Args:
-        records: columns `topic`, `partition`, `offset` and `timestamp`; others need not be read (option `columns`).
-        every: the span, as Spark writes it, such as "1 minute".
+    `records`: columns `topic`, `partition`, `offset` and `timestamp`; others need not be read (option `columns`).
+    `every`: the span, as Spark writes it, such as "1 minute".
 
     Returns:
         `topic`, `partition`, `time` (the span's beginning), `end_offset`: the offset after the last record of the
@@ -63,10 +61,8 @@ def parse_ends(records: DataFrame, *, every: str) -> DataFrame:
 def lag(commits: DataFrame, ends: DataFrame, *, every: str) -> DataFrame:
     """Find the lag of each group, span by span; batch only, since values carry over to later spans.
 
-    Args:
-        commits: from `parse_commits`; they are read three times, so `persist` them, and the ends.
-        ends: from `parse_ends` with the same `every`.
-        every: the span, as Spark writes it.
+    `commits`: from `parse_commits`; they are read three times, so `persist` them, and the ends. `ends`: from
+    `parse_ends` with the same `every`. `every`: the span, as Spark writes it.
 
     Returns:
         `group_id`, `topic`, `partition`, `time` (a span's beginning), `committed`, `end_offset`, `lag`: offsets that

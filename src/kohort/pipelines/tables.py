@@ -51,10 +51,8 @@ def unread(rows: DataFrame, *, session_timeout_ms: int | Mapping[str, int] = USU
 
     Such a time lasts from the owner's last fetch or commit to the next owner's first fetch.
 
-    Args:
-        rows: journal rows or facts.
-        session_timeout_ms: the session timeout, for all groups or by group. A member that was removed by it has read
-            nothing for at least so long; rows of an earlier version do not say since when.
+    `rows`: journal rows or facts. `session_timeout_ms`: the session timeout, for all groups or by group. A member that
+    was removed by it has read nothing for at least so long; rows of an earlier version do not say since when.
 
     Returns:
         `group_id`, `topic`, `partition`; `began`, `ended` (null: it still was when the rows ended), `seconds`; `member`
@@ -74,9 +72,7 @@ def unread(rows: DataFrame, *, session_timeout_ms: int | Mapping[str, int] = USU
 def waits(rows: DataFrame, *, longer_than_s: float = 0.0) -> DataFrame:
     """Find members that waited, or kept others waiting; stuck members have the longest waits.
 
-    Args:
-        rows: journal rows or facts.
-        longer_than_s: only waits of more than so many seconds, and those without an end.
+    `rows`: journal rows or facts. `longer_than_s`: only waits of more than so many seconds, and those without an end.
 
     Returns:
         `group_id`, `member`, `member_id`; `began`, `ended` (null: it still did when the rows ended), `seconds`; `why`:
@@ -107,10 +103,8 @@ def flapping(rows: DataFrame, *, every: str = EVERY, flaps: int = FLAPS) -> Data
 
     A stream of this needs output mode update or complete; it keeps its windows for ever.
 
-    Args:
-        rows: journal rows or facts.
-        every: the span in which ends are counted, as Spark writes it.
-        flaps: a member flaps from so many ends on, times the number of members that have its name at once.
+    `rows`: journal rows or facts. `every`: the span in which ends are counted, as Spark writes it. `flaps`: a member
+    flaps from so many ends on, times the number of members that have its name at once.
 
     Returns:
         `group_id`, `member`, `host`, `began` of the span; `ends` in it, `silent` of them by session timeout;
@@ -194,11 +188,9 @@ def what_if(
 ) -> DataFrame:
     """Find the moves that each assignor would have made, had the group used it from the beginning.
 
-    Args:
-        rows: journal rows, batch or stream, of groups of the consumer protocol (classic ones give no row); or facts
-            that were made with these assignors.
-        assignors: names of kohort's assignors, or your own assignors.
-        partitions: topic -> its number of partitions; by default those that the rows name. Facts have their own.
+    `rows`: journal rows, batch or stream, of groups of the consumer protocol (classic ones give no row); or facts that
+    were made with these assignors. `assignors`: names of kohort's assignors, or your own assignors. `partitions`: topic
+    -> its number of partitions; by default those that the rows name. Facts have their own.
 
     Returns:
         `group_id`; `began`, when the coordinator computed an assignment, its `epoch` and `why`; `assignor`; `members`

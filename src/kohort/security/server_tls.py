@@ -98,6 +98,15 @@ class ServerTls:
         return context, trusted
 
 
+def build_own_context(values: Mapping[str, Any]) -> ssl.SSLContext:
+    """Build the context with which a program reaches a listener of its own: it shows the listener's certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _set_versions(context, values)
+    _load_key_store(context, values)
+    return context
+
+
 def _stamp(path: str) -> Stamp:
     try:
         found = os.stat(path)

@@ -55,9 +55,8 @@ _SIGNS_OF_LIFE: Final = (
 class SimulatedBroker:
     """A simulated broker: one process, and its successors after crashes.
 
-    Args:
-        options: broker options that its sockets need: `group.push.*` and `queued.max.requests`.
-        build_shard: makes the shards; tests plant bugs with it.
+    `options`: broker options that its sockets need: `group.push.*` and `queued.max.requests`. `build_shard`: makes the
+    shards; tests plant bugs with it.
     """
 
     #: The runtime of each process; a planted bug gives its own.
@@ -354,9 +353,7 @@ class SimulatedRoute:
 class Socket:
     """The broker's end of a connection, as a `kohort.broker.connections.request.Peer`.
 
-    Args:
-        open_limit: `queued.max.requests`.
-        on_request: carries out what was read.
+    `open_limit`: `queued.max.requests`. `on_request`: carries out what was read.
     """
 
     def __init__(

@@ -24,6 +24,7 @@ WORLDS: Final = {
     "brokers": "kohort.simulation.world:World",
     "clients": "kohort.simulation.clients.client_world:ClientWorld",
     "queries": "kohort.simulation.queries.query_world:QueryWorld",
+    "transactions": "kohort.simulation.transactions.transaction_world:TransactionWorld",
 }
 #: So many seeds are one task of a process.
 CHUNK: Final = 5

@@ -29,9 +29,8 @@ _ROW_LENGTH: Final = 240
 class LawBroken(InvariantViolation):
     """Violation of a law, about one group or none; the world adds the story.
 
-    Args:
-        name: name of the law, as `kohort.simulation.checkers` lists it.
-        why: description of the observation that breaks the law.
+    `name`: name of the law, as `kohort.simulation.checkers` lists it. `why`: description of the observation that breaks
+    the law.
     """
 
     def __init__(self, name: str, why: str, *, group_id: str = "") -> None:

@@ -63,8 +63,7 @@ def fingerprint(end: Mapping[str, object] | str) -> str:
 
     The offset itself may be longer than a datagram.
 
-    Args:
-        end: the offset, or its JSON from the query's progress; the order of keys does not matter.
+    `end`: the offset, or its JSON from the query's progress; the order of keys does not matter.
 
     >>> fingerprint('{"b": 1, "a": 2}') == fingerprint({"a": 2, "b": 1})
     True
@@ -84,9 +83,8 @@ class DriverChannel:
     def open(cls, name: str, *, folder: Path | None = None) -> DriverChannel:
         """Open a mailbox for the messages posted to this name.
 
-        Args:
-            name: the member's; any text. Several mailboxes of one name get the same messages.
-            folder: holds the socket; by default `private_folder`.
+        `name`: the member's; any text. Several mailboxes of one name get the same messages. `folder`: holds the socket;
+        by default `private_folder`.
         """
         door = None
         try:
@@ -223,10 +221,8 @@ _NOTE_BYTES: Final = 1_000
 def announce(group_id: str, name: str, *, application: int | None = None, folder: Path | None = None) -> None:
     """Leave a note of this source; log a warning if the application has other sources in the group.
 
-    Args:
-        name: the member's.
-        application: a number that the sources of one application share; by default the id of the parent process.
-        folder: holds the notes; by default `private_folder`.
+    `name`: the member's. `application`: a number that the sources of one application share; by default the id of the
+    parent process. `folder`: holds the notes; by default `private_folder`.
     """
     prefix = f"source-{os.getppid() if application is None else application}-{_digest(group_id)}"
     try:

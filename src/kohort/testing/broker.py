@@ -77,9 +77,6 @@ class ClusterElsewhere:
     """A cluster outside of this process: Apache Kafka, or a broker that the workers of a run share.
 
     Nothing is reset in it, because it may have topics and groups of other users.
-
-    Args:
-        bootstrap_servers: HOST:PORT,...
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -182,12 +179,10 @@ class Broker(EmbeddedBroker):
             self._carry_out(_begin_reset).result(30)
         else:
             names = [row.group_id for row in self.admin.list_groups()]
-            described = self.admin.describe_groups(names).items() if names else ()
+            described = self.admin.describe_groups(names).items()
             _check_empty((name, getattr(each, "members", ())) for name, each in described)
-            if names:
-                self.admin.delete_groups(names)
-            if topics := [row.name for row in self.admin.list_topics() if not row.is_internal]:
-                self.admin.delete_topics(topics)
+            self.admin.delete_groups(names)
+            self.admin.delete_topics([row.name for row in self.admin.list_topics() if not row.is_internal])
         self.faults.clear()
 
 

@@ -121,9 +121,7 @@ class MemoryDirectory(volatilefs.VolatileDirectory):
 class MemoryFileSystem(volatilefs.VolatileFileSystem):
     """Directories and files in memory, with the faults that tests inject into a disk.
 
-    Args:
-        volatile: written data counts as durable at once.
-        seed: seed of `random_bytes`.
+    `volatile`: written data counts as durable at once. `seed`: seed of `random_bytes`.
     """
 
     _root: MemoryDirectory
@@ -149,10 +147,9 @@ class MemoryFileSystem(volatilefs.VolatileFileSystem):
 
         The arguments may let more data survive.
 
-        Args:
-            survives: size that each file keeps, between durable and written.
-            changes_kept: how many of a directory's unsynced changes, oldest first, became durable by chance.
-            zero_fill: files keep their written length, and read zeros where bytes are lost.
+        `survives`: size that each file keeps, between durable and written. `changes_kept`: how many of a directory's
+        unsynced changes, oldest first, became durable by chance. `zero_fill`: files keep their written length, and read
+        zeros where bytes are lost.
         """
         self.steps_left = None
         self._locks = set()
@@ -269,8 +266,7 @@ class _Injected:
 class FaultyFileSystem:
     """A file system with the faults that a test injects.
 
-    Args:
-        behind: the file system with the data; by default a new `MemoryFileSystem`, which can lose power.
+    `behind`: the file system with the data; by default a new `MemoryFileSystem`, which can lose power.
 
     >>> disk = FaultyFileSystem()
     >>> disk.inject(Fault.NO_SPACE, where=lambda operation: operation.path.endswith("orders.log"))
@@ -320,10 +316,8 @@ class FaultyFileSystem:
     ) -> None:
         """Make operations fail from now on.
 
-        Args:
-            at: the number of the first operation that may fail; `operations` is the number so far.
-            times: number of operations to fail; `None`: all until `heal`.
-            where: selects among the operations that the fault can make fail.
+        `at`: the number of the first operation that may fail; `operations` is the number so far. `times`: how many
+        fail; `None`: all until `heal`. `where`: selects among the operations that the fault can make fail.
         """
         self._injected.append(_Injected(fault=fault, at=at, times=times, where=where))
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Fields of requests that name groups, topics, and topics by id.
 _GROUPS: Final = frozenset({"group_id", "groups", "groups_names", "group_ids", "key", "coordinator_keys"})
+#: Names of error codes in answers.
+_CODES: Final = frozenset({"error_code", "partition_error_code"})
 _TOPICS: Final = frozenset({"topic", "name", "topics", "topic_names", "resource_name"})
 _TOPIC_IDS: Final = frozenset({"topic_id"})
 #: Names that one thing has in requests and in answers.
@@ -39,6 +41,11 @@ _ALIKE: Final = (
     ("groups", "groups_names", "group_ids", "results"),
     ("group_id", "groups"),
     ("coordinators", "coordinator_keys"),
+    ("transaction_states", "transactional_ids"),
+    ("results_by_topic_v3_and_below", "v3_and_below_topics"),
+    ("results_by_transaction", "transactions"),
+    ("topic_results", "topics"),
+    ("results_by_partition", "partitions"),
     ("results", "responses", "resources"),
     ("results", "creations", "deletions", "upsertions"),
     ("filter_results", "filters"),
@@ -306,7 +313,7 @@ def refusal_of(response: type[Message], request: Message, error: ErrorCode) -> M
 def _filled(made: type[Message], source: Message, error: int) -> Message:
     values: dict[str, object] = {}
     for each in made._fields:
-        if each.name == "error_code":
+        if each.name in _CODES:
             values[each.name] = error
             continue
         given = _like(source, each.name)
@@ -325,11 +332,10 @@ def _filled(made: type[Message], source: Message, error: int) -> Message:
 
 def _named(made: type[Message], name: object, error: int) -> Message:
     """Return the response row for a request's row that is just a name."""
-    first = next(each.name for each in made._fields if each.name != "error_code" and _row_of(each) is None)
+    first = next(each.name for each in made._fields if each.name not in _CODES and _row_of(each) is None)
     known = next((each.name for each in made._fields if each.name in _GROUPS or each.name in ("name", "topic")), first)
     values: dict[str, object] = {known: name}
-    if any(each.name == "error_code" for each in made._fields):
-        values["error_code"] = error
+    values |= {each.name: error for each in made._fields if each.name in _CODES}
     return made(**values)
 
 
@@ -350,7 +356,7 @@ def _row_of(each: Field) -> type[Message] | None:
 
 def _has_error(made: type[Message]) -> bool:
     rows = (_row_of(each) for each in made._fields)
-    return any(each.name == "error_code" for each in made._fields) or any(row and _has_error(row) for row in rows)
+    return any(each.name in _CODES for each in made._fields) or any(row and _has_error(row) for row in rows)
 
 
 def _names(message: Message, fields: frozenset[str]) -> Iterator[object]:

@@ -36,11 +36,7 @@ _ASKED_BY_MEMBERS: Final = (
 class TestedGroup:
     """One group of a cluster, for a test to observe and to control; methods block.
 
-    Args:
-        admin: an admin client of the cluster.
-        group_id: the group, which need not exist yet.
-        bootstrap_servers: addresses of the cluster.
-        faults: the faults of the broker; `None` if none can be injected.
+    `admin`: a client of the cluster. `faults`: those of the broker; `None` if none can be injected.
     """
 
     __test__ = False

@@ -194,8 +194,7 @@ class Anomaly:
 def check_history(events: Sequence[Event], *, orphan_limit_ms: int | None = None) -> list[Anomaly]:
     """Find every anomaly of a history, by check.
 
-    Args:
-        orphan_limit_ms: longest time that a partition may be without an owner; `None`: any time.
+    `orphan_limit_ms`: longest time that a partition may be without an owner; `None`: any time.
 
     >>> from kohort.testing.history import History
     >>> history = History(clock=lambda: 0)

@@ -30,10 +30,8 @@ class Secured(NamedTuple):
 def secure(protocol: str, directory: Path, *, host: str = "127.0.0.1") -> Secured:
     """Return configs of a broker and options of its clients, by Kafka's names, for one security protocol.
 
-    Args:
-        protocol: SSL (a certificate is the login), SASL_PLAINTEXT or SASL_SSL (SASL/PLAIN is the login).
-        directory: existing directory to which certificates are written.
-        host: the address that the broker listens on; the port is a free one.
+    `protocol`: SSL (a certificate is the login), SASL_PLAINTEXT or SASL_SSL (SASL/PLAIN is the login). `directory`:
+    existing directory to which certificates are written. `host`: the broker's address; the port is a free one.
 
     Raises:
         ConfigError: there is no such protocol.

@@ -153,6 +153,7 @@ class TransactionDialogue:
                 producer_epoch=order.producer_epoch,
                 coordinator_epoch=order.coordinator_epoch,
                 partitions=order.partitions if partitions is None else tuple(partitions),
+                number=order.number,
             )
         )
 

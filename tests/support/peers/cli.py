@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kohort.cli.parser import _VERBS
 from support.peers.forked_commands import ForkedProcess, Forks, forks, python_variables
 from support.waiting import PATIENCE_SECONDS
 
@@ -22,6 +23,13 @@ TIMEOUT_SECONDS = PATIENCE_SECONDS
 STOOD_STILL = "event=clock_gap"
 #: So begins what Python says of an exception that nobody foresaw: no command may.
 _TRACEBACK = "Traceback (most recent call last)"
+
+
+def foreign_words() -> Iterator[tuple[str, ...]]:
+    """Every beginning of a command line that is another tool's, and is answered with an error."""
+    for room, table in _VERBS.items():
+        for word in table:
+            yield (word,) if room == "kohort" else (room, word)
 
 
 @dataclass(frozen=True, kw_only=True)

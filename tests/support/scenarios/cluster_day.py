@@ -263,7 +263,7 @@ def administer_by_commands(cluster: ApacheCluster, admin: kohort.Admin) -> None:
         assert admin.describe_topics([first.topic])[0].partitions[0].replicas == (1, 2)
         assert command(cluster, *words, "--execute", stdin=plan).code == 0
         wait_until(lambda: admin.describe_topics([first.topic])[0].partitions[0].replicas == (2, 1), "it is told")
-        assert command(cluster, "cluster", "reassign").out == "nothing is on its way\n"
+        assert command(cluster, "cluster", "reassign").out == "no reassignment is ongoing\n"
         wrong = command(cluster, "cluster", "reassign", "--file", "-", stdin='{"partitions": [{"topic": "x"}]}')
         assert (wrong.code, "the standard input is no plan" in wrong.err) == (2, True)
 

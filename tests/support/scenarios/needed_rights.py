@@ -327,7 +327,10 @@ _REQUESTS: Final[dict[AnyApiKey, Callable[[int, dict[str, bytes]], Iterator[Any]
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,
     ApiKey.ADD_OFFSETS_TO_TXN: _one(ApiKey.ADD_OFFSETS_TO_TXN, group_id=SEEN, **_PRODUCER),
     ApiKey.END_TXN: _one(ApiKey.END_TXN, committed=True, **_PRODUCER),
-    ApiKey.WRITE_TXN_MARKERS: _one(ApiKey.WRITE_TXN_MARKERS, markers=[]),
+    ApiKey.WRITE_TXN_MARKERS: _one(
+        ApiKey.WRITE_TXN_MARKERS,
+        markers=[{"producer_id": 1, "topics": [{"name": each, "partition_indexes": [9]} for each in TOPICS]}],
+    ),
     ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
     ApiKey.DESCRIBE_PRODUCERS: _one(
         ApiKey.DESCRIBE_PRODUCERS, topics=[{"name": each, "partition_indexes": [0]} for each in TOPICS]

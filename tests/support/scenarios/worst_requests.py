@@ -186,6 +186,13 @@ def _assignors(count: int) -> Any:
     )
 
 
+def _markers(count: int) -> Any:
+    """The end of one producer's transaction in so many partitions."""
+    topic = _row_class(ApiKey.WRITE_TXN_MARKERS, "markers", "topics")(name=WIDE, partition_indexes=list(range(count)))
+    marker = _row_class(ApiKey.WRITE_TXN_MARKERS, "markers")(producer_id=1, producer_epoch=0, topics=[topic])
+    return request_class(ApiKey.WRITE_TXN_MARKERS)(markers=[marker])
+
+
 def _known(key: ApiKey) -> Callable[[int], Any]:
     """What a member says that it knows, of topics of one partition each; nothing else is asked."""
     word: Any = next(field.kind for field in fields_of(request_class(key)) if field.name == "member")
@@ -268,6 +275,24 @@ WORST: Final[dict[str, Worst]] = {
     "topics to grow": _named(
         ApiKey.CREATE_PARTITIONS, "topics", "name", row={"count": 3, "assignments": None}, timeout_ms=60_000
     ),
+    "partitions of a transaction": _numbers(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        "v3_and_below_topics",
+        "name",
+        "partitions",
+        MOST_PARTITIONS,
+        version=3,
+        v3_and_below_transactional_id="x",
+    ),
+    "offsets of a transaction": _partitions(
+        ApiKey.TXN_OFFSET_COMMIT, most=MOST_PARTITIONS, group_id="g", transactional_id="x"
+    ),
+    "markers": _worst(ApiKey.WRITE_TXN_MARKERS, _markers, MOST_LED),
+    "partitions with producers": _numbers(
+        ApiKey.DESCRIBE_PRODUCERS, "topics", "name", "partition_indexes", MOST_PARTITIONS
+    ),
+    "transactions to describe": _texts(ApiKey.DESCRIBE_TRANSACTIONS, "transactional_ids", MOST_NAMED),
+    "states of transactions": _short_texts(ApiKey.LIST_TRANSACTIONS, "state_filters"),
     "groups to delete": _texts(ApiKey.DELETE_GROUPS, "groups_names", MOST_NAMED),
     "partitions to elect": _numbers(ApiKey.ELECT_LEADERS, "topic_partitions", "topic", "partitions", MOST_LED),
     "partitions to move": _partitions(ApiKey.ALTER_PARTITION_REASSIGNMENTS, row={"replicas": None}),
@@ -301,6 +326,8 @@ WORST: Final[dict[str, Worst]] = {
 WITHOUT_ROWS: Final = frozenset(
     {
         ApiKey.HEARTBEAT,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
         ApiKey.API_VERSIONS,

@@ -270,13 +270,14 @@ def test_rows_of_a_session_take_few_bytes() -> None:
     assert min(left) < 10_000
 
 
-def answer_of(ends: dict[int, tuple[int, int, bool]]) -> FetchResponse:
-    """A full answer: partition of t -> begin and end of its log, and whether records came."""
+def answer_of(ends: dict[int, tuple[int, int, bool]], stable: dict[int, int] | None = None) -> FetchResponse:
+    """A full answer: partition of t -> begin and end of its log, and whether records came; where it is stable."""
     rows = [
         PartitionData(
             partition_index=number,
             log_start_offset=start,
             high_watermark=end,
+            last_stable_offset=end if stable is None else stable[number],
             records=b"records" if has_records else b"",
         )
         for number, (start, end, has_records) in ends.items()
@@ -290,7 +291,7 @@ def test_session_is_what_a_plain_dictionary_says(seed: int) -> None:
     random = Random(seed)
     session = FetchSession(1, by_id=False, now_ms=0)
     asked: dict[int, int] = {}
-    told: dict[int, tuple[int, int]] = {}
+    told: dict[int, tuple[int, int, int]] = {}
     numbers = [random.randint(0, 2**31 - 1), *range(random.choice((0, 5)), 12)]
     for _ in range(60):
         named = {number: random.randint(0, 9) for number in random.sample(numbers, random.randint(0, 5))}
@@ -306,12 +307,15 @@ def test_session_is_what_a_plain_dictionary_says(seed: int) -> None:
         assert session.size == len(asked)
 
         ends = {number: (random.randint(0, 1), random.randint(2, 3), random.random() < 0.2) for number in asked}
-        news = [number for number, (start, end, is_read) in ends.items() if is_read or told.get(number) != (start, end)]
-        answer = session.reduce(answer_of(ends))
+        # Most logs have no open transaction.
+        stable = {number: end - (random.random() < 0.2) for number, (_, end, _) in ends.items()}
+        now = {number: (start, end, stable[number]) for number, (start, end, _) in ends.items()}
+        news = [number for number, (_, _, is_read) in ends.items() if is_read or told.get(number) != now[number]]
+        answer = session.reduce(answer_of(ends, stable))
         assert [row.partition_index for topic in answer.responses for row in topic.partitions] == news
-        for number, (start, end, is_read) in ends.items():
-            told[number] = start, end
-            assert session.knows(("t", bytes(16)), number, (start, end))
+        for number, (_, _, is_read) in ends.items():
+            told[number] = now[number]
+            assert session.knows(("t", bytes(16)), number, now[number])
             if is_read:
                 asked[number] = asked.pop(number)
 

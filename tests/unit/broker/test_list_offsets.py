@@ -29,7 +29,7 @@ from support.dialogues.broker_wire import RawClient, produce_request
 def look_up(log: PartitionLog, timestamp: int) -> tuple[int, int]:
     """What is answered without a thread."""
     answer = ListOffsetsPartitionResponse(partition_index=0, error_code=0)
-    lookup = _Lookup(log, answer, timestamp)
+    lookup = _Lookup(log, answer, timestamp, is_committed=False)
     assert lookup.is_done_at_once() or lookup.look()
     return answer.timestamp, answer.offset
 

@@ -140,12 +140,6 @@ def test_producer_ids_are_given_once(client: RawClient) -> None:
     assert len(set(ids)) == 5
 
 
-def test_a_transactional_producer_is_told_at_once(client: RawClient) -> None:
-    request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1)
-    answer = client.ask(ApiKey.INIT_PRODUCER_ID, 4, request)
-    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-
 def test_an_acknowledged_record_of_a_synced_topic_is_readable(tmp_path: Path) -> None:
     """flush.messages=1 is the default: the answer waits for the disk, and so do readers."""
     with Broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:

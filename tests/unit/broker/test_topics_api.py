@@ -68,7 +68,7 @@ def test_apis_of_our_own_are_told_to_kohorts_clients_alone(client: RawClient, so
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.API_VERSIONS))
-def test_api_versions_tells_every_api_and_the_feature_that_switches_kip_848_on(client: RawClient, version: int) -> None:
+def test_api_versions_tells_every_api_and_the_features_that_are_on(client: RawClient, version: int) -> None:
     answer = client.ask(ApiKey.API_VERSIONS, version, ApiVersionsRequest())
     rows = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
     assert set(rows) == set(SERVED)
@@ -76,11 +76,11 @@ def test_api_versions_tells_every_api_and_the_feature_that_switches_kip_848_on(c
     assert rows[ApiKey.PRODUCE] == (0, 13)
     assert rows[ApiKey.FETCH] == (4, 18)
     if version >= 3:
-        (feature,) = answer.finalized_features
-        assert (feature.name, feature.max_version_level) == ("group.version", 1)
+        levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
+        assert levels == {"group.version": 1, "transaction.version": 2}
         assert answer.finalized_features_epoch >= 0
         # A lowest level of 0 breaks clients before version 4 (KAFKA-17011).
-        assert [row.min_version for row in answer.supported_features] == ([0] if version >= 4 else [])
+        assert [row.min_version for row in answer.supported_features] == ([0, 0] if version >= 4 else [])
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
@@ -94,15 +94,17 @@ def test_this_node_coordinates_every_group(broker: Broker, client: RawClient, ve
     assert [row.key for row in answer.coordinators] == (["g", "h"] if version >= 4 else [])
 
 
-@pytest.mark.parametrize(
-    ("kind", "code"), [(1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (2, ErrorCode.INVALID_REQUEST)]
-)
-def test_coordinators_of_other_kinds_are_refused_for_good(client: RawClient, kind: int, code: ErrorCode) -> None:
-    """A retriable code would let a transactional producer wait for a minute before it fails."""
-    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"])
+def test_this_node_coordinates_every_transaction(broker: Broker, client: RawClient) -> None:
+    """The first one to ask has the topic made."""
+    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["x", "y"])
+    for row in client.ask(ApiKey.FIND_COORDINATOR, 4, request).coordinators:
+        assert (row.error_code, row.node_id, row.port) == (0, 1, broker.port)
+
+
+def test_coordinators_of_other_kinds_are_refused_for_good(client: RawClient) -> None:
+    request = FindCoordinatorRequest(key_type=2, coordinator_keys=["x"])
     (row,) = client.ask(ApiKey.FIND_COORDINATOR, 4, request).coordinators
-    assert row.error_code == code
-    assert not code.retriable
+    assert row.error_code == ErrorCode.INVALID_REQUEST
     assert row.error_message
 
 

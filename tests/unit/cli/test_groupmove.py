@@ -187,7 +187,7 @@ def test_the_pace_is_set_and_holds_for_what_is_asked_for_with_it(
         ("--to b", (2, "which partitions is b to get? name them as TOPIC-N")),
         ("@ --to b", (2, "is no partition: TOPIC-N is expected")),
         ("@-99999999999 --to b", (2, "is no partition: TOPIC-N is expected")),
-        ("", (2, "nothing was asked for: name partitions and --to, ")),
+        ("", (2, "there is nothing to do: name partitions and --to, ")),
         ("--schedule x --to b", (2, "a schedule names its partitions and members: leave TOPIC-N and --to out")),
         ("--schedule x @-0", (2, "a schedule names its partitions and members")),
         ("--schedule /no/such/file", (1, "/no/such/file cannot be opened: No such file or directory")),
@@ -199,8 +199,8 @@ def test_the_pace_is_set_and_holds_for_what_is_asked_for_with_it(
         ("--pace 1 @-6 --to b", (1, "nothing was changed")),
         ("--pace fast @-0 --to b", (1, "INVALID_CONFIG")),
         ("--pause --resume", (2, "not allowed with argument")),
-        ("--list --wait", (2, "--wait waits for moves that are made")),
-        ("@-0 --to b --dry-run --wait", (2, "--wait waits for moves that are made")),
+        ("--list --wait", (2, "--wait needs moves to wait for")),
+        ("@-0 --to b --dry-run --wait", (2, "--wait needs moves to wait for")),
         ("--list --timeout 3", (2, "--timeout is for --wait")),
         ("@-0 --to b --wait --timeout never", (2, "'never' is no number of seconds from 0")),
         ("@-0 --to b --wait --timeout -1", (2, "--timeout")),
@@ -227,9 +227,6 @@ def test_groups_without_moves_are_refused(move: Move, client: RawClient, topic: 
     assert client.ask(ApiKey.JOIN_GROUP, 1, joining).error_code == 0
     refused = move(f"{topic}-0", "--to", "b", group="a-classic-one")
     assert (refused.code, len(refused.err)) == (1, 1)
-    assert (
-        "group a-classic-one is a classic one, whose members share its partitions out among themselves"
-        in refused.err[0]
-    )
+    assert "group a-classic-one is a classic group, in which a member computes the assignment" in refused.err[0]
     refused = move(f"{topic}-0", "--to", "b", group="a-classic-two")
     assert (refused.code, refused.err) == (1, ["kohort: there is no group a-classic-two; did you mean a-classic-one?"])

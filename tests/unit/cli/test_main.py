@@ -14,9 +14,10 @@ from kohort import __version__
 from kohort.cli.arguments import parse_pairs
 from kohort.cli.bootstrap import DEFAULT_BOOTSTRAP, connection, settle_connection
 from kohort.cli.main import VERBS, build_parser, main
-from kohort.cli.parser import EXAMPLES, foreign_words
+from kohort.cli.parser import EXAMPLES
 from kohort.errors import ConfigError
 from kohort.records.kernel_form import tell_kernels
+from support.peers.cli import foreign_words
 
 
 def complaint(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -101,7 +101,7 @@ def test_root_keys_are_replaced_with_execute_only(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["attenuate"], "what is to be narrowed is missing"),
+        (["attenuate"], "the caveats are missing"),
         (["attenuate", "--operation", "fly"], "operations cannot be fly"),
         (["attenuate", "--peer", "10.0.0.1/8"], "peers cannot be '10.0.0.1/8'"),
         (["attenuate", "--log-level", "loud"], "log_level cannot be 'loud'"),

@@ -6,12 +6,16 @@ import http.client
 import json
 import re
 import socket
+import ssl
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
+from urllib.error import HTTPError
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -19,6 +23,7 @@ import kohort
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import serve as serve_broker
 from kohort.ids import TopicPartition
+from kohort.testing.secured import secure
 from support.waiting import until
 
 for package in ("starlette", "uvicorn", "jinja2"):
@@ -273,10 +278,10 @@ def test_events_follow_the_journal_and_resume(running: Running) -> None:
     assert sum("47000" in said for _, said in rows) == 1
 
 
-def test_a_broker_serves_its_own_paths_beside_its_console() -> None:
-    """`kohort up --http`: /metrics is made on the broker's loop, pages are asked for over the wire."""
-    settings = BrokerSettings.of({"listeners": "PLAINTEXT://127.0.0.1:0", "http.listen": "127.0.0.1:0"})
-    console, ready = BrokerConsole(settings, has_changes=False), Future[tuple[Any, Any]]()
+@contextmanager
+def broker_with_console(settings: BrokerSettings, **options: Any) -> Iterator[tuple[str, Any]]:
+    """The address of the console of a broker on a thread, and the broker."""
+    console, ready = BrokerConsole(settings, **options), Future[tuple[Any, Any]]()
     thread = Thread(
         target=serve_broker,
         args=(settings,),
@@ -286,17 +291,41 @@ def test_a_broker_serves_its_own_paths_beside_its_console() -> None:
     thread.start()
     server, loop = ready.result(WAIT_S)
     try:
-        port = int(console.url().rpartition(":")[2].strip("/"))
-        assert server.addresses["http"] == ("127.0.0.1", port)
-        assert "kohort_broker_connections" in ask(port, "/metrics").text
-        assert [ask(port, path).text for path in ("/healthz", "/readyz")] == ["ok\n", "ok\n"]
-        assert ask(port, "/metrics", "POST").status == 405 and ask(port, "/metrics", Host="evil.example").status == 403
-        assert json.loads(ask(port, "/groups.json").text)["is_known"] is True
+        yield console.url(), server
     finally:
         loop.call_soon_threadsafe(server.request_stop)
         thread.join(WAIT_S)
     console.join()
     assert not thread.is_alive()
+
+
+def test_a_broker_serves_its_own_paths_beside_its_console() -> None:
+    """`kohort up --http`: /metrics is made on the broker's loop, pages are asked for over the wire."""
+    settings = BrokerSettings.of({"listeners": "PLAINTEXT://127.0.0.1:0", "http.listen": "127.0.0.1:0"})
+    with broker_with_console(settings) as (url, server):
+        port = int(url.rpartition(":")[2].strip("/"))
+        assert server.addresses["http"] == ("127.0.0.1", port)
+        assert "kohort_broker_connections" in ask(port, "/metrics").text
+        assert [ask(port, path).text for path in ("/healthz", "/readyz")] == ["ok\n", "ok\n"]
+        assert ask(port, "/metrics", "POST").status == 405 and ask(port, "/metrics", Host="evil.example").status == 403
+        assert json.loads(ask(port, "/groups.json").text)["is_known"] is True
+
+
+def test_a_console_shows_the_certificate_of_its_broker_and_asks_its_visitors_for_a_token(tmp_path: Path) -> None:
+    """The only listener needs certificates of its clients; the console speaks HTTPS."""
+    pytest.importorskip("cryptography")
+    secured = secure("SSL", tmp_path)
+    names = {"super.users": f"{secured.config['super.users']};User:CN=127.0.0.1", "http.listen": "127.0.0.1:0"}
+    settings = BrokerSettings.of({**secured.config, **names})
+    context = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+    with broker_with_console(settings, certificate=str(tmp_path / "server.pem")) as (url, _):
+        base, _, token = url.partition("?token=")
+        request = Request(f"{base}groups.json", headers={"Authorization": f"Bearer {token}"})
+        with urlopen(request, context=context, timeout=WAIT_S) as answer:
+            found = json.load(answer)
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(f"{base}groups.json", context=context, timeout=WAIT_S)
+    assert (found["failure"], found["is_known"]) == ("", True)
 
 
 def test_a_console_in_a_broker_takes_the_listener_that_asks_least() -> None:
@@ -444,6 +473,23 @@ def test_requests_that_do_not_come_hold_no_place(
         except ConnectionResetError:
             pass
     assert found.startswith(answer) if answer else found == b""
+
+
+def test_connections_that_ask_nothing_make_room_for_those_that_do(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longest wait ends first; a probe of the broker's health is answered all the while."""
+    monkeypatch.setattr(serving, "_FULL", 8)
+    with ExitStack() as stack:
+        address = ("127.0.0.1", running.port)
+        hanging = [stack.enter_context(socket.create_connection(address, timeout=WAIT_S)) for _ in range(20)]
+        for client in hanging[12:]:
+            client.sendall(b"GET /gro")
+        assert ask(running.port, "/groups").status == 200
+        with suppress(ConnectionResetError):
+            assert hanging[0].recv(1) == b""
+        hanging[-1].sendall(b"ups HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert hanging[-1].recv(12) == b"HTTP/1.1 200"
 
 
 def test_a_picture_stays_bounded() -> None:

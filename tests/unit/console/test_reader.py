@@ -56,6 +56,27 @@ def test_tabs_share_one_question() -> None:
     assert 0 < hundred < 3 * one, "a look may be due in between"
 
 
+def test_names_of_groups_are_shown_while_the_rest_is_read() -> None:
+    with Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("orders", 1)
+        admin.alter_group_offsets("billing", GROUP)
+        broker.faults.delay("OffsetFetch", 0.3)
+        reader = reader_of(broker.bootstrap_servers)
+
+        async def look() -> tuple[pages.Values, pages.Values]:
+            first = await pages.groups(reader, {})
+            await reader.know()
+            return first, await pages.groups(reader, {})
+
+        first, whole = asyncio.run(look())
+        reader.close()
+    assert [(found["is_known"], found["groups"][0]["id"]) for found in (first, whole)] == [
+        (False, "billing"),
+        (True, "billing"),
+    ]
+    assert (first["groups"][0]["lag"], whole["groups"][0]["lag"]) == (None, 0)
+
+
 def test_a_broker_that_restarts_under_an_open_page() -> None:
     """What is known stays, with the reason; a broker that has forgotten the history is read from its beginning."""
     with Broker() as broker:

@@ -33,7 +33,8 @@ def named(kind: type[GroupCommand], group_id: str) -> GroupCommand:
 
 
 def test_every_command_is_decided() -> None:
-    assert set(kinds(Command)) == DECIDE.keys()
+    of_groups = {kind for kind in kinds(Command) if not kind.__module__.startswith("kohort.coordinator.transactions")}
+    assert of_groups == DECIDE.keys()
 
 
 @pytest.mark.parametrize("kind", kinds(GroupCommand), ids=lambda kind: kind.__name__)

@@ -22,7 +22,7 @@ def _codes(message: Message) -> list[int]:
     found = []
     for each in message._fields:
         value = getattr(message, each.name)
-        if each.name == "error_code":
+        if each.name in ("error_code", "partition_error_code"):
             found.append(value)
         for one in value if isinstance(value, list) else (value,):
             if isinstance(one, Message):

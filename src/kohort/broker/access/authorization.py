@@ -1,7 +1,7 @@
-"""The rights of connections where there is an authorizer, with their decisions kept until the entries change.
+"""The rights of connections to a broker with an authorizer; decisions are cached until ACLs change.
 
-Laws: connections of one principal and host share their decisions, whose number is bounded for all together; no
-decision outlives a change of the entries. The connections under way hear of a change in the same turn of the loop.
+Laws: connections of one principal and host share their decisions. The number of decisions of all principals together
+is bounded. No decision outlives a change of the ACLs. Open connections are examined in the same turn of the loop.
 Source: architecture: decisions are kept per (connection, resource) until the edition of the ACLs changes.
 """
 
@@ -19,14 +19,14 @@ from kohort.security.authorizer import Authorizer, whos_of
 
 log = logging.getLogger("kohort.authorizer")
 
-#: Decisions that are kept for all principals together, some 150 bytes each with their names.
+#: The most cached decisions of all principals together; one takes some 150 bytes with its name.
 MOST_KEPT: Final = 200_000
-#: The longest name whose decision is kept: the longest of a topic. Names of groups may be longer.
+#: The longest name whose decision is cached: the longest name of a topic. Names of groups may be longer.
 LONGEST_KEPT: Final = 249
 
 
 class AuthorizedRights(Rights):
-    """The rights of a principal that comes from one host, as the entries have them at each moment."""
+    """The rights of a principal that connects from one host, by the ACLs in force."""
 
     __slots__ = ("__weakref__", "_any", "_authorization", "_authorizer", "_granted", "_whos", "host", "principal")
 
@@ -38,25 +38,25 @@ class AuthorizedRights(Rights):
         self._whos: Final = whos_of(principal, host)
         self.principal: Final = principal
         self.host: Final = host
-        #: By the number of a type of resource: name -> the bit field of the operations that are allowed.
+        #: By the number of a resource type: name -> the bit field of the allowed operations.
         self._granted: Final[list[dict[str, int]]] = [{} for _ in range(max(ResourceType) + 1)]
-        #: Operation and type of resource -> whether it is allowed on any resource of the type.
+        #: Operation and resource type -> whether the operation is allowed on at least one resource of the type.
         self._any: Final[dict[tuple[AclOperation, ResourceType], bool]] = {}
 
     @property
     def edition(self) -> int:
-        """A number that changes whenever an answer of `allows` may change."""
+        """A number that changes whenever the result of `allows` may change."""
         return self._authorizer.edition
 
     def allows(self, operation: AclOperation, resource: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Whether the connection's principal may do this to the resource of that name."""
+        """Return whether the connection's principal is allowed the operation on the resource of that name."""
         granted = self._granted[resource].get(name)
         if granted is None:
             granted = self._decide(resource, name)
         return granted >> operation & 1 != 0
 
     def allows_any(self, operation: AclOperation, resource: ResourceType) -> bool:
-        """Whether the principal may do this to at least one resource of that type (KIP-679)."""
+        """Return whether the principal is allowed the operation on at least one resource of a type (KIP-679)."""
         answer = self._any.get((operation, resource))
         if answer is None:
             answer = self._any[operation, resource] = self._authorizer.allows_any(self._whos, operation, resource)
@@ -70,7 +70,7 @@ class AuthorizedRights(Rights):
         return granted & OPERATIONS_OF[resource]
 
     def forget(self) -> None:
-        """Forget every decision."""
+        """Drop every cached decision."""
         for granted in self._granted:
             granted.clear()
         self._any.clear()
@@ -81,7 +81,7 @@ class AuthorizedRights(Rights):
             "event=decided principal=%r host=%s resource=%s name=%r operations=%#x",
             self.principal, self.host, resource.name, name[:LONGEST_KEPT], granted,
         )  # fmt: skip
-        # A client chooses the names: what is kept of them has to have an end.
+        # A client chooses the names, so the cached decisions about them have to be bounded.
         if len(name) <= LONGEST_KEPT:
             self._authorization.count_kept()
             self._granted[resource][name] = granted
@@ -89,15 +89,15 @@ class AuthorizedRights(Rights):
 
 
 class Authorization:
-    """The authorizer of a broker, if it has one, and the rights that were given out."""
+    """The authorizer of a broker, if it has one, and the rights of its connections."""
 
     def __init__(self, authorizer: Authorizer | None = None) -> None:
-        """Create the part; without an authorizer every connection may do everything."""
+        """Use this authorizer; `None`: every connection may do everything."""
         self.authorizer: Final = authorizer
-        #: Called after each change, to examine what connections have under way.
+        #: Called after each change of the ACLs, to examine connections and subscriptions again.
         self.examiners: Final[list[Callable[[], None]]] = []
         self._kept = 0
-        #: Principal and host -> their rights, as long as a connection has them.
+        #: Principal and host -> their rights, as long as a connection uses them.
         self._rights: Final[WeakValueDictionary[tuple[str, str], AuthorizedRights]] = WeakValueDictionary()
 
     @property
@@ -108,7 +108,7 @@ class Authorization:
     def rights_of(self, principal: str, host: str) -> Rights:
         """Return the rights of a connection by its principal, such as `User:alice`, and its client's address."""
         authorizer = self.authorizer
-        # A super user costs no decisions: its rights are those of a broker without an authorizer.
+        # A super user needs no decisions: it has the rights of a broker without an authorizer.
         if authorizer is None or principal in authorizer.super_users:
             return EVERYTHING
         known = self._rights.get((principal, host))
@@ -117,13 +117,13 @@ class Authorization:
         return known
 
     def changed(self) -> None:
-        """Forget all decisions after a change of rights, and examine what connections have under way."""
+        """Drop all decisions after a change of the ACLs, and call the examiners."""
         self._forget()
         for examine in self.examiners:
             examine()
 
     def count_kept(self) -> None:
-        """Count one more decision that is kept; forget all where they would be too many."""
+        """Count one more cached decision; drop all of them first if there are too many."""
         if self._kept >= MOST_KEPT:
             self._forget()
         self._kept += 1

@@ -1,11 +1,12 @@
-"""Capability tokens at one broker: its root keys, the logins by a token, and the rights that follow from one.
+"""Capability tokens at one broker: its root keys, logins with a token, and the rights of a token.
 
-A client logs in with a token as the password of the user `token` (PLAIN), or as its bearer token (OAUTHBEARER). Its
-principal is `Token:ID`. It may do what the token's caveats leave and no access list denies.
+A client logs in with a token as the password of the user `token` (PLAIN), or as its bearer token (OAUTHBEARER). The
+principal of the client is `Token:ID`. The client may do what the token's caveats allow and no ACL denies.
 
-Laws: a token that was revoked or is over admits no one; one that names a member or an epoch is for the fetches of that
-member, and for no login. Keys are made when they are first needed, kept in a file for the broker's user alone, and read
-again when that file changes; a file that cannot be read leaves the keys as they were. No text has a token or a key.
+Laws: a revoked or expired token admits no client. A token that names a member or an epoch is for the fetches of that
+member, and for no login. Keys are made when they are first needed, and kept in a file that only the broker's user may
+read. The file is read again when it changes; if it cannot be read, the keys stay. No log line or error has a token or
+a key.
 Source: requirement H6; KIP-48 (tokens as principals), KIP-368 (sessions that end).
 """
 
@@ -33,20 +34,20 @@ from kohort.security.capabilities.root_keys import FILE_NAME, SECRET_BYTES, Root
 
 log = logging.getLogger("kohort.broker.access")
 
-#: How principals of tokens begin.
+#: The prefix of the principals of tokens.
 PRINCIPAL: Final = "Token:"
-#: How often it is looked at whether the file of keys has changed.
+#: The interval at which the broker checks whether the file of keys has changed.
 LOOK_SECONDS: Final = 1.0
-#: Verified tokens that are kept, by their hash; a few KB each at most.
+#: The most verified tokens that are cached; each takes a few KB at most.
 MOST_KEPT: Final = 10_000
 
 
 class Capabilities:
-    """The tokens that one broker mints and admits; brokers of one cluster share it.
+    """The tokens that one broker mints and admits; the brokers of one cluster share this object.
 
     Args:
-        directory: the data directory, which keeps the keys; `None`: they are kept in memory.
-        now_ms: the time of the day, milliseconds since 1970.
+        directory: the data directory with the file of keys; `None`: the keys are kept in memory.
+        now_ms: returns the wall-clock time, milliseconds since 1970.
     """
 
     def __init__(self, directory: str | None, now_ms: Callable[[], int]) -> None:
@@ -54,20 +55,20 @@ class Capabilities:
         self.now_ms: Final = now_ms
         self._keys: RootKeys | None = None
         self._stamp: tuple[int, int, int] | None = None
-        #: Hash of a token -> what it allows; the latest used last.
+        #: Hash of a token -> its verified content; the most recently used last.
         self._kept: Final[OrderedDict[bytes, Capability]] = OrderedDict()
         #: Whether a token was revoked, by the ids of its chain and its label.
         self.is_revoked: Callable[[Capability], bool] = lambda _: False
-        #: Whether any token was.
+        #: Whether any token was revoked.
         self.has_revoked: Callable[[], bool] = lambda: False
-        #: Rises when a token that was good may be none any more.
+        #: Increases when a token that was valid may have become invalid.
         self.edition = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def keys(self) -> RootKeys:
-        """The root keys in force; they are made now if there are none.
+        """The root keys in force; they are made on first use.
 
         Raises:
             ConfigError: the file of keys cannot be read or made.
@@ -77,17 +78,17 @@ class Capabilities:
         return self._keys
 
     def prepare(self) -> None:
-        """Read the keys, or make them; `ConfigError` as `keys`."""
+        """Read the keys, or make them; raise `ConfigError` as `keys` does."""
         self._keys = self.keys
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to look at the file of keys."""
+        """Begin to check whether the file of keys has changed."""
         self._loop = loop
         if self._path is not None and self._timer is None:
             self._timer = loop.call_later(LOOK_SECONDS, self._look)
 
     def stop(self) -> None:
-        """Stop looking at it."""
+        """Stop checking the file of keys."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -97,10 +98,10 @@ class Capabilities:
         return mint(self.keys, *caveats, token_id=token_id)
 
     def verify(self, token: str) -> Capability:
-        """Verify a token; one that is presented again costs a hash.
+        """Verify a token; for a cached token this takes only a hash.
 
         Raises:
-            CapabilityError: it is no token of this broker, or was revoked. Its lease is not looked at.
+            CapabilityError: the token is not of this broker, or was revoked. The lease is not checked.
         """
         capability = self._find(token)
         if self.is_revoked(capability):
@@ -108,20 +109,20 @@ class Capabilities:
         return capability
 
     def is_renewal_revoked(self, token: str) -> bool:
-        """Whether a token of this broker was revoked with all later leases of its holder."""
+        """Return whether a token of this broker was revoked together with all later leases of its holder."""
         if not self.has_revoked():
             return False
         try:
             capability = self._find(token)
         except CapabilityError:
-            # Its root key has ended.
+            # The root key of the token is not in force any more.
             return False
-        # The ids behind that of the holder are those of leases.
+        # The ids after the holder's are those of leases.
         return self.is_revoked(replace(capability, chain=capability.chain[: capability.chain.index(capability.id) + 1]))
 
     def _find(self, token: str) -> Capability:
-        """Verify a token, or find it among those that were; `CapabilityError` if it is none of this broker's."""
-        # A hostile token is refused unread.
+        """Return a cached token, or verify it; `CapabilityError` if the token is not of this broker."""
+        # A token that is too long may be an attack, so it is refused before it is hashed.
         if len(token) > LONGEST_TOKEN:
             raise CapabilityError(f"a token has {LONGEST_TOKEN} characters at most")
         key = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
@@ -136,15 +137,15 @@ class Capabilities:
         return capability
 
     def admit(self, token: str, host: str) -> Capability:
-        """Verify the token that a client of an address logs in with.
+        """Verify the token with which a client at this address logs in.
 
         Raises:
-            CapabilityError: it may not log in; the text names the caveat that refuses it.
+            CapabilityError: the client may not log in; the message names the caveat that refuses it.
         """
         capability = self.verify(token)
         if capability.member is not None or capability.epoch is not None:
             raise CapabilityError("a token of one member is for its fetches and commits, and for no login")
-        # Every client may ask for what the cluster shows it; only its address and the time count here.
+        # Every client may log in and describe what it may see, so only its address and the time are checked here.
         refused = capability.refusal(
             operation=_any_operation(capability), resource_type=ResourceType.GROUP, now_ms=self.now_ms(), peer=host
         )
@@ -155,7 +156,7 @@ class Capabilities:
         return capability
 
     def lifetime_ms(self, capability: Capability) -> int | None:
-        """Return how long a token admits from now on, milliseconds; `None`: it has no lease."""
+        """Return the remaining lifetime of a token, milliseconds; `None`: the token has no lease."""
         return None if capability.not_after_ms is None else max(1, capability.not_after_ms - self.now_ms() + 1)
 
     def _load(self) -> RootKeys:
@@ -190,14 +191,14 @@ class Capabilities:
             log.error("event=root_keys_unread reason=%r action='the keys stay as they were'", str(why))
             return
         self._keys = keys
-        # A kept token may be of a key that has ended.
+        # A cached token may have been verified by a key that is not in force any more.
         self._kept.clear()
         self.edition += 1
         log.info("event=root_keys_read file=%s", path)
 
 
 class CapabilityRights(Rights):
-    """The rights of a client with a token: those that its caveats leave and no access list denies."""
+    """The rights of a client with a token: those that its caveats allow and no ACL denies."""
 
     __slots__ = (
         "_authorizer", "_now_ms", "_whos", "capability", "host", "is_metered", "is_partial", "tells_requests",
@@ -211,7 +212,7 @@ class CapabilityRights(Rights):
         self.capability: Capability = capability
         self.is_metered = bool(capability.byte_rates or capability.request_rates)
         self.is_partial = capability.partitions is not None or capability.partitions_by_id is not None
-        # Every line about a request is one for debugging.
+        # Requests are logged at DEBUG.
         self.tells_requests = capability.log_level in ("TRACE", "DEBUG")
         self._authorizer: Final = authorizer
         self._now_ms: Final = now_ms
@@ -220,19 +221,19 @@ class CapabilityRights(Rights):
 
     @property
     def edition(self) -> int:
-        """A number that changes whenever an answer of `allows` may change."""
-        # A revoked token, and one whose lease is over, ends its connections.
+        """A number that changes whenever the result of `allows` may change."""
+        # Only the ACLs change the result: connections of a revoked or expired token are closed.
         return 0 if self._authorizer is None else self._authorizer.edition
 
     def allows(self, operation: AclOperation, resource: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Whether the token's holder may do this to the resource of that name."""
+        """Return whether the token's holder is allowed the operation on the resource of that name."""
         if not self._leaves(operation, resource, name):
             return False
         authorizer = self._authorizer
         return authorizer is None or not authorizer.denials(self._whos, resource, name) >> operation & 1
 
     def allows_any(self, operation: AclOperation, resource: ResourceType) -> bool:
-        """Whether the holder may do this to at least one resource of that type (KIP-679)."""
+        """Return whether the holder is allowed the operation on at least one resource of a type (KIP-679)."""
         return self._leaves(operation, resource, None)
 
     def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
@@ -241,7 +242,7 @@ class CapabilityRights(Rights):
         return sum(1 << each for each in AclOperation if shown >> each & 1 and self.allows(each, resource, name))
 
     def allows_commit(self, topic: str) -> bool:
-        """Whether the holder may commit offsets of a topic: an operation of its own, as reading is another one."""
+        """Return whether the holder may commit offsets of a topic: tokens have a separate operation for it."""
         if self._refusal(COMMIT, ResourceType.TOPIC, topic) is not None:
             return False
         authorizer = self._authorizer
@@ -249,13 +250,13 @@ class CapabilityRights(Rights):
         return authorizer is None or not authorizer.denials(self._whos, ResourceType.TOPIC, topic) >> read & 1
 
     def allows_partition(self, topic: str, topic_id: bytes, partition: int) -> bool:
-        """Whether the caveats about partitions leave this one."""
+        """Return whether the caveats about partitions allow this partition."""
         return self.capability.covers(topic_id, topic, partition)
 
     def _leaves(self, operation: AclOperation, resource: ResourceType, name: str | None) -> bool:
         if self._refusal(operation, resource, name) is None:
             return True
-        # Members of a group read, or commit alone.
+        # A member of a group needs the right to read, or only to commit.
         is_of_member = operation is AclOperation.READ and resource is ResourceType.GROUP
         return is_of_member and self._refusal(COMMIT, resource, name) is None
 
@@ -266,13 +267,13 @@ class CapabilityRights(Rights):
 
 
 def _any_operation(capability: Capability) -> int:
-    """Return an operation that the caveats leave."""
+    """Return one operation that the caveats allow."""
     operations = capability.operations
     return AclOperation.DESCRIBE if not operations else (operations & -operations).bit_length() - 1
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return inode, size and time of a file; `None` if it is not there or cannot be looked at."""
+    """Return inode, size and modification time of a file; `None` if `stat` fails."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,8 +1,9 @@
-"""The keys of an identity provider: fetched beside the loop, kept, and fetched again at an unknown key.
+"""The keys of an identity provider: fetched in a thread, kept, and fetched again for an unknown key.
 
-Laws: a fetch is bounded in time and size, follows no redirect and speaks http:// with this machine alone. Keys stay in
-force until others are there: an endpoint that hangs, is gone or answers HTML locks out only logins that need a new key,
-and those end in bounded time. However many unknown keys are named, the backoff alone says how often is asked.
+Laws: a fetch is bounded in time and size, follows no redirect, and uses http:// only with this machine. Keys stay in
+force until new ones have been fetched. So an endpoint that hangs, is unreachable or returns HTML blocks only logins
+that need a new key, and those fail in bounded time. The backoff alone limits how often keys are fetched, however many
+unknown keys tokens name.
 Source: RFC 7517 (JWKS); Apache Kafka's RefreshingHttpsJwks and `sasl.oauthbearer.jwks.endpoint.*`.
 """
 
@@ -37,9 +38,9 @@ from kohort.security.jwt import (
 
 log = logging.getLogger("kohort.broker.access")
 
-#: How long a fetch may take, and each wait for the endpoint within it.
+#: The time limit of a fetch, and of each wait for the endpoint within it.
 FETCH_SECONDS: Final = 5.0
-#: How long a login waits for a key; the client's login may take twice that.
+#: The time that a login waits for a key; the client's login may take twice as long.
 WAIT_SECONDS: Final = 4.0
 _OPTION: Final = "sasl.oauthbearer.jwks.endpoint.url"
 _CHUNK_BYTES: Final = 65_536
@@ -47,7 +48,7 @@ _CHUNK_BYTES: Final = 65_536
 
 @value
 class JwksUrl:
-    """Where the keys are; `host` is empty for a file."""
+    """The URL of the keys; `host` is empty for a file."""
 
     is_encrypted: bool
     host: str
@@ -55,7 +56,7 @@ class JwksUrl:
     path: str
 
     def __str__(self) -> str:
-        """Return the address without its query, which may have a secret."""
+        """Return the URL without its query, which may have a secret."""
         path = self.path.partition("?")[0]
         if not self.host:
             return f"file://{path}"
@@ -65,7 +66,7 @@ class JwksUrl:
 
     @classmethod
     def of(cls, text: str) -> JwksUrl:
-        """Check an address of keys; `ConfigError` names the fault without the address's secrets."""
+        """Parse the URL of keys; the message of a `ConfigError` has no secret of the URL."""
         try:
             parts = urlsplit(text)
             host, port = parts.hostname or "", parts.port
@@ -79,7 +80,7 @@ class JwksUrl:
             return cls(is_encrypted=False, host="", port=None, path=unquote(parts.path))
         if parts.scheme not in ("https", "http") or not host:
             raise ConfigError(f"{_OPTION} is no address: https://HOST/PATH or file:///PATH is expected")
-        # Over plain HTTP anybody on the way could put a key of their own in.
+        # Over plain HTTP an attacker in the network could replace the keys.
         if parts.scheme == "http" and not _is_this_machine(host):
             raise ConfigError(f"{_OPTION} is http://, which is for this machine alone: https:// is expected")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -96,7 +97,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 def token_rules(values: Mapping[str, Any]) -> TokenRules:
-    """Return what a listener with these options asks of a token."""
+    """Return the rules by which a listener with these options verifies tokens."""
     return TokenRules(
         issuer=values["sasl.oauthbearer.expected.issuer"] or None,
         audiences=tuple(values["sasl.oauthbearer.expected.audience"] or ()),
@@ -108,7 +109,7 @@ def token_rules(values: Mapping[str, Any]) -> TokenRules:
 
 
 class Jwks:
-    """The keys of one listener's provider; all of its methods are called on the loop."""
+    """The keys of one listener's identity provider; all methods are called on the loop."""
 
     def __init__(
         self,
@@ -129,16 +130,16 @@ class Jwks:
         self._thread: Final = BlockingWork(loop, threads=1, name="kohort-jwks")
         #: The keys in force.
         self.keys: KeySet = NO_KEYS
-        #: Fetches that have begun, and the one that is under way.
+        #: The number of fetches that have begun, and the fetch in progress.
         self._begun = 0
         self._under_way: _Fetch | None = None
-        #: The number of the last fetch that has ended, and the waiting logins that are told of its end.
+        #: The number of the last finished fetch, and the logins that wait for the end of a fetch.
         self._ended = 0
         self._waiting: Final[set[asyncio.Future[None]]] = set()
-        #: The next fetch, and the end of the one that is under way.
+        #: The timer of the next fetch, and that of the time limit of the fetch in progress.
         self._next: asyncio.TimerHandle | None = None
         self._limit: asyncio.TimerHandle | None = None
-        #: The pause before the next fetch that is asked for, and when it is over, in the loop's time.
+        #: The pause before the next requested fetch, seconds, and its end, in the loop's time.
         self._pause = self._least_pause
         self._not_before = 0.0
         self._has_failed = False
@@ -146,12 +147,12 @@ class Jwks:
 
     @classmethod
     def of(cls, loop: asyncio.AbstractEventLoop, values: Mapping[str, Any]) -> Jwks:
-        """Return the keys of a listener with these options; raises `ConfigError`."""
+        """Create the keys of a listener with these options; raise `ConfigError` if options are missing."""
         require_library()
         if not values[_OPTION]:
             raise ConfigError(f"OAUTHBEARER needs {_OPTION}: where the issuer's keys are, https:// or file://")
         if not values["sasl.oauthbearer.expected.audience"]:
-            # Apache Kafka has the same default; a token for another service of the issuer logs in here, too.
+            # Apache Kafka has the same default, with which a token for another service of the issuer logs in here.
             log.warning(
                 "event=tokens_for_any_audience action='set sasl.oauthbearer.expected.audience, or a token for "
                 "another service logs in here'"
@@ -174,11 +175,11 @@ class Jwks:
                 raise ConfigError(f"{_OPTION}: {self._url} cannot be used: {_reason(why)}") from None
             self._next = self._loop.call_later(self._refresh_seconds, self._begin)
         else:
-            # The provider may start after the broker: logins wait for it, the start does not.
+            # The provider may start after the broker, so logins wait for the first fetch, and the start does not.
             self._begin()
 
     def stop(self) -> None:
-        """End the fetch that is under way, and make no other."""
+        """Abort the fetch in progress, and start no other."""
         self._is_stopped = True
         for timer in (self._next, self._limit):
             if timer is not None:
@@ -189,9 +190,9 @@ class Jwks:
         self._tell()
 
     async def fetch(self, token: UnverifiedToken) -> None:
-        """Look for a key of the token at the endpoint; return in bounded time, whether there is one or not."""
+        """Fetch keys until a key of the token is known; give up after a bounded time."""
         until = self._loop.time() + WAIT_SECONDS
-        # One that is under way may have begun before the key was there; the one after it has not.
+        # The fetch in progress may have begun before the key was published. The next one has not.
         enough = self._begun + 1
         while not self.keys.knows(token) and self._ended < enough and not self._is_stopped:
             left = until - self._loop.time()
@@ -207,10 +208,10 @@ class Jwks:
                 self._waiting.discard(told)
 
     def _may_begin_within(self, seconds: float) -> bool:
-        """Begin a fetch as soon as the backoff allows; `False` if that is later than in so many seconds."""
+        """Schedule a fetch as soon as the backoff allows; return `False` if `seconds` are too short for it."""
         now = self._loop.time()
         if now > self._not_before + self._most_pause:
-            # What was asked for in vain is long ago.
+            # The last fetch without a new key is long ago, so the backoff starts again.
             self._pause = self._least_pause
         pause = max(self._not_before - now, 0.0)
         if pause > seconds:
@@ -230,12 +231,12 @@ class Jwks:
             return
         self._begun += 1
         fetch = self._under_way = _Fetch()
-        # A byte now and then keeps each single wait short: only the loop's timer sees how long it takes in all.
+        # An endpoint that sends a byte at times passes the limit of each wait. Only this timer limits the whole fetch.
         self._limit = self._loop.call_later(self._fetch_seconds, fetch.abort)
         self._thread.submit(lambda: read_keys(self._url, fetch, seconds=self._fetch_seconds), self._end)
 
     def _end(self, result: KeySet | Exception) -> None:
-        """Take the new keys, or keep the old ones; plan the next fetch."""
+        """Use the new keys, or keep the old ones after a failure; schedule the next fetch."""
         self._under_way = None
         if self._limit is not None:
             self._limit.cancel()
@@ -254,14 +255,14 @@ class Jwks:
             log.info("event=jwks_fetched url=%s keys=%d", self._url, len(keys))
         is_changed, self._has_failed = keys.ids != self.keys.ids, False
         self.keys = keys
-        # A fetch that brought nothing new was asked for by a key that does not exist: the next one waits longer.
+        # A fetch without a new key was requested for a key that does not exist, so the next one waits longer.
         self._pause = self._least_pause if is_changed else min(self._pause * 2, self._most_pause)
 
     def _note_failure(self, why: Exception) -> None:
         if not isinstance(why, OSError | ValueError | http.client.HTTPException):
             log.error("event=jwks_failed url=%s", self._url, exc_info=why)
         elif not self._has_failed:
-            # Once, and not again until it has worked: it is tried every few seconds.
+            # Fetches are repeated every few seconds, so only the first failure in a row is logged.
             log.warning(
                 "event=jwks_failed url=%s reason=%r; the %d keys from before stay, logins that need another one fail",
                 *(str(self._url), _reason(why), len(self.keys)),
@@ -279,7 +280,7 @@ class Jwks:
 
 
 def _reason(why: Exception) -> str:
-    """Return why a fetch failed, without what the other side said."""
+    """Return the reason why a fetch failed, without any text of the endpoint."""
     if isinstance(why, http.client.HTTPException):
         return "it does not speak HTTP"
     if isinstance(why, ssl.SSLCertVerificationError):
@@ -290,7 +291,7 @@ def _reason(why: Exception) -> str:
 
 
 class _Fetch:
-    """One fetch, which the loop can end while a thread carries it out."""
+    """One fetch, which the loop can abort while a thread carries it out."""
 
     __slots__ = ("_connection", "is_aborted")
 
@@ -299,23 +300,23 @@ class _Fetch:
         self.is_aborted = False
 
     def abort(self) -> None:
-        """End it: a thread that waits for the endpoint wakes up."""
+        """Abort the fetch: shut its socket down, so that a thread that waits for the endpoint wakes up."""
         self.is_aborted = True
         connection = self._connection
         if connection is not None and connection.sock is not None:
             with contextlib.suppress(OSError):
-                # The method of a TLS socket would have the thread read on without TLS.
+                # The `shutdown` of a TLS socket would let the thread read on without TLS.
                 socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
 
     def hold(self, connection: http.client.HTTPConnection) -> None:
-        """Take the connection that is to be ended."""
+        """Keep the connection for `abort`; raise `TimeoutError` if the fetch was aborted before."""
         self._connection = connection
         if self.is_aborted:
             raise TimeoutError
 
 
 def read_keys(url: JwksUrl, fetch: _Fetch, *, seconds: float = FETCH_SECONDS) -> KeySet:
-    """Fetch and parse the keys, on a thread.
+    """Fetch and parse the keys; called in a thread.
 
     Raises `OSError`, `ValueError` or `HTTPException`.
     """
@@ -323,7 +324,7 @@ def read_keys(url: JwksUrl, fetch: _Fetch, *, seconds: float = FETCH_SECONDS) ->
 
 
 def _read_file(path: str) -> bytes:
-    # Something that never ends, or waits for a writer, is no file of keys.
+    # A device may never end and a pipe may wait for a writer, so neither is read.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError("it is no file")
     with open(path, "rb") as file:
@@ -344,10 +345,10 @@ def _read(url: JwksUrl, fetch: _Fetch, seconds: float) -> bytes:
             connection.request("GET", url.path, headers={"Accept": "application/json", "User-Agent": "kohort"})
             response = connection.getresponse()
             if response.status != 200:
-                # A redirect, too: the keys of another host are those of another issuer.
+                # A redirect fails as well: the keys of another host are those of another issuer.
                 raise ValueError(f"it answers HTTP {response.status}")
             parts, size = [], 0
-            # A read of the response waits for all that it is asked for; `read1` gives what there is.
+            # `read` would wait for the requested number of bytes; `read1` returns the bytes that have arrived.
             while part := response.read1(_CHUNK_BYTES):
                 parts.append(part)
                 size += len(part)

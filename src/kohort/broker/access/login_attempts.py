@@ -1,8 +1,9 @@
-"""The attempts to log in of each address: after too many failures the next ones wait.
+"""The login attempts of each address: after too many failures the next attempts wait.
 
-Laws: an attempt takes one of the address's failures in advance and gives it back unless it fails, so that no more than
-these fail, however many come at once. What waits holds up no other address. The users of one address take turns, each
-with its attempts in the order of their coming: a program with an old password does not keep its neighbours out.
+Laws: an attempt takes one of the failures that its address is allowed in advance, and returns it unless it fails. So no
+more attempts fail than allowed, however many begin at once. A waiting attempt delays no other address. The users of one
+address take turns, and the attempts of a user are in the order of their arrival: a program with an old password does
+not lock out other programs of its address.
 Source: requirement S8 (5 failed logins a second and address).
 """
 
@@ -12,16 +13,16 @@ import asyncio
 import ipaddress
 from typing import Final, Protocol
 
-#: Addresses that are remembered; above, those that may fail as often as ever are forgotten.
+#: Addresses that are kept; above this number those without recent failures are dropped.
 MOST_ADDRESSES: Final = 10_000
 #: Bits of an IPv6 address that a provider gives to one customer, who may use all addresses below.
 _CUSTOMER_BITS: Final = 64
 
 
 class Attempt(Protocol):
-    """A login whose turn it may be."""
+    """A login whose attempt may have to wait."""
 
-    #: A number that stands for the user that it claims to be; it is the same as long as it waits.
+    #: A number that stands for the claimed user; it does not change while the attempt waits.
     claimed_user: int
 
     def start_attempt(self) -> None:
@@ -34,20 +35,20 @@ class _Address:
     __slots__ = ("at_s", "is_going_on", "left", "timer", "waiting")
 
     def __init__(self, left: float, at_s: float) -> None:
-        #: Failures that were left at `at_s`, in the loop's seconds.
+        #: Failures that were still allowed at `at_s`, in the loop's seconds.
         self.left = left
         self.at_s = at_s
-        #: User, as the attempt claims it -> its attempts that wait, at least one, the oldest first. The user whose turn
-        #: it is comes first.
+        #: Claimed user -> the user's waiting attempts, at least one, the oldest first. The user whose turn is next is
+        #: the first key.
         self.waiting: Final[dict[int, dict[Attempt, None]]] = {}
-        #: Runs when the oldest may go on.
+        #: The timer that starts the next attempt.
         self.timer: asyncio.TimerHandle | None = None
         #: Whether attempts are being started.
         self.is_going_on = False
 
 
 class LoginAttempts:
-    """The attempts at one listener."""
+    """The login attempts at one listener."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, failures_per_second: int) -> None:
         self._loop: Final = loop
@@ -55,7 +56,7 @@ class LoginAttempts:
         self._addresses: Final[dict[str, _Address]] = {}
 
     def begin(self, host: str, attempt: Attempt) -> None:
-        """Start an attempt of a host: now, or when its address may fail again."""
+        """Start an attempt of a host, now or when its address is allowed another failure."""
         key = _key(host)
         address = self._addresses.get(key)
         if address is None:
@@ -66,14 +67,14 @@ class LoginAttempts:
         self._go_on(address)
 
     def end(self, host: str, *, has_failed: bool) -> None:
-        """Count the end of an attempt that has been started."""
+        """Count the end of a started attempt."""
         address = self._addresses.get(_key(host))
         if address is not None and not has_failed:
             address.left = min(self._most, address.left + 1)
             self._go_on(address)
 
     def cancel(self, host: str, attempt: Attempt) -> None:
-        """Forget an attempt that may be waiting; its connection is closed."""
+        """Remove an attempt that may be waiting; its connection is closed."""
         address = self._addresses.get(_key(host))
         attempts = None if address is None else address.waiting.get(attempt.claimed_user)
         if address is not None and attempts is not None:
@@ -90,7 +91,7 @@ class LoginAttempts:
 
     def _go_on(self, address: _Address) -> None:
         if address.is_going_on:
-            # An attempt that was just started has ended at once: the loop below sees what it gave back.
+            # An attempt that was just started has ended at once. The loop below uses the failure that it returned.
             return
         now_s = self._loop.time()
         address.left = min(self._most, address.left + (now_s - address.at_s) * self._most)
@@ -103,14 +104,14 @@ class LoginAttempts:
                 attempt = next(iter(attempts))
                 del attempts[attempt]
                 if attempts:
-                    # The next turn is that of another user, if there is one.
+                    # The next turn is another user's, if there is one.
                     address.waiting[user] = attempts
                 address.left -= 1
                 attempt.start_attempt()
         finally:
             address.is_going_on = False
         if address.waiting and address.timer is None:
-            # A little later than due: a clock that rounds down must not have this turn for nothing.
+            # A millisecond later than due: if the clock rounds down, the timer would fire too early for an attempt.
             address.timer = self._loop.call_later((1 - address.left) / self._most + 0.001, self._on_time, address)
 
     def _on_time(self, address: _Address) -> None:
@@ -126,7 +127,7 @@ class LoginAttempts:
 
 
 def _key(host: str) -> str:
-    """Return what is counted as one address.
+    """Return the key of an address: an IPv4 address, or the network of an IPv6 address.
 
     >>> _key("192.0.2.7"), _key("2001:db8::1") == _key("2001:db8::ffff")
     ('192.0.2.7', True)

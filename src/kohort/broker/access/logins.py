@@ -1,9 +1,9 @@
-"""Logins by SASL: the states of a connection from its first byte to its principal, and of each later login.
+"""Logins by SASL: the states of a connection from its first byte to its principal, and afterwards.
 
-Laws: before its login a connection is asked which APIs it speaks and by which mechanism it logs in, and nothing else is
-read of it; while a proof is checked nothing is read at all. A login that fails is answered after a pause, in words that
-tell neither that a user exists nor that it does not, and the connection ends. A later login is of the same user by the
-same mechanism. What costs time is done on a thread of its own.
+Laws: before its login only ApiVersions and SASL requests of a connection are read. While credentials are checked
+nothing is read. A failed login is refused after a pause, with a message that does not show whether the user exists,
+and the connection is closed. Re-authentication (a later login of a connection) is of the same user by the same
+mechanism. Slow checks run in threads.
 Source: KIP-43, KIP-152, KIP-368; Apache Kafka's SaslServerAuthenticator and its delayed close of failed logins.
 """
 
@@ -45,50 +45,50 @@ from kohort.storage.topics import TopicChanges
 from kohort.wire.registry import ApiKey, api_key_of
 
 if TYPE_CHECKING:
-    # It loads what fetches keys from other hosts, which few brokers need.
+    # This import loads an HTTP client for keys of other hosts, which few brokers need.
     from kohort.broker.access.mechanisms import Mechanisms
 
 log = logging.getLogger("kohort.broker.access")
 
-#: The mechanism whose users are those of a listener, not of the broker.
+#: The mechanism whose users belong to a listener, not to the broker.
 PLAIN: Final = "PLAIN"
 
-#: Stands for a mechanism among the logins of tokens, whichever they came by.
+#: Stands for the mechanism in the keys of logins with a token, whichever mechanism they used.
 _TOKEN: Final = "token"
 
-#: Proofs that are checked at once; each takes a processor for up to 40 ms, and the loop needs one, too.
+#: Threads that check credentials. A check takes a processor for up to 40 ms, and the loop needs a processor, too.
 THREADS: Final = max(1, min(4, (os.cpu_count() or 1) // 2))
-#: Kafka's least pause between two later logins of a connection.
+#: Kafka's least pause between two re-authentications of a connection.
 AGAIN_SECONDS: Final = 1.0
-#: The time in which a client reads why its login has failed.
+#: Seconds for the client to read the refusal before the connection is closed.
 _LINGER_SECONDS: Final = 0.1
 #: Shortest request header: API key, version, correlation id, length of the client id.
 _HEADER_BYTES: Final = 10
-#: The salt and the rounds of users that a broker is started with; the latter as `kohort user set-password` has them.
+#: Salt bytes and iterations for users that a broker is started with, as many as `kohort user set-password` uses.
 _SALT_BYTES: Final = 32
 _ITERATIONS: Final = 8_192
 _NO_END: Final = float("inf")
-#: Part of a session after which heartbeats are not held on: clients log in again at 85 to 95 % of it (Java) or 90 %
-#: (librdkafka), which sends that only when nothing is unanswered.
+#: Part of a session after which the broker delays no heartbeat of the client. Clients re-authenticate at 85 to 95 %
+#: (Java) or 90 % (librdkafka) of a session, librdkafka only when no request is in flight.
 _UNHELD_FROM: Final = 0.8
-#: Connections that end in one turn of the loop; each costs some 65 us, most of it for its line of the log.
+#: Connections that are closed in one turn of the loop; each takes some 65 us, most of them for its log line.
 ENDED_AT_ONCE: Final = 100
 
 
 class LoginState(IntEnum):
     """The states of a connection's login."""
 
-    #: Nothing has come, or the question which APIs there are.
+    #: The client has sent nothing, or only ApiVersions.
     NONE = 0
-    #: A mechanism is chosen, and the client has to speak.
+    #: A mechanism is chosen, and the next SASL message of the client is expected.
     AUTHENTICATING = 1
-    #: A thread or another host is asked about what the client has said.
+    #: The client's SASL message is being checked, perhaps by a thread or with keys of another host.
     CHECKING = 2
     AUTHENTICATED = 3
-    #: The same as 1 and 2 for a later login; the connection keeps its principal.
+    #: As 1 and 2 during re-authentication; the connection keeps its principal.
     REAUTHENTICATING = 4
     RECHECKING = 5
-    #: The refusal is on its way, and the connection ends with it.
+    #: The login is refused; the connection is closed after the response.
     FAILED = 6
 
 
@@ -97,9 +97,9 @@ class LoginEvent(IntEnum):
 
     #: The client has chosen a mechanism.
     CHOOSE = 0
-    #: The client has said something in words of the mechanism.
+    #: The client has sent a SASL message.
     SPEAK = 1
-    #: The client has to say more.
+    #: The client has to send another SASL message.
     CHALLENGE = 2
     SUCCEED = 3
     FAIL = 4
@@ -129,19 +129,19 @@ READ: Final[Mapping[LoginState, Collection[int]]] = {
     LoginState.REAUTHENTICATING: {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE},
 }
 
-#: Answers the choice of a mechanism.
+#: Sends the response to the choice of a mechanism (SaslHandshake).
 AnswerChoice = Callable[[ErrorCode], None]
 
 
 class AnswerProof(Protocol):
-    """Answers what the client has said in words of the mechanism."""
+    """The response to a SASL message of the client (SaslAuthenticate)."""
 
     def __call__(self, code: ErrorCode, text: str | None, data: bytes, lifetime_ms: int) -> None:
-        """Answer with a message of the mechanism, or an error and its text."""
+        """Respond with a SASL message, or with an error code and its message."""
 
 
 class Client(Protocol):
-    """A connection, as its login sees it."""
+    """The methods of a connection that its login uses."""
 
     listener: ListenerSettings
     principal: str
@@ -154,28 +154,28 @@ class Client(Protocol):
 
     @property
     def is_served(self) -> bool:
-        """Whether the client waits for an answer of this broker."""
+        """Whether the client waits for a response of this broker."""
 
     def guard(self, gate: Callable[[memoryview], bool] | None, *, least: int | None, most: int | None) -> None:
-        """Have frames of `least` to `most` bytes pass the gate first; `None`: as for every connection."""
+        """Pass each frame of `least` to `most` bytes to `gate` first; `None`: the defaults of connections."""
 
     def hold(self) -> None:
-        """Read nothing further until `release`."""
+        """Read no request until `release`."""
 
     def release(self) -> None:
-        """Read further requests again."""
+        """Read requests again."""
 
     def open_token(self) -> Callable[[bytes], None]:
-        """Open the place of an answer without a header; call what is returned with the answer."""
+        """Reserve the position of a response without a header, and return a function that sends it."""
 
     def finish(self) -> None:
-        """Read nothing further; what is ready is still answered."""
+        """Read no request any more; responses that are ready are still sent."""
 
     def close(self) -> None:
-        """Write the ready answers, then close."""
+        """Write the ready responses, then close."""
 
     def allow_holds(self, is_allowed: bool) -> None:
-        """Let heartbeats be held, or answer those that are."""
+        """Allow delayed heartbeats, or respond to the delayed ones and forbid others."""
 
     def abort(self) -> None:
         """Close without waiting for a client that does not read."""
@@ -185,42 +185,42 @@ class Client(Protocol):
 
 
 class Login:
-    """The login of one connection, and every later one of it."""
+    """The login of one connection, and its re-authentications."""
 
     def __init__(self, door: _Door, client: Client) -> None:
-        """Have the connection say nothing but its login, and end it if that takes too long."""
+        """Let the connection send only its login, and close it if that takes too long."""
         self._door: Final = door
         self._client: Final = client
         #: Moves along `TRANSITIONS` only.
         self.state: LoginState = LoginState.NONE
-        #: The mechanism that was chosen first, and the user that has logged in by it; empty before.
+        #: The mechanism that was chosen first, and the user that has logged in with it; empty before.
         self.mechanism = self.username = ""
-        #: The exchange under way; `None` if the mechanism may not be changed to the one that was chosen.
+        #: The exchange in progress; `None` if re-authentication chose another mechanism, which is refused.
         self._exchange: ServerExchange | None = None
-        #: What the token allows by which the client has logged in; `None`: it has not.
+        #: The verified token that the client has logged in with; `None`: no login yet, or one without a token.
         self.capability: Capability | None = None
         self._wrong_mechanism = ""
         #: Whether the exchange waits for its first message.
         self._is_begin = True
-        #: Whether messages of the mechanism come without headers, as after a handshake of version 0.
+        #: Whether SASL messages have no headers, as after a handshake of version 0.
         self._is_raw = False
-        #: The message that is looked at and the answer that it waits for.
+        #: The SASL message to be checked, and the function that sends the response to it.
         self._message = b""
         self._answer: AnswerProof = _no_answer
-        #: A number that stands for the user that the exchange under way claims, for the order of attempts.
+        #: A number that stands for the user that the exchange claims, for the order of attempts.
         self.claimed_user = 0
-        #: Whether an attempt is counted that has to be ended.
+        #: Whether `LoginAttempts` counts an attempt of this login that has not ended.
         self._has_attempt = False
-        #: Whether the client was told that it is refused, and has to say one more thing before the connection ends.
+        #: Whether the refusal was sent as a challenge, and one more SASL message is expected before the end.
         self._is_refused = False
-        #: When the session ends and when the last later login has begun, in the loop's seconds.
+        #: The end of the session, and the start of the last re-authentication, in the loop's seconds.
         self._expires_s = _NO_END
         self._again_s = -_NO_END
-        #: Ends a login that takes too long, or a failed one after its pause.
+        #: The timer that ends a login that takes too long, or a failed login after its pause.
         self._timer: asyncio.TimerHandle | None = None
-        #: Looks at what waits when the session ends.
+        #: The timer that closes the connection at the end of the session if a request waits.
         self._end_timer: asyncio.TimerHandle | None = None
-        #: Has heartbeats held no longer, some time before that, so that the client can log in again.
+        #: The timer that ends delayed heartbeats before the session ends, so that the client can re-authenticate.
         self._unhold_timer: asyncio.TimerHandle | None = None
         self._waiting: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -240,12 +240,12 @@ class Login:
     def choose(self, mechanism: str, *, has_headers: bool, answer: AnswerChoice) -> None:
         """Take the client's choice of a mechanism (SaslHandshake).
 
-        `has_headers`: what follows comes in SaslAuthenticate.
+        `has_headers`: whether SASL messages follow in SaslAuthenticate requests.
         """
         now_s = self._door.loop.time()
         is_too_soon = self._expires_s == _NO_END or now_s - self._again_s < AGAIN_SECONDS
         if self.state is LoginState.AUTHENTICATED and is_too_soon:
-            # As Apache Kafka: a session without an end has no later login, and the connection goes on.
+            # As in Apache Kafka, a session without an end cannot re-authenticate, and the connection stays open.
             answer(ErrorCode.ILLEGAL_SASL_STATE)
             return
         if self.state not in (LoginState.NONE, LoginState.AUTHENTICATED):
@@ -260,7 +260,7 @@ class Login:
         if self.has_succeeded:
             self._again_s = now_s
             if mechanism != self.mechanism:
-                # As in Kafka the client learns it from the answer to its proof, which is not looked at.
+                # As in Kafka the client is refused by the response to its SASL message, which is not checked.
                 self._exchange, self._wrong_mechanism = None, mechanism
             self._client.guard(self._admit, least=None, most=None)
             self._expect()
@@ -269,12 +269,12 @@ class Login:
         self._advance(LoginEvent.CHOOSE)
         self._is_raw = not has_headers
         if self._is_raw:
-            # A message of the mechanism may be shorter than any request.
+            # A SASL message may be shorter than any request.
             self._client.guard(self._admit, least=0, most=self._door.most_bytes)
         answer(ErrorCode.NONE)
 
     def speak(self, message: bytes, answer: AnswerProof) -> None:
-        """Take a message of the mechanism (SaslAuthenticate)."""
+        """Take a SASL message (SaslAuthenticate)."""
         if self.state is LoginState.AUTHENTICATED:
             text = "SaslAuthenticate request received after successful authentication"
             answer(ErrorCode.ILLEGAL_SASL_STATE, text, b"", 0)
@@ -285,16 +285,16 @@ class Login:
             return
         self._message, self._answer = message, answer
         if self._is_begin:
-            # Only its first message has the name, and what a client sends may be long: a number is kept of it.
+            # Only the first message has the name of the user. The name may be long, so only its hash is kept.
             self._is_begin = False
             self.claimed_user = hash(claimed_name(self.mechanism, message))
         self._advance(LoginEvent.SPEAK)
-        # What is pipelined behind it is read with the rights that it gives.
+        # Requests that are pipelined behind the login are read later, with the rights of the login.
         self._client.hold()
         self._door.attempts.begin(self._client.peer_host, self)
 
     def closed(self) -> None:
-        """Forget everything under way; the connection is closed."""
+        """Drop everything in progress; the connection is closed."""
         self._is_closed = True
         self._message, self._answer = b"", _no_answer
         for timer in (self._timer, self._end_timer, self._unhold_timer):
@@ -302,13 +302,13 @@ class Login:
                 timer.cancel()
         if self._waiting is not None:
             self._waiting.cancel()
-            # The task is dropped unheard, so its attempt is ended here.
+            # The task is cancelled and does not end its attempt, so the attempt is ended here.
             self._end_attempt(has_failed=False)
         self._door.attempts.cancel(self._client.peer_host, self)
         self._door.forget(self)
 
     def end(self, reason: str) -> None:
-        """End the connection of a user that is no user any more; without a reason it is not logged."""
+        """Close the connection of a removed user or revoked token; an empty reason logs nothing."""
         if self._is_closed:
             return
         if reason:
@@ -317,7 +317,7 @@ class Login:
             self._client.abort()
 
     def _admit(self, frame: memoryview) -> bool:
-        """Take a frame without a header; raise `RemoteProtocolError` for a request that is not to be read now."""
+        """Take a frame without a header; raise `RemoteProtocolError` for a request that is not allowed now."""
         if self._is_raw and self.state in (LoginState.AUTHENTICATING, LoginState.REAUTHENTICATING):
             self._take_token(bytes(frame))
             return True
@@ -325,7 +325,7 @@ class Login:
             raise RemoteProtocolError("a request header that is not whole")
         key = int.from_bytes(frame[:2], "big", signed=True)
         if self.state is LoginState.AUTHENTICATED:
-            # KIP-368: the connection ends at its first use after the session, unless that is a later login.
+            # KIP-368: after the end of the session, any request but a re-authentication closes the connection.
             if key != ApiKey.SASL_HANDSHAKE and self._door.loop.time() >= self._expires_s:
                 raise RemoteProtocolError(
                     f"the session of {self._client.principal} is over, and its client has not logged in again"
@@ -342,14 +342,14 @@ class Login:
 
         def answer(code: ErrorCode, text: str | None, data: bytes, lifetime_ms: int) -> None:
             del text, lifetime_ms
-            # Without a header there is no place for an error: the connection ends.
+            # A response without a header has no field for an error; the connection is closed.
             if code is ErrorCode.NONE:
                 reply(data)
 
         self.speak(token, answer)
 
     def start_attempt(self) -> None:
-        """Look at the client's message; called when its address may fail."""
+        """Check the client's SASL message; called when a failure of its address is allowed."""
         self._has_attempt = True
         message, self._message = self._message, b""
         exchange = self._exchange
@@ -373,7 +373,7 @@ class Login:
     def _take(self, step: Step) -> None:
         match step:
             case Challenge(data, refusal):
-                # Counted now, and once: a client that goes away instead of hearing the refusal out has failed, too.
+                # The failure is counted now, and once: also of a client that disconnects before the refusal ends.
                 self._end_attempt(has_failed=refusal is not None)
                 if refusal is not None:
                     self._is_refused = True
@@ -390,9 +390,9 @@ class Login:
                 assert_never(step)
 
     def _on_checked(self, result: Step | Exception | None) -> None:
-        """Go on with what a thread has found; `None`: its client had gone before, and nothing was looked at."""
+        """Go on with the result of a check; `None`: the client had disconnected, and nothing was checked."""
         if self._is_closed or result is None:
-            # An attempt whose client has not waited for its end still counts.
+            # An attempt still counts if its client has not waited for the result.
             self._end_attempt(has_failed=isinstance(result, Exception))
         elif isinstance(result, LoginFailed):
             self._refuse(result)
@@ -431,7 +431,7 @@ class Login:
             self.username = name
             client.principal = f"User:{name}" if capability is None else f"{PRINCIPAL}{name}"
         if capability is not None:
-            # The token of a later login may allow less: its lease is another one, and its id the same.
+            # The token of a re-authentication has the same id but may have another lease and fewer rights.
             client.rights = self._door.rights_of_token(capability, client.peer_host)
         elif not is_again:
             client.rights = self._door.rights_of(client.principal, client.peer_host)
@@ -443,12 +443,12 @@ class Login:
             "logged_in_again" if is_again else "logged_in",
             client.peer, client.listener.name, self.mechanism, client.principal,
         )  # fmt: skip
-        # A session without an end needs no look at each request.
+        # In a session without an end requests need no check.
         client.guard(self._admit if lifetime_ms else None, least=None, most=None)
         self._reply(success.data, lifetime_ms)
 
     def _set_end(self, lifetime_ms: int) -> None:
-        """Let the session end then; 0: never."""
+        """Let the session end after `lifetime_ms`; 0: never."""
         loop = self._door.loop
         self._expires_s = loop.time() + lifetime_ms / 1000 if lifetime_ms else _NO_END
         for timer in (self._end_timer, self._unhold_timer):
@@ -462,7 +462,7 @@ class Login:
             self._client.allow_holds(True)
 
     def _on_end(self) -> None:
-        """End a session over whose end a request waits: its answer would be for a user that is none any more."""
+        """Close the connection if a request still waits: its response would leave after the session."""
         if self.state is LoginState.AUTHENTICATED and self._client.is_served:
             self._client.give_up(f"the session of {self._client.principal} is over, and a request still waits")
 
@@ -472,7 +472,7 @@ class Login:
         self._client.release()
 
     def _refuse(self, why: LoginFailed) -> None:
-        """Refuse what the client has said in words of the mechanism."""
+        """Refuse the client's SASL message."""
         text, answer = str(why), self._answer
         if self.has_succeeded:
             text = text.replace("during authentication", "during re-authentication")
@@ -481,7 +481,7 @@ class Login:
         self._fail(lambda: answer(ErrorCode.SASL_AUTHENTICATION_FAILED, text, b"", 0), reason)
 
     def _fail(self, answer: Callable[[], None], reason: str) -> None:
-        """Answer after a pause and close, so that guesses take their time."""
+        """Respond after a pause and close, so that guessing passwords takes long."""
         client = self._client
         self._advance(LoginEvent.FAIL)
         if not self._is_refused:
@@ -494,7 +494,7 @@ class Login:
         def conclude() -> None:
             client.finish()
             answer()
-            # A client that finds answer and end together may look at the end alone, as kafka-python does.
+            # A client that reads response and end of the connection together may ignore the response (kafka-python).
             self._timer = self._door.loop.call_later(_LINGER_SECONDS, client.close)
 
         self._timer = self._door.loop.call_later(self._door.delay_s, conclude)
@@ -510,7 +510,7 @@ class Login:
         self.state = TRANSITIONS[self.state, event]
 
     def _expect(self) -> None:
-        """Expect the end of the login soon."""
+        """Close the connection if the login has not succeeded within `sasl.login.timeout.ms`."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._door.loop.call_later(self._door.timeout_s, self._give_up)
@@ -525,7 +525,7 @@ class Login:
 
 
 def _no_answer(code: ErrorCode, text: str | None, data: bytes, lifetime_ms: int) -> None:
-    """Answer nothing."""
+    """Send no response."""
 
 
 def _refusal_of(mechanism: str) -> str:
@@ -560,20 +560,20 @@ class _Door:
         self._logged_in: Final = logged_in
 
     def lifetime_ms(self, mechanism: str, success: Success) -> int:
-        """Return how long a session lasts from now on; 0: as long as its connection."""
+        """Return the lifetime of a session, milliseconds; 0: as long as its connection."""
         values, name = self._listener.values, "connections.max.reauth.ms"
-        # Sessions of one mechanism may have a length of their own.
+        # A mechanism may have its own limit.
         most = values.get(f"{mechanism.lower()}.{name}", values[name])
         ends = [each for each in (most or None, success.lifetime_ms) if each is not None]
-        # 0 would say that the session has no end.
+        # 0 would mean that the session has no end.
         return max(1, min(ends)) if ends else 0
 
     def note(self, login: Login) -> None:
-        """Note a connection that has logged in."""
+        """Add a connection that has logged in."""
         self._logged_in.setdefault(self._key(login), set()).add(login)
 
     def forget(self, login: Login) -> None:
-        """Forget a closed connection."""
+        """Remove a closed connection."""
         key = self._key(login)
         if key in self._logged_in:
             self._logged_in[key].discard(login)
@@ -581,15 +581,15 @@ class _Door:
                 del self._logged_in[key]
 
     def _key(self, login: Login) -> tuple[str, str, str]:
-        # Users of PLAIN are those of their listener, the others' are the broker's.
+        # Users of PLAIN belong to their listener, users of other mechanisms to the broker.
         is_local = login.mechanism == PLAIN and login.capability is None
         return login.username, login.mechanism if login.capability is None else _TOKEN, self._listener.name * is_local
 
 
 def prepare_users(changes: TopicChanges, listeners: Sequence[ListenerSettings], given: Sequence[FirstUser]) -> None:
-    """Make the users that a broker is started with, and the secret of its answers to unknown ones.
+    """Create the users that a broker is started with, and the secret of its responses to unknown users.
 
-    A user that is there already keeps its password, which may have been changed since.
+    An existing user keeps its password, which may have been changed since.
     """
     plans = []
     mechanisms = {
@@ -636,13 +636,13 @@ class Logins:
         rights: Authorization,
         capabilities: Capabilities,
     ) -> None:
-        """Read what logins are checked by; raise `ConfigError` if a listener lacks something."""
+        """Read the mechanisms and users of every listener; raise `ConfigError` if something is missing."""
         self._changes: Final = changes
         self._capabilities: Final = capabilities
         self._loop: Final = loop
         self._threads: Final = BlockingWork(loop, threads=THREADS, name="kohort-login")
         self._work: Final = CooperativeWork(loop)
-        #: (name, mechanism, listener of PLAIN) -> logins of connections that are open.
+        #: (user or token id, mechanism or `_TOKEN`, listener of PLAIN) -> logins of open connections.
         self._logged_in: Final[dict[tuple[str, str, str], set[Login]]] = {}
         self._doors: Final[dict[str, _Door]] = {}
         for listener in listeners:
@@ -669,7 +669,7 @@ class Logins:
                 )
 
     def start(self) -> None:
-        """Follow changes of the users."""
+        """Follow changes of users, files and keys."""
         if self._doors:
             self._capabilities.start(self._loop)
         if self._doors and self._on_scram_gone not in self._changes.on_users_gone:
@@ -684,7 +684,7 @@ class Logins:
                 )
 
     def stop(self) -> None:
-        """Stop that, and the threads."""
+        """Stop following changes, and stop the threads."""
         if self._on_scram_gone in self._changes.on_users_gone:
             self._changes.on_users_gone.remove(self._on_scram_gone)
         self._capabilities.stop()
@@ -694,7 +694,7 @@ class Logins:
         self._threads.stop()
 
     def begin(self, client: Client) -> Login | None:
-        """Have a new connection log in; `None` if its listener has no logins."""
+        """Return the login of a new connection; `None` if its listener has no logins."""
         door = self._doors.get(client.listener.name) if client.listener.protocol.has_sasl else None
         if door is None:
             assert not client.listener.protocol.has_sasl, "a listener that was not there at the start"
@@ -702,7 +702,7 @@ class Logins:
         return Login(door, client)
 
     def end_tokens(self) -> None:
-        """End the connections whose token is revoked by now."""
+        """Close the connections whose token is revoked."""
         is_revoked = self._capabilities.is_revoked
         due = [
             (login, "")
@@ -712,7 +712,7 @@ class Logins:
             if login.capability is not None and is_revoked(login.capability)
         ]
         if due:
-            # One line for all: a thousand of them take longer than the ends.
+            # One log line for all: a thousand lines would take longer than closing the connections.
             log.warning("event=tokens_revoked connections=%d", len(due))
             self._work.run(_end_all(due))
 
@@ -723,8 +723,8 @@ class Logins:
         self._end([(name, mechanism, "") for name, mechanism in keys])
 
     def _end(self, keys: Collection[tuple[str, str, str]]) -> None:
-        """End the connections of users that are none any more."""
-        # All that are meant are known first: a user of that name who is made meanwhile is another one.
+        """Close the connections of removed users."""
+        # The connections are collected first: a new user of the same name may log in meanwhile.
         due = [(login, key[0]) for key in keys for login in self._logged_in.get(key, ())]
         self._work.run(_end_all(due))
 

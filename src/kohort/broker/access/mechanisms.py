@@ -1,8 +1,8 @@
-"""The mechanisms of a listener, with the users that log in by them.
+"""The SASL mechanisms of a listener, and the users that log in with them.
 
-Laws: a mechanism without anything to check a login by is an error of the start, which names what to set. Users are
-those of the moment of the login: a file is read again when it changes, and one that cannot be read leaves the users as
-they were. A user that is taken out of the file is told, so that its connections end.
+Laws: a mechanism without users or keys is an error at the start, which names the option to set. A login is checked by
+the users of that moment: a changed file is read again, and if it cannot be read the users stay. The removal of a user
+from the file is reported, so that its connections are closed.
 Source: Apache Kafka's `sasl.enabled.mechanisms` and its login modules.
 """
 
@@ -36,9 +36,9 @@ log = logging.getLogger("kohort.broker.access")
 
 PLAIN: Final = "PLAIN"
 BEARER: Final = "OAUTHBEARER"
-#: How often it is looked at whether a file of users has changed.
+#: The interval at which the broker checks whether a file of users has changed.
 LOOK_SECONDS: Final = 1.0
-#: Users of the catalog that show what credentials look like here.
+#: Users of the catalog, at most, after which decoys of unknown users are modelled.
 _SHOWN_USERS: Final = 2_000
 
 
@@ -56,13 +56,13 @@ class Mechanisms:
         on_gone: Callable[[Collection[str]], None],
         capabilities: Capabilities,
     ) -> None:
-        """Read what logins are checked by; raise `ConfigError` if something is missing.
+        """Read the users and options of each mechanism; raise `ConfigError` if something is missing.
 
         `on_gone` is called with the names of users that were taken out of the listener's file.
         """
         values = listener.values
         self._capabilities: Final = capabilities if values["sasl.capability.tokens.enable"] else None
-        #: As clients are told them.
+        #: The names of the mechanisms, in the order sent to clients.
         self.names: Final[list[str]] = list(dict.fromkeys(values["sasl.enabled.mechanisms"]))
         self._makers: Final[dict[str, Callable[[AdmitToken | None], ServerExchange]]] = {}
         self._file: _UsersFile | None = None
@@ -79,36 +79,36 @@ class Mechanisms:
                 self._jwks = Jwks.of(loop, values)
                 self._makers[name] = partial(_bearer_server, self._jwks, token_rules(values), now_ms)
         if self._capabilities is not None and {PLAIN, BEARER} & {*self.names}:
-            # Tokens are minted with the file of keys: it is there from the first start on.
+            # Users mint tokens with the file of keys, so the file is made at the first start.
             capabilities.prepare()
 
     def start(self) -> None:
-        """Begin to look at files and addresses of keys."""
+        """Begin to check the file of users, and to fetch keys."""
         if self._file is not None:
             self._file.start()
         if self._jwks is not None:
             self._jwks.start()
 
     def stop(self) -> None:
-        """Stop that."""
+        """Stop checking the file of users, and fetching keys."""
         if self._file is not None:
             self._file.stop()
         if self._jwks is not None:
             self._jwks.stop()
 
     def lacks_users(self) -> bool:
-        """Whether the listener offers SCRAM alone and there is no user of it."""
+        """Return whether the listener offers only SCRAM and there is no SCRAM user."""
         is_scram = all(name in HASHES for name in self.names)
         return is_scram and not any(mechanism in self.names for _, mechanism in self._catalog().scram_users)
 
     def knows(self, name: str, username: str) -> bool:
-        """Whether a user still is there, once its proof has held: it may have been removed meanwhile."""
+        """Return whether a user still exists; called after its check, during which it may have been removed."""
         if name == PLAIN:
             return self._file is not None and username in self._file.users.names
         return name not in HASHES or (username, name) in self._catalog().scram_users
 
     def exchange(self, name: str, host: str) -> ServerExchange | None:
-        """Begin an exchange with a client of that address; `None` if the mechanism is not offered."""
+        """Begin an exchange with a client at this address; `None` if the mechanism is not offered."""
         maker, capabilities = self._makers.get(name), self._capabilities
         if maker is None:
             return None
@@ -127,18 +127,18 @@ class _ScramUsers:
     def __init__(self, mechanism: str, catalog: Callable[[], Catalog]) -> None:
         self._mechanism: Final = mechanism
         self._catalog: Final = catalog
-        #: The users that `_decoys` look like, as the catalog had them.
+        #: The users after which `_decoys` are modelled, as the catalog had them.
         self._seen: Mapping[tuple[str, str], ScramUser] | None = None
         self._decoys: Decoys | None = None
 
     def credential(self, name: str) -> ScramCredential:
-        """Return the credential of a user, or the decoy of a name that is no user's."""
+        """Return the credential of a user, or a decoy for the name of no user."""
         catalog = self._catalog()
         if self._decoys is None or self._seen is not catalog.scram_users:
             self._seen = catalog.scram_users
             known = (_credential(user) for (_, how), user in self._seen.items() if how == self._mechanism)
             self._decoys = Decoys(self._mechanism, catalog.login_secret, islice(known, _SHOWN_USERS))
-        # The decoy is made for every name: what takes longer tells nothing.
+        # The decoy is made for every name, so that the time taken does not show whether the user exists.
         decoy = self._decoys.credential(name)
         user = catalog.scram_users.get((name, self._mechanism))
         return decoy if user is None else _credential(user)
@@ -153,7 +153,7 @@ def _bearer_server(jwks: Jwks, rules: TokenRules, now_ms: Callable[[], int], adm
 
 
 def _scram_server(mechanism: str, users: _ScramUsers, admit: AdmitToken | None) -> ScramServer:
-    # A password of SCRAM is never sent, so it can be no token.
+    # SCRAM never sends the password, so the password can be no token.
     del admit
     return ScramServer(mechanism, users.credential, nonce=secrets.token_urlsafe(24))
 
@@ -163,7 +163,7 @@ def _credential(user: ScramUser) -> ScramCredential:
 
 
 class _UsersFile:
-    """The users of PLAIN: those of a file, which may change, and those of a login configuration."""
+    """The users of PLAIN: those of a file, which may change, and those of a JAAS config."""
 
     def __init__(
         self,
@@ -184,32 +184,32 @@ class _UsersFile:
                 f"listener {listener.name} offers PLAIN, and has no users: set sasl.plain.users.file to a file made by "
                 f"kohort user add --file, or listener.name.{listener.name.lower()}.plain.sasl.jaas.config"
             )
-        #: Tells a changed file from the one that was read.
+        #: Inode, size and modification time of the file that was read, to detect a changed file.
         self._stamp = _stamp(self._path)
         #: The users in force; they are replaced as a whole.
         self.users = PlainUsers({} if self._path is None else read_users(self._path), passwords=self._listed)
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to look at the file."""
+        """Begin to check whether the file has changed."""
         if self._path is not None and self._timer is None:
             self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
 
     def stop(self) -> None:
-        """Stop looking at it."""
+        """Stop checking the file."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def verify(self, name: str, password: bytes) -> bool:
-        """Whether a user has this password now; called on a thread."""
+        """Return whether a user has this password now; called in a thread."""
         users = self.users
         is_right = users.verify(name, password)
-        # The file may have been read again during the rounds: the password that counts is the one of this moment.
+        # The file may have been read again during the hash iterations. The present password counts.
         return is_right and (users is self.users or self.users.verify(name, password))
 
     def recognises(self, name: str, password: bytes) -> bool:
-        """Whether it is known without any rounds that a user has this password."""
+        """Return whether a user is known to have this password without hash iterations."""
         return self.users.recognises(name, password)
 
     def _look(self) -> None:
@@ -243,7 +243,7 @@ def _listed_users(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _stamp(path: str | None) -> tuple[int, int, int] | None:
-    """Return inode, size and time of a file; `None` if it cannot be looked at."""
+    """Return inode, size and modification time of a file; `None` if `stat` fails."""
     try:
         found = os.stat(path or "")
     except OSError:

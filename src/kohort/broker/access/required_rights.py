@@ -1,9 +1,9 @@
-"""The one table of what each API needs: operations on resources, and what becomes of those that are denied.
+"""The table of the rights that each API needs, and of the results for denied resources.
 
-Handlers ask for exactly these rights, in this order, and docs are made from `rows`. A need is asked for each resource
-of its kind that a request names, so that one denied topic does not hold up the others.
+Handlers check exactly these rights, in this order, and docs are generated from `rows`. A right is checked for each
+resource of its type that a request names, so that one denied topic does not affect the others.
 
-Laws: an API that is served is in the table, ours as Kafka's; a test calls each of them and compares what it asked for.
+Laws: every served API is in the table, also kohort's own ones. A test calls each API and compares the checked rights.
 Source: Apache Kafka's KafkaApis and ControllerApis of 4.3; KIP-11, KIP-430, KIP-679, KIP-848 (KAFKA-18813).
 """
 
@@ -18,12 +18,12 @@ from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.private import PrivateApiKey
 from kohort.wire.registry import AnyApiKey, ApiKey
 
-#: An operation on a kind of resource.
+#: An operation on a resource type.
 Right = tuple[AclOperation, ResourceType]
 
 
 class Unnamed(StrEnum):
-    """What becomes of a denied resource that is answered without an error code."""
+    """The result for a denied resource if the response has no error code for it."""
 
     LEFT_OUT = "left out"
     NOT_RETURNED = "not shown"
@@ -32,8 +32,8 @@ class Unnamed(StrEnum):
 class Need(NamedTuple):
     """One right that an API needs.
 
-    `of`: the resources. `denied`: the error code of a denied one, or what becomes of it without one. `instead`: a right
-    that serves as well, asked first or last as Kafka does.
+    `of`: the resources. `denied`: the error code of a denied resource, or the result without an error code. `instead`:
+    a right that is enough as well; it is checked first or last, as Kafka does.
     """
 
     operation: AclOperation
@@ -75,7 +75,7 @@ def _configs(operation: AclOperation) -> tuple[Need, ...]:
     )
 
 
-#: API -> what it needs; empty: nothing, as a client needs these before it has a name, or to get one.
+#: API -> the rights that it needs; empty: none, because a client uses the API before or during its login.
 REQUIRED_RIGHTS: Final[Mapping[AnyApiKey, tuple[Need, ...]]] = {
     ApiKey.API_VERSIONS: (),
     ApiKey.SASL_HANDSHAKE: (),
@@ -191,7 +191,7 @@ REQUIRED_RIGHTS: Final[Mapping[AnyApiKey, tuple[Need, ...]]] = {
         Need(AclOperation.DESCRIBE, _GROUP, _THE_GROUP, _NO_GROUP),
         Need(AclOperation.DESCRIBE, _TOPIC, "each topic that a row names", Unnamed.LEFT_OUT),
     ),
-    # A move by hand outlives the request, as a config of the group does; a member may not give itself partitions.
+    # A submitted move outlives the request, as a config of the group does. A member may not assign itself partitions.
     PrivateApiKey.SUBMIT_MOVES: (
         Need(AclOperation.ALTER_CONFIGS, _GROUP, _THE_GROUP, _NO_GROUP),
         Need(AclOperation.DESCRIBE, _TOPIC, _EACH_TOPIC, _NO_TOPIC),
@@ -212,13 +212,13 @@ REQUIRED_RIGHTS: Final[Mapping[AnyApiKey, tuple[Need, ...]]] = {
 
 
 def rights_of(key: AnyApiKey) -> set[Right]:
-    """Return every right that an API may ask for."""
+    """Return every right that an API may check."""
     needs = REQUIRED_RIGHTS[key]
     return {(need.operation, need.resource) for need in needs} | {need.instead for need in needs if need.instead}
 
 
 class RightRow(NamedTuple):
-    """A row for the docs; `number`: of the API, `needs`: the right and, where another serves as well, that one."""
+    """A row for the docs; `number`: the API key; `needs`: the right, or two of which one is enough."""
 
     number: int
     api: str
@@ -228,7 +228,7 @@ class RightRow(NamedTuple):
 
 
 def rows() -> Iterator[RightRow]:
-    """Yield the table for the docs, by API; an API without a need has one row, without words."""
+    """Yield the table for the docs, by API; an API that needs no right has one row with empty texts."""
     for key in sorted(REQUIRED_RIGHTS):
         name = "".join(word.capitalize() for word in key.name.split("_"))
         for need in REQUIRED_RIGHTS[key]:

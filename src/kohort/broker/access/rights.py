@@ -1,6 +1,6 @@
-"""What one connection may do.
+"""The rights of one connection.
 
-A connection without an authorizer has `EVERYTHING`; `is_restricted` lets the APIs skip what costs time then.
+Without an authorizer a connection has `EVERYTHING`. APIs skip their checks of rights unless `is_restricted`.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ from kohort.security.capabilities.capability import Capability
 
 
 class Rights:
-    """The rights of a connection where nobody is refused anything."""
+    """The rights of a connection that may do everything; the base class of restricted rights."""
 
     __slots__ = ()
 
-    # Each request looks at these; they stay as they are.
-    #: Whether anything may be refused.
+    # Each request reads these attributes; they never change.
+    #: Whether an operation may be refused.
     is_restricted: bool = False
-    #: What the token allows by which the client has logged in; `None`: it came without one.
+    #: The rights of the capability token that the client has logged in with; `None`: it has none.
     capability: Capability | None = None
-    #: Whether the client's requests or bytes are counted whatever quotas there are.
+    #: Whether the client's requests or bytes are counted even without quotas, because its token has a rate.
     is_metered: bool = False
     #: Whether single partitions of a topic may be refused.
     is_partial: bool = False
-    #: Whether the client's token asks for a line about each request.
+    #: Whether the client's token has a log level at which each request is logged.
     tells_requests: bool = False
 
     @property
     def edition(self) -> int:
-        """A number that changes whenever an answer of `allows` may change."""
+        """A number that changes whenever the result of `allows` may change."""
         return 0
 
     def allows(self, operation: AclOperation, resource: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Whether the connection's principal may do this to the resource of that name."""
+        """Return whether the connection's principal is allowed the operation on the resource of that name."""
         del operation, resource, name
         return True
 
     def allows_any(self, operation: AclOperation, resource: ResourceType) -> bool:
-        """Whether the principal may do this to at least one resource of that type (KIP-679)."""
+        """Return whether the principal is allowed the operation on at least one resource of a type (KIP-679)."""
         del operation, resource
         return True
 
     def allows_commit(self, topic: str) -> bool:
-        """Whether the principal may commit offsets of a topic."""
-        # Kafka has no operation of its own for it.
+        """Return whether the principal may commit offsets of a topic."""
+        # Kafka has no separate operation for commits.
         return self.allows(AclOperation.READ, ResourceType.TOPIC, topic)
 
     def allows_partition(self, topic: str, topic_id: bytes, partition: int) -> bool:
-        """Whether a partition may be read, written and committed, where its topic may be; asked if `is_partial`."""
+        """Return whether a partition of an allowed topic is allowed, too; called only if `is_partial`."""
         del topic, topic_id, partition
         return True
 
@@ -60,5 +60,5 @@ class Rights:
         return OPERATIONS_OF[resource]
 
 
-#: The rights of every connection where there is no authorizer.
+#: The rights of every connection if the broker has no authorizer.
 EVERYTHING: Final = Rights()

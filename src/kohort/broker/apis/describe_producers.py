@@ -14,16 +14,13 @@ def handle(context: BrokerContext, request: Request, message: wire.DescribeProdu
     """Answer for each partition that this broker leads."""
     check_rows(sum(len(topic.partition_indexes) for topic in message.topics), MOST_PARTITIONS, "partitions")
 
-    def row_of(asked: wire.TopicRequest) -> wire.TopicResponse:
-        return wire.TopicResponse(
-            name=asked.name,
-            partitions=[_describe(context, request, asked.name, number) for number in asked.partition_indexes],
-        )
+    # Each partition has a row of its topic of its own: one may have many thousand producers.
+    asked = [(topic.name, number) for topic in message.topics for number in topic.partition_indexes]
 
-    answer_rows(
-        context, request, message.topics, rows_at_once(row_of),
-        lambda rows: wire.DescribeProducersResponse(topics=rows),
-    )  # fmt: skip
+    def row_of(place: tuple[str, int]) -> wire.TopicResponse:
+        return wire.TopicResponse(name=place[0], partitions=[_describe(context, request, *place)])
+
+    answer_rows(context, request, asked, rows_at_once(row_of), lambda rows: wire.DescribeProducersResponse(topics=rows))
 
 
 def _describe(context: BrokerContext, request: Request, name: str, number: int) -> wire.PartitionResponse:

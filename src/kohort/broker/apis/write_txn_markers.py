@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 from kohort.broker.chunked_responses import Gather
 from kohort.broker.context import BrokerContext, Request
-from kohort.broker.limits.requests import MOST_PARTITIONS, check_rows
+from kohort.broker.limits.requests import MOST_LED, check_rows
 from kohort.broker.transactions.markers import Marker
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import write_txn_markers as wire
+
+#: Markers that are written in one turn of the loop.
+MARKERS_AT_ONCE: Final = 100
 
 
 def handle(
@@ -22,7 +28,7 @@ def handle(
         for topic in each.topics
         for number in topic.partition_indexes
     ]
-    check_rows(len(places), MOST_PARTITIONS, "partitions")
+    check_rows(len(places), MOST_LED, "partitions")
     rights, cluster = request.rights, ResourceType.CLUSTER
     if not (rights.allows(AclOperation.ALTER, cluster) or rights.allows(AclOperation.CLUSTER_ACTION, cluster)):
         return _answer(message, [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * len(places))
@@ -35,16 +41,22 @@ def handle(
             request.answer(_answer(message, codes))
 
     whole: Gather[ErrorCode] = Gather(len(places), complete)
-    for slot, (index, place) in enumerate(places):
-        each = message.markers[index]
-        marker = Marker(
-            producer_id=each.producer_id,
-            producer_epoch=each.producer_epoch,
-            coordinator_epoch=each.coordinator_epoch,
-            is_commit=each.transaction_result,
-            is_bumped=each.transaction_version >= 2,
-        )
-        context.transactions.write_marker(marker, place, whole.slot(slot))
+
+    def steps() -> Iterator[None]:
+        for slot, (index, place) in enumerate(places):
+            if slot and not slot % MARKERS_AT_ONCE:
+                yield
+            each = message.markers[index]
+            marker = Marker(
+                producer_id=each.producer_id,
+                producer_epoch=each.producer_epoch,
+                coordinator_epoch=each.coordinator_epoch,
+                is_commit=each.transaction_result,
+                is_bumped=each.transaction_version >= 2,
+            )
+            context.transactions.write_marker(marker, place, whole.slot(slot))
+
+    context.cooperative_work.run(steps())
     return None
 
 

@@ -1,12 +1,12 @@
-"""The handshakes of one listener: so many at a time, each in its time, their steps on threads.
+"""The TLS handshakes of one listener: limited in number and time, and run in threads.
 
-A handshake costs a millisecond of the processor, on the loop as long as any other client would wait. A client that has
-sent no whole record costs its connection and no place.
+A handshake takes a millisecond of the processor; on the loop all other clients would wait for it. A connection whose
+first record is incomplete does not count as a handshake.
 
-Laws: no more handshakes than `ssl.handshakes.max` are begun and not done, and of one address no more than its part;
-further ones wait unread. One that waits for its client gives its place to a client that waits for one. In a crowd of
-one address the newest is next: those that have waited for longest have mostly gone. Sessions of clients whose
-certificates are trusted no more end with the next look at the files.
+Laws: at most `ssl.handshakes.max` handshakes are in progress, and at most `ssl.handshakes.max.per.ip` of one address.
+Further connections wait unread. A handshake whose client is silent is closed if another connection waits. If the
+connections of one address have waited for long, the newest is next, because the clients of the oldest have mostly
+disconnected. A session whose certificate is not trusted any more is closed after the next check of the files.
 Source: Apache Kafka does handshakes on its network threads, without a limit; requirement B4.
 """
 
@@ -29,36 +29,36 @@ from kohort.security.server_tls import ServerTls, explain_client, verified_chain
 
 log = logging.getLogger("kohort.broker.connections")
 
-#: Threads for steps; one processor stays for the loop, and more than these would wait for Python's lock.
+#: The most threads for handshakes. One processor is left for the loop; more threads would wait for Python's lock.
 MOST_THREADS: Final = 4
-#: The time between two looks at handshakes that are not done, while there are any.
+#: The time between two checks of unfinished handshakes, while there are any.
 LOOK_SECONDS: Final = 0.25
-#: How long a client may leave its place unused while another waits for one. A program that opens a thousand
-#: connections at once, on a machine that is busy, takes longer than a second for the next word of each.
+#: The time that a client may be silent in a handshake while another connection waits. A program that opens a thousand
+#: connections at once on a busy machine takes longer than a second for its next bytes on each.
 PATIENCE_SECONDS: Final = 3.0
-#: The time between two looks at the files of certificates.
+#: The time between two checks of the files of certificates.
 FILES_SECONDS: Final = 0.5
 #: Connections whose certificates are examined in one turn of the loop; each costs some 100 us.
 EXAMINED_AT_ONCE: Final = 50
-#: A reason is logged no more often than that, with the number of its refusals, and so many reasons in this time.
+#: A reason is logged once in this time, with the number of its refusals; and the most reasons in this time.
 LOG_EVERY_SECONDS: Final = 1.0
 MOST_REASONS: Final = 10
-#: A look that is later than this says that the loop stood still, and nothing about clients.
+#: If a check is later than this, the loop was blocked, and clients are not closed for being slow.
 _LATE_SECONDS: Final = 2.0
 
 
 class Admission(Protocol):
-    """The counter of connections, as far as handshakes are counted."""
+    """The methods of the connection quotas that handshakes use."""
 
     def enter(self, guest: TlsProtocol) -> bool:
-        """Admit a connection, if need be in the place of a silent one; `False` if it has to be closed."""
+        """Admit a connection, and close a silent one if necessary; return `False` if it is refused."""
 
     def leave(self, guest: TlsProtocol) -> None:
-        """Forget a connection."""
+        """Stop counting a connection."""
 
 
 class Handshakes:
-    """The connections of one listener that have TLS."""
+    """The connections of one listener with TLS, and their handshakes."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class Handshakes:
         """Load the certificates of a listener.
 
         Args:
-            loop: the broker's.
-            listener: its name and its options.
-            admission: the counter of connections.
-            connect: makes the connection above of a client with that principal, `None`: it has no certificate.
+            loop: the broker's loop.
+            listener: the listener, with its options.
+            admission: the connection quotas.
+            connect: creates the Kafka connection of a client with this principal; `None`: it has no certificate.
 
         Raises:
             ConfigError: the certificates cannot be loaded.
@@ -91,37 +91,37 @@ class Handshakes:
         self.received: Final = memoryview(bytearray(RECEIVED_BYTES))
         threads = max(1, min(MOST_THREADS, (os.cpu_count() or 1) - 1))
         self._work: Final = BlockingWork(loop, threads=threads, name="kohort-tls")
-        #: Of its own, so that a crowd does not keep a certificate from being taken back.
+        #: A separate thread, so that many handshakes do not delay the check of the files.
         self._files: Final = BlockingWork(loop, threads=1, name="kohort-certificates")
         self._examinations: Final = CooperativeWork(loop)
-        #: Connection before its end of the handshake -> when it has to be done; oldest first.
+        #: Connection with an unfinished handshake -> the deadline of the handshake, seconds; oldest first.
         self._new: Final[dict[TlsProtocol, float]] = {}
-        #: Connections with a place, and their number by address.
+        #: Connections whose handshake is in progress, and their number by address.
         self._begun: Final[set[TlsProtocol]] = set()
         self._begun_by_host: Final[Counter[str]] = Counter()
-        #: Connections with a place whose client has the next word -> since when; oldest first.
+        #: Handshakes in progress whose next bytes are the client's -> since when, seconds; oldest first.
         self._awaited: Final[dict[TlsProtocol, float]] = {}
-        #: Address -> its connections that wait for a place -> since when; oldest first. None is empty.
+        #: Address -> its waiting connections -> since when, seconds; oldest first. No value is empty.
         self._queues: Final[dict[str, dict[TlsProtocol, float]]] = {}
-        #: Connections of clients with certificates.
+        #: Open connections of clients with certificates.
         self._proven: Final[set[TlsProtocol]] = set()
         self._look_timer: asyncio.TimerHandle | None = None
         self._files_timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
-        #: The last fault of the files that was logged.
+        #: The last error of the files that was logged.
         self._fault = ""
         #: All refusals since the start.
         self.refused = 0
-        #: Reason -> refusals that were not logged, since the time below; a logged one has 0.
+        #: Reason -> refusals that were not logged since the time below; 0 after the line for the first.
         self._unlogged: Final[dict[str, int]] = {}
         self._logged_since_s = -LOG_EVERY_SECONDS
 
     def start(self) -> None:
-        """Begin to look at the files."""
+        """Begin to check the files of certificates."""
         self._files_timer = self.loop.call_later(FILES_SECONDS, self._look_at_files)
 
     def stop(self) -> None:
-        """Close all that is not done, and end the threads."""
+        """Close all unfinished handshakes, and stop the threads."""
         self._is_stopped = True
         for timer in (self._look_timer, self._files_timer):
             if timer is not None:
@@ -137,11 +137,11 @@ class Handshakes:
         return self._tls.context
 
     def protocol(self) -> TlsProtocol:
-        """Make the protocol of an accepted socket."""
+        """Create the protocol of an accepted socket."""
         return TlsProtocol(self)
 
     def begin(self, connection: TlsProtocol) -> bool:
-        """Count a new connection, which may give way to others as long as it has asked nothing."""
+        """Count a new connection; until its first request it may be closed for the sake of others."""
         if self._is_stopped or not self._admission.enter(connection):
             return False
         self._new[connection] = self.loop.time() + self._patience_s
@@ -149,12 +149,12 @@ class Handshakes:
         return True
 
     def ask(self, connection: TlsProtocol) -> None:
-        """Begin a handshake, or let it wait for a place."""
+        """Queue a connection, and begin its handshake when the limits allow it."""
         self._queues.setdefault(connection.peer_host, {})[connection] = self.loop.time()
         self._fill()
 
     def step(self, connection: TlsProtocol) -> None:
-        """Do a step on a thread."""
+        """Run the next part of a handshake in a thread."""
         self._awaited.pop(connection, None)
 
         def then(result: bool | Exception) -> None:
@@ -169,11 +169,11 @@ class Handshakes:
         self._work.submit(connection.shake_hands, then)
 
     def await_client(self, connection: TlsProtocol) -> None:
-        """Note since when a client has the next word."""
+        """Record that the next bytes of a handshake are the client's, and since when."""
         self._awaited[connection] = self.loop.time()
 
     def open(self, connection: TlsProtocol, tls: ssl.SSLObject) -> Opened | None:
-        """Make the connection above, with its principal; `None` if the certificate gives it none."""
+        """Create the Kafka connection with its principal; `None` if the certificate is not accepted."""
         self._forget(connection)
         principal: str | None = None
         certificate = tls.getpeercert(True) if self._tls.asks_certificates else None
@@ -191,7 +191,7 @@ class Handshakes:
         return self._connect(principal)
 
     def refuse(self, connection: TlsProtocol, reason: str) -> None:
-        """Log a refusal, and no more than one of a crowd."""
+        """Log a refusal, but each reason only once in `LOG_EVERY_SECONDS`."""
         self.refused += 1
         now = self.loop.time()
         if now - self._logged_since_s >= LOG_EVERY_SECONDS:
@@ -208,12 +208,12 @@ class Handshakes:
             log.warning("event=tls_refused listener=%s peer=%s reason=%r", self.listener.name, peer, reason)
 
     def end(self, connection: TlsProtocol) -> None:
-        """Forget a closed connection."""
+        """Remove a closed connection."""
         self._proven.discard(connection)
         self._forget(connection)
 
     def _forget(self, connection: TlsProtocol) -> None:
-        """Forget a handshake that is over, and give its place to the next."""
+        """Remove a finished handshake, and begin the next one."""
         if self._new.pop(connection, None) is None:
             return
         self._admission.leave(connection)
@@ -230,7 +230,7 @@ class Handshakes:
             self._fill()
 
     def _fill(self) -> None:
-        """Give free places to those that wait, an address after the other."""
+        """Begin waiting handshakes up to the limit, one address after the other."""
         while len(self._begun) < self._limit and (connection := self._next()) is not None:
             self._begun.add(connection)
             self._begun_by_host[connection.peer_host] += 1
@@ -241,7 +241,7 @@ class Handshakes:
         for host in list(self._queues):
             if self._begun_by_host[host] >= self._limit_per_host:
                 continue
-            # The address is the last one next time.
+            # The address is the last one in the next round.
             queue = self._queues.pop(host)
             oldest = next(iter(queue))
             connection = oldest
@@ -260,10 +260,10 @@ class Handshakes:
             self._look_timer = self.loop.call_at(due, self._look, due)
 
     def _look(self, due: float) -> None:
-        """Close what takes too long."""
+        """Close handshakes that take too long."""
         self._look_timer = None
         now = self.loop.time()
-        # If the loop stood still, the clients had no chance to be read.
+        # If the loop was blocked, the bytes of clients could not be read.
         if now - due <= _LATE_SECONDS:
             for connection, until in list(self._new.items()):
                 if until > now:
@@ -274,7 +274,7 @@ class Handshakes:
             self._arm()
 
     def _give_way(self, now: float) -> None:
-        """Close handshakes whose clients are silent, as many as there are others that wait for these places."""
+        """Close handshakes with silent clients, as many as there are connections that wait."""
         wanted = {host: len(queue) for host, queue in self._queues.items()}
         all_wanted = sum(wanted.values())
         is_full = len(self._begun) >= self._limit
@@ -282,7 +282,7 @@ class Handshakes:
             if now - since < PATIENCE_SECONDS or not all_wanted:
                 break
             host = connection.peer_host
-            # Another address gains nothing from this place unless all are taken.
+            # Closing this one helps connections of other addresses only if the limit of all is reached.
             if is_full or wanted.get(host, 0):
                 wanted[host] = wanted.get(host, 0) - 1
                 all_wanted -= 1
@@ -292,12 +292,12 @@ class Handshakes:
         self._files.submit(self._tls.reload_if_changed, self._on_files)
 
     def _on_files(self, result: bool | Exception) -> None:
-        """Take note of new certificates, of which connections that are open know nothing."""
+        """Examine open connections after the files have changed; log an error of the files once."""
         if self._is_stopped:
             return
         self._files_timer = self.loop.call_later(FILES_SECONDS, self._look_at_files)
         if isinstance(result, KohortError):
-            # Once for each fault: half of a pair may be there for long.
+            # Each error is logged once: for a time only one of two files may be new.
             if str(result) != self._fault:
                 self._fault = str(result)
                 log.warning(
@@ -324,6 +324,6 @@ class Handshakes:
         log.info("event=certificates_taken listener=%s connections_ended=%d", self.listener.name, ended)
 
     def _is_trusted(self, tls: ssl.SSLObject) -> bool:
-        # Of a resumed session the chain is not known: its client comes again and is verified.
+        # The chain of a resumed session is unknown. Its client connects again, and is verified then.
         chain = verified_chain(tls)
         return chain is not None and self._tls.trusts(chain)

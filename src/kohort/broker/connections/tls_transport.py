@@ -1,15 +1,16 @@
-"""The TLS of one connection: ciphertext to and from the socket, plain bytes to and from the protocol above.
+"""The TLS layer of a connection: ciphertext for the socket, plain bytes for the Kafka connection.
 
-It is the protocol of the socket's transport, and the transport of the connection above, which begins when the handshake
-is done. Python's own layer for event loops keeps a buffer for each connection and does handshakes on the loop.
+`TlsProtocol` is the protocol of the socket's transport. It is also the transport of the Kafka connection (the protocol
+above TLS), which begins after the handshake. Python's own TLS layer has a buffer for each connection and does
+handshakes on the loop.
 
-A record without content, such as a client's new key in TLS 1.3, costs as much as a request, needs no login, and any
+A TLS record without content, such as a key update in TLS 1.3, costs as much as a request, needs no login, and any
 number of them fits into one read.
 
-Laws: all connections of a loop share one buffer for bytes that come in. A connection keeps what its last read brought
-and the one above had no room for, and no more than a slice of what it sends. What is behind a pause stays unread. No
-handshake is done on the loop. Renegotiation is off; an end without notice is an end, as in Kafka. A client that sends
-records without content again and again is refused.
+Laws: all connections of a loop share one receive buffer. A connection keeps only the received bytes for which the
+Kafka connection had no buffer space, and at most a slice of the bytes that it sends. Nothing is read while reading is
+paused. No handshake is done on the loop. Renegotiation is off. A closed socket without a close notice is a normal end,
+as in Kafka. A client that sends too many records without content is refused.
 Source: RFC 8446 (§4.6.3 new keys), RFC 5246; Apache Kafka's `SslTransportLayer`.
 """
 
@@ -29,60 +30,60 @@ from kohort.wire.foreign import HTTP_ANSWER, foreign_protocol
 
 #: The longest read of the socket.
 RECEIVED_BYTES: Final = 256 * 1024
-#: Ciphertext, and plain bytes, that are given to OpenSSL at once; its buffers stay as long as this took.
+#: The most ciphertext or plain bytes that OpenSSL gets in one call; OpenSSL's buffers stay as large.
 SLICE_BYTES: Final = 32 * 1024
-#: The longest record, and what it has beside its content.
+#: The longest TLS record, and the bytes of its header.
 RECORD_BYTES: Final = 16 * 1024
 _RECORD_HEAD: Final = 5
-#: Records that are given to OpenSSL at once. A new key of the client takes 15 us, and OpenSSL takes all of them in one
+#: The most records that OpenSSL gets in one call. A key update takes 15 us, and OpenSSL processes all of them in the
 #: call.
 _RECORDS_AT_ONCE: Final = 64
-#: Records without content that a client may send, and one more for so many with content. Clients change their keys
-#: once in millions of records.
+#: Records without content that a client may send, and records with content that allow one more. Clients update their
+#: keys once in millions of records.
 _MOST_EMPTY: Final = 64
 _CONTENT_FOR_EMPTY: Final = 64
-#: How the record of a handshake begins: its type, then the major version of every TLS.
+#: The first bytes of a handshake record: its type, then the major version of every TLS.
 _HANDSHAKE: Final = b"\x16\x03"
-#: What a client that speaks no TLS is told, as by Apache Kafka: an alert by which other clients know TLS.
+#: The response to a client without TLS, as of Apache Kafka: an alert by which other clients recognize TLS.
 _UNEXPECTED_MESSAGE: Final = bytes.fromhex("1503030002020a")
 _PLAIN: Final = "the client speaks no TLS: it has to set security.protocol to SSL or SASL_SSL"
 
 
 class State(Enum):
-    """How far a connection is."""
+    """The states of a connection."""
 
-    #: Less than a first record has come.
+    #: The first record has not arrived completely.
     NEW = 0
-    #: It waits for its place among the handshakes.
+    #: The connection waits until another handshake may begin.
     QUEUED = 1
-    #: A thread does a step of its handshake.
+    #: A thread calls OpenSSL for the next part of the handshake.
     STEPPING = 2
-    #: The client has the next word of the handshake.
+    #: The next bytes of the handshake are the client's.
     AWAITED = 3
     OPEN = 4
     CLOSED = 5
 
 
 class Opened(Protocol):
-    """The connection above, as asyncio calls it."""
+    """The Kafka connection above TLS, with the methods that asyncio calls."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Begin with this transport."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
+        """Finish; the connection is closed."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return room for plain bytes."""
+        """Return a buffer for plain bytes."""
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take plain bytes that have come."""
+        """Process plain bytes that were written to the buffer."""
 
     def pause_writing(self) -> None:
-        """Stop writing."""
+        """Pause writing."""
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Write again."""
 
 
 class Host(Protocol):
@@ -90,7 +91,7 @@ class Host(Protocol):
 
     @property
     def listener(self) -> ListenerSettings:
-        """The listener that clients come by."""
+        """The listener that accepted the connections."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -105,36 +106,36 @@ class Host(Protocol):
         """The context of handshakes that begin now."""
 
     def begin(self, connection: TlsProtocol) -> bool:
-        """Take note of a new connection; `False`: there is no room for it."""
+        """Count a new connection; return `False` if a connection limit is reached."""
 
     def ask(self, connection: TlsProtocol) -> None:
-        """Take note of a first record; a step follows, now or when there is a place."""
+        """Begin the handshake of a connection, now or when the limit of handshakes allows another one."""
 
     def step(self, connection: TlsProtocol) -> None:
-        """Do the next step on a thread."""
+        """Run the next part of the handshake in a thread."""
 
     def await_client(self, connection: TlsProtocol) -> None:
-        """Take note that the client has the next word."""
+        """Record that the next bytes of the handshake are the client's."""
 
     def open(self, connection: TlsProtocol, tls: ssl.SSLObject) -> Opened | None:
-        """Return the connection above after a handshake; `None`: its client is refused."""
+        """Return the Kafka connection after a handshake; `None`: the client is refused."""
 
     def refuse(self, connection: TlsProtocol, reason: str) -> None:
-        """Tell the log that a client was refused."""
+        """Log that a client was refused."""
 
     def end(self, connection: TlsProtocol) -> None:
-        """Forget a connection."""
+        """Remove a closed connection."""
 
 
 class _Records:
-    """The records of one connection, counted by their heads, which are not encrypted."""
+    """The TLS records of one connection, counted by their headers, which are not encrypted."""
 
     __slots__ = ("_head", "_rest", "begun", "read")
 
     def __init__(self) -> None:
         #: Records that have begun, and reads that found content.
         self.begun = self.read = 0
-        #: Bytes until the next head, and what has come of that head.
+        #: Bytes until the next header, and the received part of that header.
         self._rest = 0
         self._head = b""
 
@@ -144,7 +145,7 @@ class _Records:
         return self.begun - self.read > _MOST_EMPTY + self.read // _CONTENT_FOR_EMPTY
 
     def cut(self, ciphertext: memoryview, position: int) -> int:
-        """Return the end of the next slice, in bytes and in records no longer than may be given at once."""
+        """Return the end of the next slice for OpenSSL, which has limited bytes and records."""
         end = min(position + SLICE_BYTES, len(ciphertext))
         at, begun = position + self._rest, 0
         while at < end:
@@ -168,7 +169,7 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
     """One connection with TLS."""
 
     def __init__(self, host: Host) -> None:
-        """Create the layer of a connection that `host` accepts."""
+        """Create the TLS layer of a connection to the listener of `host`."""
         asyncio.Transport.__init__(self)
         self._host: Final = host
         self.listener: Final = host.listener
@@ -176,16 +177,16 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         #: The client's address, for limits and logs.
         self.peer_host, self.peer_port = "", 0
         self.state = State.NEW
-        #: Ciphertext that has come and was not given to OpenSSL.
+        #: Received ciphertext that OpenSSL has not got yet.
         self._waiting = b""
         self._incoming: Final = ssl.MemoryBIO()
         self._outgoing: Final = ssl.MemoryBIO()
-        #: Made by the first step of the handshake.
+        #: OpenSSL's object; created by the first part of the handshake.
         self._tls: ssl.SSLObject | None = None
-        #: Of the time after the handshake.
+        #: The records that were received after the handshake.
         self._records: Final = _Records()
         self._above: Opened | None = None
-        #: Whether the connection above wants bytes, and whether the socket is read.
+        #: Whether the Kafka connection reads, and whether the socket is read.
         self._is_wanted, self._is_read = True, True
         self._is_closing = False
         #: Whether `_go_on` is scheduled.
@@ -193,7 +194,7 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for the client's first record (asyncio)."""
-        # uvloop's transports have the methods of asyncio's without being of the class.
+        # uvloop's transports have the methods of asyncio's class, but are not subclasses of it.
         raw = cast(asyncio.Transport, transport)
         peer = raw.get_extra_info("peername")
         if isinstance(peer, tuple):
@@ -203,7 +204,7 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             raw.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the connection above, or the handshake (asyncio)."""
+        """End the Kafka connection, or the handshake (asyncio)."""
         self.state, self._is_closing = State.CLOSED, True
         self._raw = None
         self._waiting = b""
@@ -213,11 +214,11 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             above.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the shared buffer, as much of it as there is room for above (asyncio)."""
+        """Return the part of the shared buffer for which the Kafka connection has space (asyncio)."""
         del sizehint
         if self._above is None:
             return self._host.received[:RECORD_BYTES]
-        # More than has room would have to be kept. A record may have begun, so that one more is read.
+        # More bytes would have to be kept. One record more is read, because the last one may be incomplete.
         room = len(self._above.get_buffer(-1)) + RECORD_BYTES
         return self._host.received if room >= RECEIVED_BYTES else self._host.received[:room]
 
@@ -233,7 +234,7 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             self._incoming.write(received)
             self._step()
         else:
-            # Bytes on their way when reading was paused.
+            # These bytes were in flight when reading was paused.
             self._waiting += received
 
     def eof_received(self) -> bool:
@@ -241,17 +242,17 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         return False
 
     def pause_writing(self) -> None:
-        """Let the connection above pause (asyncio)."""
+        """Pause the writing of the Kafka connection (asyncio)."""
         if self._above is not None:
             self._above.pause_writing()
 
     def resume_writing(self) -> None:
-        """Let the connection above go on (asyncio)."""
+        """Resume the writing of the Kafka connection (asyncio)."""
         if self._above is not None:
             self._above.resume_writing()
 
     def _begin(self) -> None:
-        """Ask for a place once the first record is whole; until then a client costs its few bytes."""
+        """Request the handshake once the first record is complete; until then only its bytes are kept."""
         start = self._waiting
         if len(start) < _RECORD_HEAD:
             return
@@ -271,25 +272,25 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         self._end()
 
     def begin_handshake(self) -> None:
-        """Do the first step, for which there is a place now."""
+        """Begin the handshake; called when the limit of handshakes allows it."""
         self._incoming.write(self._waiting)
         self._waiting = b""
         self._step()
 
     def _step(self) -> None:
-        # Nothing is read meanwhile: what OpenSSL works with on a thread is not touched here.
+        # Nothing is read meanwhile, because a thread uses the OpenSSL object and its buffers.
         self._read_socket(False)
         self.state = State.STEPPING
         self._host.step(self)
 
     def shake_hands(self) -> bool:
-        """Do a step of the handshake, on a thread.
+        """Run the next part of the handshake; called in a thread.
 
         Returns:
-            Whether it is done; if not, the client has the next word.
+            Whether the handshake is done; if not, the next bytes are the client's.
 
         Raises:
-            ssl.SSLError: the client cannot be spoken with.
+            ssl.SSLError: the handshake has failed.
         """
         if self._tls is None:
             self._tls = self._host.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -300,7 +301,7 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         return True
 
     def on_step(self, is_done: bool) -> None:
-        """Go on after a step, on the loop."""
+        """Continue after a part of the handshake; called on the loop."""
         if self.state is State.CLOSED:
             return
         self._flush()
@@ -314,7 +315,7 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             self._read_socket(True)
 
     def fail(self, reason: str) -> None:
-        """Refuse a client after a step that failed; it gets OpenSSL's alert."""
+        """Refuse a client after a failed handshake; OpenSSL's alert is sent to the client."""
         if self.state is State.CLOSED:
             return
         self._flush()
@@ -322,7 +323,7 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         self._end()
 
     def give_up(self, reason: str) -> None:
-        """Close at once, and tell the log why."""
+        """Close at once, and log the reason."""
         if self._raw is not None:
             self._host.refuse(self, reason)
             self.abort()
@@ -336,21 +337,21 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             self._end()
             return
         self._above = above
-        # OpenSSL has read whole records: what is left begins with one, and is counted like what comes later.
+        # OpenSSL has read whole records. The rest begins with a record, and is counted like bytes received later.
         self._waiting = self._incoming.read() + self._waiting
         above.connection_made(self)
-        # It may have closed, for there were too many.
+        # The Kafka connection may have been refused and closed, because there were too many.
         if self._raw is not None and not self._raw.is_closing():
             self._go_on()
 
     def _end(self) -> None:
-        """Close after the last words, which the client may take."""
+        """Close after the bytes that were written, which the client may still read."""
         self._is_closing = True
         if self._raw is not None:
             self._raw.close()
 
     def _receive(self, ciphertext: memoryview) -> None:
-        """Decrypt as much as the connection above takes, and keep the rest."""
+        """Decrypt as many bytes as the Kafka connection accepts, and keep the rest."""
         position, size = 0, len(ciphertext)
         tls, incoming, records = self._tls, self._incoming, self._records
         assert tls is not None
@@ -359,7 +360,7 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             room, got, has_ended = len(buffer), 0, False
             try:
                 while got < room:
-                    # To ask first is cheaper than OpenSSL's exception.
+                    # This check is cheaper than OpenSSL's exception.
                     if not incoming.pending and not tls.pending():
                         if position == size:
                             break
@@ -370,10 +371,10 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
                         incoming.write(ciphertext[position:end])
                         position = end
                     try:
-                        # One record at most; with a buffer it returns a number.
+                        # This reads one record at most. With a buffer, `read` returns the number of bytes.
                         taken = cast(int, tls.read(room - got, buffer[got:]))
                     except ssl.SSLWantReadError:
-                        # The record is not whole, and all of this slice is with OpenSSL.
+                        # The record is incomplete, and OpenSSL has all of this slice.
                         if position == size:
                             break
                         continue
@@ -395,7 +396,7 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
                 break
         self._waiting = bytes(ciphertext[position:])
         if self._outgoing.pending:
-            # A client may have asked for new keys.
+            # The client may have requested new keys.
             self._flush()
         self._read_socket(self._is_wanted and not self._has_more())
 
@@ -404,12 +405,12 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         self.abort()
 
     def _has_more(self) -> bool:
-        """Whether there are bytes of earlier reads."""
+        """Return whether bytes of earlier reads are left."""
         tls = self._tls
         return bool(self._waiting or self._incoming.pending or (tls is not None and tls.pending()))
 
     def _break(self, error: ssl.SSLError) -> None:
-        """Close a connection whose bytes are none of its session."""
+        """Close a connection after an error of its TLS session."""
         reason = (error.reason or "unknown").replace("_", " ").lower()
         self._host.refuse(self, f"the TLS session broke: {reason}")
         self._flush()
@@ -432,24 +433,24 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             raw.pause_reading()
 
     def pause_reading(self) -> None:
-        """Bring no more bytes until `resume_reading`."""
+        """Deliver no more bytes until `resume_reading`."""
         self._is_wanted = False
         self._read_socket(False)
 
     def resume_reading(self) -> None:
-        """Bring bytes again, those first that came before the pause."""
+        """Deliver bytes again, first those that were received before the pause."""
         if self._is_wanted:
             return
         self._is_wanted = True
         if not self._has_more():
             self._read_socket(True)
         elif not self._has_turn:
-            # Not at once: the one above is in the middle of something.
+            # Not within this call: the Kafka connection is in the middle of its own work.
             self._has_turn = True
             self._host.loop.call_soon(self._go_on)
 
     def is_reading(self) -> bool:
-        """Whether bytes are brought."""
+        """Return whether bytes are delivered."""
         return self._is_wanted and not self._is_closing
 
     def write(self, data: Buffer) -> None:
@@ -479,24 +480,24 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             self.write(part)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the bytes at which the connection above is told to pause, and to go on."""
+        """Set the buffered bytes at which the Kafka connection pauses writing, and resumes."""
         if self._raw is not None:
             self._raw.set_write_buffer_limits(high=high, low=low)
 
     def get_write_buffer_size(self) -> int:
-        """Return the number of bytes that the client has not taken, as ciphertext."""
+        """Return the number of bytes of ciphertext that are not sent yet."""
         return 0 if self._raw is None else self._raw.get_write_buffer_size()
 
     def is_closing(self) -> bool:
-        """Whether the connection is closed, or will be once what was written is taken."""
+        """Return whether the connection is closed, or will be once the written bytes are sent."""
         return self._is_closing or (self._raw is not None and self._raw.is_closing())
 
     def close(self) -> None:
-        """Send what was written and the notice of the end, then close."""
+        """Send the written bytes and a close notice, then close."""
         if self._is_closing:
             return
         if self._tls is not None and self.state is State.OPEN:
-            # It does not wait for the client's notice, as TLS allows.
+            # The client's close notice is not waited for, as TLS allows.
             with suppress(ssl.SSLError):
                 self._tls.unwrap()
             self._flush()
@@ -518,6 +519,6 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         return default if self._raw is None else self._raw.get_extra_info(name, default)
 
     def _flush(self) -> None:
-        """Send what OpenSSL has to say."""
+        """Send the bytes that OpenSSL has produced."""
         if self._raw is not None and self._outgoing.pending:
             self._raw.write(self._outgoing.read())

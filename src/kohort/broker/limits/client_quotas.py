@@ -4,10 +4,10 @@ A capability token may limit its holders as well. Such a rate is counted in addi
 derived from the link with the rate share one count.
 
 Laws: nothing here reads a clock. The most specific limit applies. All client ids of a user share a limit that names
-only the user. Without a quota nothing is measured and nothing is remembered (`is_on`). The memory for clients is
-bounded: a client without a request for an hour is forgotten, and above `MOST_CLIENTS` the least recently used one.
+only the user. Without a quota nothing is measured and nothing is stored (`is_on`). The memory for clients is bounded:
+a client without a request for an hour is removed, and above `MOST_CLIENTS` the least recently used one.
 Source: Apache Kafka's ClientQuotaManager, ClientRequestQuotaManager and ControllerMutationQuotaManager; KIP-13, KIP-55
-(users), KIP-124 (request time), KIP-219 (answer first, then wait), KIP-599 (topics).
+(users), KIP-124 (request time), KIP-219 (respond first, then throttle), KIP-599 (topics).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from kohort.errors import ErrorCode, Refused
 from kohort.security.capabilities.capability import Capability, Rate
 from kohort.storage.client_quotas import CLIENT_ID, IP, USER, Quotas
 
-#: Clients that are remembered, each with a kilobyte, and for how long after their last request, ms.
+#: The most clients that are kept, a kilobyte each, and how long they are kept after their last request, ms.
 MOST_CLIENTS: Final = 10_000
 REMEMBERED_MS: Final = 3_600_000
-#: The time whose bytes the holders of a token with `byte_rate` may send or fetch at once, ms. With Kafka's quotas that
-#: is ten seconds; the rate of a token holds in each ten seconds.
+#: The holders of a token with `byte_rate` may send or fetch the bytes of this time at once, ms. With Kafka's quotas the
+#: time is ten seconds; the rate of a token holds in any ten seconds.
 TOKEN_BURST_MS: Final = 250
-#: Characters of a user or client id above which a digest stands for it.
+#: Characters of a user or client id above which its digest is stored.
 LONGEST_TAG: Final = 256
 
 
-#: Clients whose limits are kept, since each of their requests asks for them; then all are looked for anew.
+#: The most clients whose limits are cached, because each request needs them; then the cache is cleared.
 MOST_FOUND: Final = 1_000
-#: Entities with quotas that a cluster has at most, and characters of a name of one.
+#: The most entities with quotas of a cluster, and the most characters of a name of one.
 MOST_ENTITIES: Final = 10_000
 LONGEST_NAME: Final = 1_024
 
@@ -65,15 +65,16 @@ AnyQuota: TypeAlias = Quota | TokenRate
 #: The quota of addresses.
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
-#: The one name that stands for an address; others would have to be asked of a server of names.
+#: The one host name that is accepted as an address; other names would need DNS.
 LOCALHOST: Final = "localhost"
 
-#: In place of a name: the part is not in the entity. A name `None` is the default.
+#: Stands for a part that the entity does not have. The name `None` stands for the default entity.
 _ABSENT: Final = object()
 _Part = object
 
-#: The order in which limits are looked for, and what shares one: (user, client id, by user, by client id). A part is
-#: `True` for the client's own name, `None` for the default, `False` where it is absent.
+#: The order in which limits are looked up: (user, client id, by user, by client id). The first two are `True` for the
+#: client's own name, `None` for the default, `False` for an absent part. The others say whether each user, and each
+#: client id, has its own count.
 _PRECEDENCE: Final[tuple[tuple[bool | None, bool | None, bool, bool], ...]] = (
     (True, True, True, True),
     (True, None, True, True),
@@ -90,7 +91,7 @@ class Applied(NamedTuple):
     """The limit that applies to a client, and the user and client id under which its use is counted."""
 
     limit: float
-    #: Empty where all users share the limit, or all client ids.
+    #: Empty if all users share the limit, or all client ids.
     user: str
     client_id: str
 
@@ -101,11 +102,11 @@ class QuotaLimits:
     def __init__(self, quotas: Quotas) -> None:
         #: Quota -> (user, client id) of the entity -> limit.
         self._of: dict[Quota, dict[tuple[_Part, _Part], float]] = {}
-        #: Answers of `find` since the last change.
+        #: Results of `find` since the last change.
         self._found: Final[dict[tuple[Quota, str, str], Applied | None]] = {}
         #: Address -> connections a second; `None` is the default.
         self.by_address: dict[str | None, float] = {}
-        #: The brokers of the cluster, which hear of changes.
+        #: The brokers of the cluster, which are notified of changes.
         self.followers: Final[WeakSet[Any]] = WeakSet()
         #: Entities that have limits.
         self.entity_count = 0
@@ -176,7 +177,7 @@ class _Client:
     __slots__ = ("bucket", "name", "rate", "throttled_ms", "throttled_times", "used_ms")
 
     def __init__(self, name: str, rate: RateWindow, bucket: TokenBucket) -> None:
-        #: For people.
+        #: The name of the client for administrators.
         self.name: Final = name
         self.rate: Final = rate
         #: Of `Quota.CONTROLLER_MUTATION_RATE` and `TokenRate.BYTE_RATE` alone.
@@ -193,11 +194,11 @@ class ClientQuotas:
         self.limits: Final = limits
         self._windows: Final = _windows_of(values, "quota")
         self._controller_windows: Final = _windows_of(values, "controller.quota")
-        #: Whether any request has to be measured, and whether for its time.
+        #: Whether requests have to be measured at all, and whether their processing time.
         self.is_on = self.is_timed = False
-        #: (quota, user, client id) -> use; the client that was silent longest first.
+        #: (quota, user, client id) -> use; the least recently used client first.
         self._clients: Final[dict[tuple[AnyQuota, str, str], _Client]] = {}
-        #: Requests whose clients had to wait since the start, by quota, and for how long together.
+        #: Throttled requests since the start by quota, and the sum of their throttle times, milliseconds.
         self.throttled: Final[Counter[AnyQuota]] = Counter()
         self.throttled_ms = 0
         limits.followers.add(self)
@@ -314,7 +315,7 @@ class ClientQuotas:
             client.throttled_ms += wait_ms
 
     def most_throttled(self, most: int) -> list[str]:
-        """Describe the `most` remembered clients with the longest total throttle time."""
+        """Describe the `most` clients with the longest total throttle time."""
         waited = [client for client in self._clients.values() if client.throttled_times]
         waited.sort(key=attrgetter("throttled_ms"), reverse=True)
         return [f"{each.name}:{each.throttled_times}x:{each.throttled_ms}ms" for each in waited[:most]]
@@ -322,7 +323,7 @@ class ClientQuotas:
     def _client(self, quota: AnyQuota, applied: Applied, now_ms: int) -> _Client:
         clients = self._clients
         key = _key(quota, applied)
-        # The client that was used last stands last: the first ones are those to forget.
+        # The most recently used client is last, so the first ones are removed.
         client = clients.pop(key, None)
         if client is None:
             self._make_room(now_ms)

@@ -23,7 +23,7 @@ log = logging.getLogger("kohort.broker.connections")
 
 #: One in so many connections is reserved for addresses that have had a request carried out.
 KEPT_PART: Final = 10
-#: Refusals are logged no more often than that, with their number.
+#: The least time between two log lines about refusals; a line has the number of refusals.
 LOG_EVERY_SECONDS: Final = 1.0
 
 
@@ -75,7 +75,7 @@ class _Room:
 
     def has_place_for(self, host: str, *, is_protected: bool = False) -> bool:
         """Return whether one more connection of `host` is within this limit."""
-        # The last tenth of the connections is for addresses that are at work already.
+        # The last tenth of the connections is for addresses that have had a request carried out.
         is_kept = self.at_work and not self._at_work_by_host[host] and not is_protected
         return len(self) < (self.limit - self.limit // KEPT_PART if is_kept else self.limit)
 
@@ -141,7 +141,7 @@ class ConnectionQuotas:
         self._idle_since: Final = idle_since
         #: All refusals since the start.
         self.refused = 0
-        #: The option that left no room -> how often since the start.
+        #: The option whose limit was reached -> refusals since the start.
         self.reached: Final[Counter[str]] = Counter()
         #: Refusals that were not logged yet, and the time of the last logged one, `None` before the first.
         self._unlogged = 0
@@ -230,8 +230,8 @@ def _count_down(counts: Counter[str], host: str) -> None:
 
 # The shares of connections and log files in the file descriptors of the process.
 #
-# Laws: connections and files of logs together leave a fifth of the descriptors for everything else; neither can take
-# the other's share, so that clients do not end a broker whose log has to open a file.
+# Laws: connections and log files together leave a fifth of the descriptors for everything else. Neither can use the
+# share of the other, so that connections of clients never keep the broker from opening a log file.
 # Source: the JVM raises its soft limit to the hard one as it starts (MaxFDLimit).
 
 try:
@@ -239,9 +239,9 @@ try:
 except ImportError:  # A system without limits of this kind.
     resource = None  # type: ignore[assignment]
 
-#: The number of descriptors where the system tells no limit.
+#: The number of descriptors if the system has no limit.
 _ANY: Final = 1 << 20
-#: No broker needs more files of its log open at a time.
+#: The most open log files; no broker needs more at a time.
 MOST_FILES: Final = 16_384
 
 

@@ -3,7 +3,7 @@
 Laws: nothing here reads a clock. A connection above the rate of its address is closed after a delay, so that a client
 does not connect faster by trying again at once. Such a connection is not counted. A connection above the rate of its
 listener or of the broker is accepted later, and so are the connections behind it. Without a limit nothing is measured.
-The number of remembered addresses is bounded.
+The number of stored addresses is bounded.
 Source: Apache Kafka's ConnectionQuotas; KIP-402, KIP-612.
 """
 
@@ -19,7 +19,7 @@ from kohort.broker.limits.quota_windows import RateWindow
 #: The option of broker and listeners, and its value for "no limit".
 OPTION: Final = "max.connection.creation.rate"
 NO_LIMIT: Final = (1 << 31) - 1
-#: Addresses that are remembered, the one that was silent longest goes first.
+#: The most addresses that are stored; above it the least recently used one is removed.
 MOST_ADDRESSES: Final = 10_000
 
 
@@ -30,7 +30,7 @@ class Admission(NamedTuple):
     is_refused: bool = False
 
 
-#: At once, as nearly all are.
+#: The decision about nearly all connections: accepted at once.
 ADMITTED: Final = Admission()
 
 
@@ -51,9 +51,9 @@ class ConnectionRates:
             name: (own[OPTION], self._new_rate()) for name, own in of_listener.items() if own[OPTION] != NO_LIMIT
         }
         self._has_options: Final = self._limit != NO_LIMIT or bool(self._listeners)
-        #: Address -> its rate; the one that was silent longest first.
+        #: Address -> its rate; the least recently used address first.
         self._addresses: Final[dict[str, RateWindow]] = {}
-        #: Limit -> connections that had to wait for it, or were refused by it, since the start.
+        #: Limit -> connections that the limit delayed or refused, since the start.
         self.reached: Final[Counter[str]] = Counter()
 
     @property
@@ -68,7 +68,7 @@ class ConnectionRates:
         """Count a new connection, and decide whether and when it is accepted."""
         wait_ms = self._wait_of_address(host, now_ms)
         if wait_ms:
-            # Nothing is counted for what is not let in: neither here nor for the listener.
+            # A refused connection is not counted, neither by the broker nor by its listener.
             self.reached[CONNECTION_CREATION_RATE] += 1
             return Admission(min(wait_ms, self._window_ms), is_refused=True)
         if not self._has_options:

@@ -28,7 +28,7 @@ KEPT_PART: Final = 8
 class Holder(Protocol):
     """The part of a receive buffer that the budget uses."""
 
-    #: Bytes that it has from the budget.
+    #: Bytes that the budget has granted to the buffer.
     granted: int
 
     def shrink(self) -> None:
@@ -46,7 +46,7 @@ class ByteBudget:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes: Final = limit_bytes
         self.used = 0
-        #: How often a holder had to wait since the start.
+        #: The number of waits of holders since the start.
         self.waited = 0
         #: Callbacks of refused holders, in order.
         self._waiting: deque[Callable[[], None]] = deque()
@@ -54,7 +54,7 @@ class ByteBudget:
         self.on_short: Callable[[], None] = lambda: None
         #: Empty buffers, which may be told to shrink.
         self._kept: dict[Holder, None] = {}
-        #: The one holder that may grow without room, and its bytes beyond the limit.
+        #: The one holder that may grow beyond the limit, and its bytes beyond the limit.
         self._favoured: Holder | None = None
         self._beyond = 0
 
@@ -70,7 +70,8 @@ class ByteBudget:
             self._kept.popitem()[0].shrink()
             has_room = self._has_room(size, is_short=is_short)
         if not has_room:
-            # One begun request may always go on: else requests that fill the budget would wait for each other.
+            # One request that has begun may always grow. Otherwise requests that fill the budget would wait for each
+            # other.
             if self._favoured not in (None, holder) or not holder.granted:
                 return False
             self._favoured = holder
@@ -110,15 +111,16 @@ class ByteBudget:
 
 # The memory of JoinGroup and SyncGroup requests that wait for their groups, over all connections.
 #
-# They wait with all that they say, and as long as a rebalance takes. Other requests that wait, such as fetches, keep a
-# note of theirs and have limits of their own.
+# They wait with all of their bytes, for as long as a rebalance takes. Other waiting requests, such as fetches, keep
+# only a part and have other limits.
 #
-# Laws: what a request takes is counted from its reading until its answer leaves or its connection goes, once. A
-# connection that holds its part is read again when answers have left it; beyond what all may hold, the next member is
-# told to come again later, but for a leader's assignment, which ends the waiting of the others.
+# Laws: the bytes of a request are counted once, from its reading until its response is sent or its connection closed.
+# A connection that has used its part is read again once responses were sent. Beyond the limit of all connections the
+# next member has to retry later. An assignment of a group's leader is accepted beyond the limit, for it ends the wait
+# of the other members.
 # Source: requirement B4 (bounded memory under hostile input).
 
-#: One connection may hold one part in so many of the limit.
+#: One connection may use the limit divided by this number.
 PART_OF_CONNECTION: Final = 16
 
 
@@ -132,7 +134,7 @@ class ParkedBytes:
         self.limit: Final = limit
         self.limit_of_connection: Final = max(1, limit // PART_OF_CONNECTION)
         self.used = 0
-        #: Requests that were told to come again later, since the start.
+        #: Requests whose clients had to retry later, since the start.
         self.refused = 0
 
     def refuses(self) -> bool:
@@ -151,18 +153,18 @@ class ParkedBytes:
         return is_full
 
 
-# The memory of answers with records until their clients have taken them, over all connections.
+# The memory of responses with records until they are sent to their clients, over all connections.
 #
-# Laws: what all of them hold is bounded, but each may have one batch; a connection has a few of them at a time, and one
-# where memory is short, of which its transport has little more than the system takes. What is held no more goes back to
-# the system within seconds, whether anything is read or not.
-# Source: Kafka's brokers read no request of a connection before the answer to the one before has left.
+# Laws: the memory of all responses together is bounded, but each may have one batch. A connection has a few such
+# responses at a time, and only one if memory is short. Its transport buffers little more of a response than the system
+# accepts. Unused memory is returned to the system within seconds, whether clients fetch or not.
+# Source: Kafka's brokers read no request of a connection before the response to the previous one was sent.
 
-#: Bytes that all answers may hold together; one answer may have one in `ONE_OF` of what is left.
+#: Bytes that all responses may use together; one response may use the remaining bytes divided by `ONE_OF`.
 HELD_BYTES: Final = 256 << 20
 ONE_OF: Final = 16
-#: Requests with long answers that one connection may have open: Kafka reads nothing ahead, and here all of the answers,
-#: which are made in turns, would be there before their client takes the first.
+#: Requests with long responses that one connection may have in progress. Kafka reads no request ahead. Here responses
+#: are built in turns, so without this limit all of them would be in memory before the client reads the first.
 MOST_LONG: Final = 4
 #: The time between two checks of the held bytes, while there are any.
 SETTLE_SECONDS: Final = 1.0
@@ -177,9 +179,9 @@ class AnswerMemory:
         self._loop: Final = loop
         self._held: Final = held
         self._timer: asyncio.TimerHandle | None = None
-        #: Whether half of `HELD_BYTES` is held.
+        #: Whether half of `HELD_BYTES` is used.
         self.is_short = False
-        #: Requests with long answers that a connection may have open now.
+        #: Requests with long responses that a connection may have in progress now.
         self.most_long = MOST_LONG
 
     def share(self) -> int:
@@ -203,9 +205,9 @@ class AnswerMemory:
 
 # The memory limit of records in a broker without a data directory.
 #
-# Source: requirement G1; control groups of Linux, by which containers have less than their machine.
+# Source: requirement G1; control groups of Linux, by which containers have less memory than their machine.
 
-#: Where a container's limit stands: of control groups version 2, and of version 1.
+#: Files with the memory limit of a container: of control groups version 2, and of version 1.
 _LIMIT_FILES: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _PART: Final = 4
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-#: The longest time that the protocol can name, ms.
+#: The longest throttle time of the protocol, ms.
 LONGEST_MS: Final = (1 << 31) - 1
 
 
@@ -65,7 +65,7 @@ class RateWindow:
         """
         total, first_ms = self._measure(now_ms)
         span_ms = now_ms - first_ms
-        # A rate over the first moments would be far too high: all windows but the present one count as over.
+        # A rate over the first moments would be far too high, so at least all windows but the present one count.
         whole, least = span_ms // self._window_ms, self._most - 1
         if whole < least:
             span_ms += (least - whole) * self._window_ms
@@ -73,7 +73,7 @@ class RateWindow:
         rate = total / (span_ms / 1000)
         if rate <= limit:
             return 0
-        # Of O above T over W: a pause of X brings O * W / (W + X) to T.
+        # Kafka's formula: with the rate O over the time W, a pause of X lowers the rate to O * W / (W + X), the limit.
         return _whole_ms((rate - limit) / limit * span_ms)
 
     def _advance(self, now_ms: int) -> _Sample:
@@ -106,7 +106,7 @@ class TokenBucket:
     def __init__(self, *, windows: int, window_ms: int) -> None:
         #: The time in which an empty bucket fills.
         self._burst_s: Final = windows * window_ms / 1000
-        #: `None` while it is full.
+        #: Tokens in the bucket; `None` before the first use, when the bucket is full.
         self._tokens: float | None = None
         self._at_ms = 0
 

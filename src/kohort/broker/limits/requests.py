@@ -18,13 +18,15 @@ from kohort.wire.registry import AnyApiKey, ApiKey, request_class
 #: (buffer, position) -> (request, position behind it).
 Decoder = Callable[[Any, int], tuple[Any, int]]
 
-#: Longest request, in bytes, without records or a leader's assignments for a whole group; a byte of other
-#: requests becomes up to fifty in memory.
+#: Longest request, in bytes, without records or a leader's assignments for a whole group. A decoded request may take
+#: fifty times as much memory.
 MOST_ORDINARY_BYTES: Final = 16 * 1024 * 1024
 #: Longest request of an API whose rows are many small ones, in bytes.
 MOST_BYTES_OF: Final[dict[AnyApiKey, int]] = {
     ApiKey.API_VERSIONS: 64 * 1024,
     ApiKey.LIST_GROUPS: 64 * 1024,
+    ApiKey.LIST_TRANSACTIONS: 64 * 1024,
+    ApiKey.DESCRIBE_TRANSACTIONS: 1024 * 1024,
     ApiKey.LIST_CONFIG_RESOURCES: 64 * 1024,
     ApiKey.FIND_COORDINATOR: 1024 * 1024,
     ApiKey.DESCRIBE_GROUPS: 1024 * 1024,
@@ -37,18 +39,18 @@ MOST_BYTES_OF: Final[dict[AnyApiKey, int]] = {
 }
 #: Rows of all arrays of one request together, by default: partitions of a commit, members of a group.
 MOST_ROWS: Final = 25_000
-#: Rows of requests whose rows are more work than reading them.
+#: API -> rows of one request, if processing a row takes more work than decoding it, or a request needs more rows.
 MOST_ROWS_OF: Final[dict[AnyApiKey, int]] = {
     ApiKey.PRODUCE: 10_000,
     ApiKey.JOIN_GROUP: 2_000,
-    # Its partitions are plain numbers, and too many of them are refused in the protocol's words.
+    # Partitions are plain numbers here, and too many of them are refused with an error code of the protocol.
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 50_000,
     ApiKey.LEAVE_GROUP: 10_000,
-    # Apache Kafka takes as many where each has one partition: 10,000 records at once.
+    # Apache Kafka accepts 10,000 records at once: as many topics if each has one partition.
     ApiKey.CREATE_TOPICS: 5_000,
     ApiKey.DELETE_TOPICS: 10_000,
     ApiKey.CREATE_PARTITIONS: 5_000,
-    # Apache Kafka changes 10,000 entries at once; a few more are refused in its words.
+    # Apache Kafka changes 10,000 entries at once; up to 12,000 are refused with its error code.
     ApiKey.CREATE_ACLS: 12_000,
     ApiKey.DELETE_ACLS: 12_000,
     ApiKey.DESCRIBE_CONFIGS: 10_000,
@@ -65,11 +67,11 @@ MOST_ROWS_OF: Final[dict[AnyApiKey, int]] = {
 _LONG_REQUESTS: Final = frozenset({ApiKey.PRODUCE, ApiKey.SYNC_GROUP})
 #: Groups or members that one request may name.
 MOST_NAMED: Final = 20_000
-#: Partitions that one request about offsets may name; Kafka's coordinator takes half as many in one batch of its log.
+#: Partitions that one request about offsets may name; Kafka's coordinator writes half as many in one batch of its log.
 MOST_PARTITIONS: Final = 20_000
 #: Topics that a fetch may name without a partition, which no client does.
 MOST_EMPTY: Final = 5_000
-#: Partitions that one ElectLeaders request may name; each is answered with a sentence.
+#: The most partitions that one ElectLeaders or WriteTxnMarkers request may name: each is work for its leader.
 MOST_LED: Final = 5_000
 
 

@@ -1,6 +1,6 @@
 """Broker options from a file: Kafka's server.properties, or TOML.
 
-Laws: nothing is interpreted here beyond the file's own syntax; names and values are checked by `fileoptions`.
+Laws: only the syntax of the file is parsed here; names and values are checked by `fileoptions`.
 Source: java.util.Properties (comments, separators, continued lines, escapes in values); TOML 1.0 with dotted or
 nested keys.
 """
@@ -15,10 +15,10 @@ from typing import Final
 
 from kohort.errors import ConfigError
 
-#: An escape in a value: a key in one line has its line ends so.
+#: An escape in a value, such as the line ends of a PEM key in one line.
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
-#: A configuration longer than this is a mistake, not a configuration.
+#: The longest configuration file; a longer file is given by mistake.
 FILE_LIMIT_BYTES: Final = 1 << 20
 
 
@@ -81,7 +81,7 @@ def _parse_properties(text: str, path: str) -> ConfigFile:
         pending = ""
         if not line or line[0] in "#!":
             continue
-        # Of two the first escapes the second.
+        # Only an odd number of backslashes continues the line: of two the first escapes the second.
         if (len(line) - len(line.rstrip("\\"))) % 2:
             pending = line[:-1]
             continue
@@ -103,6 +103,6 @@ def _split_property(line: str) -> tuple[str, str, str]:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    """Return the character that an escape of Java's properties stands for; of an unknown one, the second character."""
+    """Return the character of an escape in Java's properties; of an unknown escape the second character."""
     code = found[1]
     return chr(int(code[1:], 16)) if len(code) == 5 else _CONTROLS.get(code, code)

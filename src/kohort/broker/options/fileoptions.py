@@ -1,8 +1,8 @@
-"""The options that a broker takes from a configuration file, mainly one written for Apache Kafka.
+"""The options that a broker reads from a configuration file, mainly one written for Apache Kafka.
 
-Laws: everything that is wrong is told at once, each with FILE:LINE. An option of Apache Kafka that this broker does not
-have is passed over and named; the file is refused only where that would break a promise: a login or a class of Java
-that is not served, copies on other brokers, policies, or the role of a controller alone. Listeners that are for
+Laws: all errors are reported together, each with FILE:LINE. An option of Apache Kafka that this broker does not have is
+ignored and named. The file is refused only if ignoring an option would break a promise: a login mechanism or a Java
+class that is not served, replicas on other brokers, policies, or the role of a controller alone. Listeners of
 controllers are left out, with their options.
 Source: Apache Kafka 4.3's config/server.properties.
 """
@@ -20,7 +20,7 @@ from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.errors import ConfigError
 from kohort.wire.private import NOT_YET
 
-#: Verdicts with which an option is ignored, and the words for each.
+#: Verdict with which an option is ignored -> the reason in the remark.
 _PASSED_OVER: Final = {Verdict.NOT_NEEDED: "not needed here", Verdict.NOT_YET: NOT_YET}
 _OF_CONTROLLERS: Final = _PASSED_OVER[Verdict.NOT_NEEDED]
 _ADDRESSES: Final = ("listeners", "advertised.listeners")
@@ -28,7 +28,7 @@ _ADDRESSES: Final = ("listeners", "advertised.listeners")
 
 @dataclass(slots=True)
 class TakenFile:
-    """The options to start with, and Apache Kafka's options that were ignored, by the reason."""
+    """The options of a file, and Apache Kafka's options in it that are ignored, by reason."""
 
     path: str
     config: dict[str, object] = field(default_factory=dict)
@@ -61,7 +61,7 @@ def take_file(file: ConfigFile) -> TakenFile:
 
 
 def _why_passed_over(name: str, raw: object) -> str | None:
-    """Return the reason why an option has no effect; `None` if it is taken."""
+    """Return the reason why an option is ignored; `None` if the broker uses it."""
     if name in BROKER_OPTIONS:
         return None
     own = name
@@ -89,8 +89,8 @@ def _unknown(name: str) -> ConfigError:
 
 
 def _checked(file: ConfigFile, name: str, raw: object) -> object:
-    """Check a value and return it as it is handed on."""
-    # Errors of the value itself are raised here, where its line is known.
+    """Check a value, and return it without listeners of controllers."""
+    # Errors of a value are raised here, because here its line is known.
     if listener_options.is_of_listener(name):
         listener_options.checked(name, raw, BROKER_OPTIONS)
         return raw
@@ -104,11 +104,11 @@ def _checked(file: ConfigFile, name: str, raw: object) -> object:
 
 
 def _controllers(file: ConfigFile) -> set[str]:
-    """Return the names, in upper case, of the listeners that are for controllers."""
+    """Return the names of the controllers' listeners, in upper case."""
     return {name.upper() for name in parse_list(file.values.get("controller.listener.names", ""))}
 
 
 def _for_clients(file: ConfigFile, text: str) -> str:
-    """Return the listeners that are not for controllers."""
+    """Remove the controllers' listeners from the value of `listeners` or `advertised.listeners`."""
     controllers = _controllers(file)
     return ",".join(each for each in parse_list(text) if each.rpartition("://")[0].upper() not in controllers)

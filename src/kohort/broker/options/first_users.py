@@ -11,13 +11,13 @@ from kohort.errors import ConfigError
 from kohort.security.plain_users import check_username
 from kohort.security.scram import HASHES
 
-#: The mechanism of a user for which none is named.
+#: The mechanism of a user without a named mechanism.
 DEFAULT_MECHANISM: Final = "SCRAM-SHA-512"
 
 
 @value
 class FirstUser:
-    """One of them; it is made unless the broker has it."""
+    """A SCRAM user that is created at the start, unless the user exists."""
 
     name: str
     mechanism: str
@@ -25,7 +25,7 @@ class FirstUser:
 
     @classmethod
     def of(cls, name: str, password: str, mechanism: str = DEFAULT_MECHANISM) -> FirstUser:
-        """Check a user; `ConfigError` says what is wrong with it, without its password."""
+        """Check a user; the message of a `ConfigError` does not have the password."""
         if mechanism not in HASHES:
             raise ConfigError(f"{mechanism} is no mechanism of a SCRAM user: {' or '.join(HASHES)} is expected")
         if not password:

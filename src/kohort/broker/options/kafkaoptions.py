@@ -1,8 +1,8 @@
 """Options of Apache Kafka's broker that this broker does not have, each with the reason.
 
-Laws: a user who names one of them is told why, never the nearest name that means something else. In a file that was
-written for Apache Kafka (`fileoptions.py`) they are passed over, all but those whose absence would break a promise.
-Source: every option of Apache Kafka 4.3's broker, held by a test; those of older ones that files still have.
+Laws: the error for such an option gives the reason, and never suggests a similar name of another meaning. In a file
+that was written for Apache Kafka (`fileoptions.py`) these options are ignored, unless that would break a promise.
+Source: every option of Apache Kafka 4.3's broker, held by a test; options of older brokers that files still have.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ INT64_MAX: Final = 2**63 - 1
 
 
 def flag(name: str, default: bool, doc: str) -> Option:
-    """Build an option that is a switch."""
+    """Build a boolean option."""
     return Option(name=name, parse=options.parse_bool, default=default, doc=doc)
 
 

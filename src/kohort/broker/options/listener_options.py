@@ -1,7 +1,7 @@
 """The options that are given for one listener: `listener.name.<name>.<option>`.
 
-Laws: an option that holds for all listeners, and one that is not served, is told as such; a value is checked like that
-of the option without the prefix. A mechanism of SASL may stand before its options.
+Laws: an option that cannot be set for one listener, or that is not served, is an error that says so. A value is checked
+like that of the option without the prefix. The name of a SASL mechanism may precede the options of the mechanism.
 Source: Apache Kafka's `ListenerName.configPrefix` and `saslMechanismConfigPrefix`, both in lower case.
 """
 
@@ -15,9 +15,9 @@ from kohort.base.options import OptionSet, as_keyword
 from kohort.broker.options.security_options import MECHANISMS, PER_LISTENER, PER_MECHANISM
 from kohort.errors import ConfigError, UnknownOptionError
 
-#: The beginnings of such names, dotted and as a keyword, with the character between their parts.
+#: The prefixes of such names, dotted and as a keyword, with the character between the parts of the name.
 _PREFIXES: Final = (("listener.name.", "."), ("listener_name_", "_"))
-#: Mechanism as it is written in a name -> as it is a key of `ListenerSettings.values`.
+#: Mechanism as spelled in the name of an option -> as spelled in the keys of `ListenerSettings.values`.
 _MECHANISMS: Final = {
     spelling: name.lower() for name in MECHANISMS for spelling in (name.lower(), as_keyword(name.lower()))
 }
@@ -38,16 +38,16 @@ class OfListener:
 
 
 def is_of_listener(name: object) -> bool:
-    """Whether a name is that of an option of one listener."""
+    """Return whether a name is that of an option of one listener."""
     return isinstance(name, str) and name.lower().startswith(tuple(prefix for prefix, _ in _PREFIXES))
 
 
 def parse_name(name: str, known: OptionSet) -> OfListener:
-    """Take the name of a listener's option apart; `UnknownOptionError` says what is so instead."""
+    """Split the name of a listener's option into its parts; `ConfigError` if there is no such option."""
     prefix, separator = next(each for each in _PREFIXES if name.lower().startswith(each[0]))
     rest = name[len(prefix) :]
     splits = list(_splits(rest, separator))
-    # The longest option counts: a listener's name is as short as that lets it be.
+    # The longest option that exists is taken, so the name of the listener is as short as possible.
     for listener, option in splits:
         if option in known and known.option(option).name in PER_LISTENER:
             return OfListener(listener.lower(), None, known.option(option).name)
@@ -59,7 +59,7 @@ def parse_name(name: str, known: OptionSet) -> OfListener:
 
 
 def is_secret(name: str, known: OptionSet) -> bool:
-    """Whether a name is that of an option, of one listener or of all, whose value is shown nowhere."""
+    """Return whether a name is that of a secret option, of one listener or of all."""
     if is_of_listener(name):
         try:
             name = parse_name(name, known).option
@@ -71,7 +71,7 @@ def is_secret(name: str, known: OptionSet) -> bool:
 def unserved_option(name: str, known: OptionSet) -> str | None:
     """Return the part of a listener's option that only Apache Kafka has; `None` if it is an option here.
 
-    `ConfigError` for a name that is unknown everywhere.
+    Raises `ConfigError` if the name is unknown to Apache Kafka, too.
     """
     try:
         parse_name(name, known)
@@ -94,7 +94,7 @@ def _splits(rest: str, separator: str) -> Iterator[tuple[str, str]]:
 
 
 def _unknown(name: str, splits: list[tuple[str, str]], known: OptionSet) -> ConfigError:
-    """Return the error for a name that is none; an option that is not for one listener is told as what it is."""
+    """Return the error for an unknown name, for an option of all listeners, or for one of Kafka's alone."""
     for _, option in splits:
         if option in known:
             own = known.option(option).name
@@ -114,10 +114,10 @@ def _unknown(name: str, splits: list[tuple[str, str]], known: OptionSet) -> Conf
 def take_overrides(
     config: Mapping[str, object], known: OptionSet
 ) -> tuple[dict[str, object], dict[str, dict[str, Any]]]:
-    """Part the options of single listeners from all others, and check their values.
+    """Separate the options of single listeners from all others, and check their values.
 
     Returns:
-        The other options as they are, and listener in lower case -> key of `ListenerSettings.values` -> value.
+        The other options unchanged, and listener in lower case -> key of `ListenerSettings.values` -> value.
     """
     others: dict[str, object] = {}
     overrides: dict[str, dict[str, Any]] = {}
@@ -139,5 +139,5 @@ def checked(name: str, raw: object, known: OptionSet) -> tuple[OfListener, Any]:
     try:
         return asked, known.option(asked.option).check(raw)
     except ConfigError as why:
-        # The option's own sentence begins with its name, and never has the value of a secret.
+        # The message begins with the option's name, and never has the value of a secret.
         raise ConfigError(f"{name}{str(why).removeprefix(asked.option)}") from None

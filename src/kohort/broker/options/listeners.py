@@ -1,7 +1,7 @@
-"""The listeners of a broker: their names, protocols, addresses, and the options that hold for one of them.
+"""The listeners of a broker: their names, protocols, addresses, and the options of single listeners.
 
-Laws: a name is in upper case; each is used once, each port too, but for one of IPv4 and one of IPv6; the order is that
-of `listeners`. What is advertised has a listener, and is an address that a client can connect to.
+Laws: names are in upper case and unique. Ports are unique, but an IPv4 and an IPv6 listener may share one. The order is
+that of `listeners`. An advertised address belongs to a listener, and is an address that a client can connect to.
 Source: Apache Kafka's `listeners`, `advertised.listeners`, `listener.security.protocol.map`, `listener.name.<name>.*`;
 `SocketServerConfigs.listenerListToEndPoints`, `AbstractKafkaConfig.validateValues`.
 """
@@ -41,7 +41,7 @@ class SecurityProtocol(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSettings:
-    """One listener; clients are told the address listened on where `advertised_host`, `advertised_port` are `None`."""
+    """One listener; its own address is advertised if `advertised_host` or `advertised_port` is `None`."""
 
     name: str
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
@@ -49,13 +49,13 @@ class ListenerSettings:
     port: int
     advertised_host: str | None = None
     advertised_port: int | None = None
-    #: Every option of the broker by its name, those given for this listener in their place; also
-    #: `<mechanism>.sasl.jaas.config` by the mechanism in lower case. Passwords are among them.
+    #: Every option of the broker by its name, with the values given for this listener; also
+    #: `<mechanism>.sasl.jaas.config` with the mechanism in lower case. Some values are passwords.
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def has_login(self) -> bool:
-        """Whether each client proves its name, by SASL or by a certificate."""
+        """Whether each client authenticates, by SASL or by a certificate."""
         needs_certificate = self.protocol.has_tls and self.values.get("ssl.client.auth") == "required"
         return self.protocol.has_sasl or needs_certificate
 
@@ -75,11 +75,11 @@ class Endpoint(NamedTuple):
 
 #: The listener of a broker that is not configured.
 DEFAULT: Final = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
-#: The host that an empty one stands for: every interface.
+#: The host that an empty host stands for: every interface.
 EVERY_HOST: Final = "0.0.0.0"
 #: Addresses that stand for every interface; no client can connect to one.
 EVERY_INTERFACE: Final = (EVERY_HOST, "::")
-#: More listeners than anything has a use for.
+#: The most listeners of a broker, more than anything has a use for.
 MOST_LISTENERS: Final = 100
 
 
@@ -115,7 +115,7 @@ def _endpoint(option: str, text: str) -> Endpoint:
     host = host[1:-1] if is_bracketed else host
     if (separator and not name) or not colon or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"{option} cannot be {text!r}: NAME://HOST:PORT is expected, such as PLAINTEXT://:9092")
-    # Java's Kafka takes an IPv6 address without its brackets as well.
+    # As in Apache Kafka, an IPv6 address without brackets is accepted.
     if not all(each.isalnum() or each in "-._%:" for each in host) or (":" in host and not _version(host)):
         raise ConfigError(f"{option} cannot be {text!r}: {host!r} is no host")
     return Endpoint(name.upper() if separator else "PLAINTEXT", host or EVERY_HOST, int(port))
@@ -140,7 +140,7 @@ def parse_protocols(text: str) -> dict[str, SecurityProtocol]:
             expected = ", ".join(SecurityProtocol.__members__)
             raise ConfigError(f"listener.security.protocol.map cannot have {pair!r}: one of {expected} is expected")
         known = found.setdefault(name, SecurityProtocol[protocol])
-        # In Apache Kafka the last one counts, and nothing says so.
+        # In Apache Kafka the last one applies without a warning.
         if known is not SecurityProtocol[protocol]:
             raise ConfigError(f"listener.security.protocol.map has {name} as {known.name} and as {protocol}: keep one")
     return found
@@ -155,8 +155,9 @@ def listeners_of(
 ) -> tuple[ListenerSettings, ...]:
     """Return the listeners of a broker's checked options.
 
-    `overrides`: those of single listeners, by its name in lower case. `host` and `port` win over those of `listeners`,
-    of which there can be one only then. A port that is told to clients and is that of `listeners` follows `port`.
+    `overrides`: the options of single listeners, by the listener's name in lower case. `host` and `port` replace those
+    of `listeners`, which may have only one listener then. If the advertised port is the port in `listeners`, `port`
+    replaces it as well.
     """
     endpoints = parse_endpoints("listeners", values["listeners"]) or [DEFAULT]
     if len(endpoints) > 1 and (host is not None or port is not None):
@@ -174,7 +175,7 @@ def listeners_of(
                 f"add {each.name}:PLAINTEXT, {each.name}:SSL, {each.name}:SASL_PLAINTEXT or {each.name}:SASL_SSL"
             )
         told = advertised.get(each.name)
-        # Where `port` replaces that of `listeners`, clients would be sent to one on which nothing listens.
+        # If `port` replaces the port of `listeners`, clients would connect to a port on which nothing listens.
         follows = told is not None and port is not None and values["listeners"] is not None and told.port == each.port
         found.append(
             ListenerSettings(
@@ -183,7 +184,7 @@ def listeners_of(
                 host=each.host if host is None else host,
                 port=each.port if port is None else port,
                 advertised_host=None if told is None else told.host,
-                # Port 0 is the one that the system has chosen.
+                # Port 0 stands for the port that the system chooses.
                 advertised_port=None if told is None or follows or not told.port else told.port,
                 values={**values, **overrides.get(each.name.lower(), {})},
             )
@@ -245,6 +246,6 @@ def moved(listener: ListenerSettings, host: str, port: int) -> ListenerSettings:
 
 
 def _twice(entries: Iterable[Each]) -> list[Each]:
-    """Return those that are there more than once."""
+    """Return the entries that occur more than once."""
     listed = list(entries)
     return [each for each in dict.fromkeys(listed) if listed.count(each) > 1]

@@ -1,6 +1,6 @@
 """The broker's options of listeners, TLS, logins, rights and quotas.
 
-Laws: a secret is a `Password`; what Apache Kafka takes and cannot be done here is refused with what to do instead.
+Laws: a secret is a `Password`. A value that only Apache Kafka supports is refused with advice.
 Source: Apache Kafka 4.3's `SslConfigs`, `BrokerSecurityConfigs`, `SocketServerConfigs`, `QuotaConfig`.
 """
 
@@ -19,12 +19,12 @@ AUTHORIZERS: Final = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "kafka.security.authorizer.AclAuthorizer",
 )
-#: Hosts of this machine alone, by name.
+#: Hosts of this machine's loopback interface.
 _NEAR: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 def _store_type(text: object) -> str:
-    """Parse the form of a key store; Java's own is refused with the command that converts it."""
+    """Parse the format of a key store; the error for JKS has the command that converts it."""
     kind = parse_str(text).upper()
     if kind == "JKS":
         raise ValueError(
@@ -37,14 +37,14 @@ def _store_type(text: object) -> str:
 
 
 def _keys_url(text: object) -> str:
-    """Parse the place of the keys that sign tokens; they are not taken in the clear from another machine."""
+    """Parse the URL of the keys that sign tokens; plain HTTP is accepted only on this machine."""
     url = parse_str(text)
     scheme, _, rest = url.partition("://")
     address = rest.partition("/")[0]
     host, _, port = address.rpartition(":")
     is_near = address in _NEAR or (host in _NEAR and port.isdecimal())
     if not (url.startswith(("https://", "file:///")) or (scheme == "http" and is_near)) or "@" in address:
-        # Not in the words for other options, which repeat the value: a query may have a key, and `user:password@` has.
+        # Other errors repeat the value. This one does not: the URL may have a password or a key.
         raise ConfigError(
             "sasl.oauthbearer.jwks.endpoint.url cannot be what it is: https://..., file:///..., or http:// on "
             "127.0.0.1 is expected, without a user"
@@ -61,7 +61,7 @@ def _authorizer(text: object) -> str:
 
 
 def numbers_by_host(text: object) -> dict[str, int]:
-    """Parse HOST:NUMBER, with commas; of an IPv6 address the last colon counts.
+    """Parse HOST:NUMBER, separated by commas; the last colon of an entry precedes the number.
 
     >>> numbers_by_host("10.0.0.7:100, ::1:5")
     {'10.0.0.7': 100, '::1': 5}
@@ -76,7 +76,7 @@ def numbers_by_host(text: object) -> dict[str, int]:
 
 
 def _overrides(text: object) -> str:
-    """Parse numbers by host, and keep their text, as it is shown."""
+    """Check numbers by host, and return their text, which DescribeConfigs shows."""
     numbers_by_host(text)
     return parse_str(text).strip()
 

@@ -1,7 +1,7 @@
 """The options of a broker: Kafka's broker configs that have a meaning here, and kohort's own.
 
-Laws: an unknown name is an error that tells the nearest valid one; every value is checked here, once.
-Source: Apache Kafka 4.3's broker configuration; defaults that differ are named in the option's sentence.
+Laws: an unknown name is an error that suggests the most similar valid name. Every value is checked here, once.
+Source: Apache Kafka 4.3's broker configuration; a default that differs is named in the option's documentation.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from kohort.coordinator import settings as groups
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ConfigError
 
-#: The name of the address at which HTTP is spoken; those of listeners are in upper case.
+#: The name of the HTTP address among the listeners' names, which are in upper case.
 HTTP: Final = "http"
-#: The option that says where.
+#: The option with the HTTP address.
 HTTP_LISTEN: Final = "http.listen"
-#: The broker's identity, addresses and place of data.
+#: The broker's identity, addresses and data directory.
 _NODE: Final = [
     count("node.id", 1, "The number of this broker in Metadata answers (Kafka: no default)."),
     count("broker.id", None, "Older name of node.id (Kafka: -1 for none)."),
@@ -88,7 +88,7 @@ _TOPICS: Final = [
     count("compression.lz4.level", 9, "Level of lz4 where compression.type is lz4.", low=1, high=17),
     count("compression.zstd.level", 3, "Level of zstd where compression.type is zstd.", low=-131072, high=22),
 ]
-#: The coordinator's own defaults; the options below show them.
+#: The coordinator's defaults, which the options below have, too.
 _GROUP_DEFAULTS: Final = GroupSettings()
 
 
@@ -299,7 +299,7 @@ _TOPIC_LIMITS: Final = [
 
 # Options of the logs of topics: rolling, retention, syncing and compaction.
 #
-# Most are the defaults of topic configs. Ages are given in one of several units: the finest that is given counts.
+# Most are the defaults of topic configs. An age can be given in several units; the finest given unit applies.
 # Source: Apache Kafka's broker configs log.*.
 
 _MINUTE_MS: Final = 60_000
@@ -430,7 +430,7 @@ TOPIC_DEFAULTS: Final = {
 
 
 def topic_defaults(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the default of every topic config by its name; `values` has all broker options."""
+    """Return the default of every topic config by name; `values`: all broker options."""
     minutes, hours = values["log.retention.minutes"], values["log.retention.hours"]
     retention_ms = _finest((values["log.retention.ms"], 1), (minutes, _MINUTE_MS), (hours, _HOUR_MS))
     return {
@@ -441,7 +441,7 @@ def topic_defaults(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _finest(*given: tuple[int | None, int]) -> int:
-    """Return the first given number in its unit; -1, no limit, stays -1."""
+    """Return the first number that is given, converted to ms; -1 (no limit) stays -1."""
     number, unit_ms = next((number, unit_ms) for number, unit_ms in given if number is not None)
     return number if number < 0 else number * unit_ms
 
@@ -553,7 +553,7 @@ _MOVES: Final = [
 ]
 
 
-# Options of held heartbeats: for which clients, and how long a join may wait; Kafka has none.
+# Options of delayed heartbeats: for which clients, and how long a join may wait; Kafka has none.
 
 _PUSH: Final = [
     flag(
@@ -645,17 +645,17 @@ BROKER_OPTIONS: Final = OptionSet(
 class BrokerSettings:
     """A broker's checked options, with the addresses parsed.
 
-    `listeners` has at least one; `data_dir` `None` keeps the log in memory; `values` has every option by its dotted
-    name, without those of single listeners.
+    `listeners`: at least one. `data_dir`: `None` keeps logs in memory. `values`: every option by its dotted name, but
+    not those of single listeners.
     """
 
     listeners: tuple[ListenerSettings, ...]
     data_dir: str | None
     node_id: int
     groups: GroupSettings
-    # Passwords hide themselves, but so many values are of no use in a text.
+    # A `Password` hides its value, but so many values are of no use in a text.
     values: dict[str, Any] = field(repr=False)
-    #: SCRAM users that are made at the start.
+    #: SCRAM users that are created at the start.
     first_users: tuple[FirstUser, ...] = ()
 
     @property
@@ -670,7 +670,7 @@ class BrokerSettings:
 
     @property
     def http_listener(self) -> ListenerSettings | None:
-        """Where HTTP is spoken; `None`: nowhere."""
+        """The address of the HTTP server; `None`: there is none."""
         text = self.values["http.listen"]
         if not text:
             return None
@@ -684,7 +684,7 @@ class BrokerSettings:
 
     @property
     def protected_listener(self) -> str | None:
-        """The listener that finds room when `max.connections` is reached; `None` if none is chosen."""
+        """The listener whose connections are admitted even at `max.connections`; `None`: no listener."""
         name: str | None = self.values["inter.broker.listener.name"]
         return name and name.upper()
 
@@ -697,11 +697,11 @@ class BrokerSettings:
         port: int | None = None,
         data_dir: str | PathLike[str] | None = None,
     ) -> BrokerSettings:
-        """Check `config`; the keyword arguments win over listeners and log.dir.
+        """Check `config`; the keyword arguments replace values of `listeners` and `log.dir`.
 
-        A port that is told to clients and is that of `listeners`, as `config` has them, follows `port`.
+        If the advertised port is the port in `listeners`, `port` replaces it as well.
 
-        Raises `UnknownOptionError` or `ConfigError` with what to write instead.
+        Raises `UnknownOptionError` or `ConfigError` with the valid names or values.
         """
         if config is not None and not isinstance(config, Mapping):
             raise ConfigError(f"config cannot be {config!r}: a mapping of names to values is expected")
@@ -719,7 +719,7 @@ class BrokerSettings:
             groups=_group_settings(values),
             values=values,
         )
-        # Checked here, as all others are.
+        # The property checks its option here, so that a start fails for a wrong value.
         _ = settings.http_listener
         protected, names = settings.protected_listener, [each.name for each in settings.listeners]
         if protected and protected not in names:
@@ -733,14 +733,14 @@ class BrokerSettings:
 
 
 def _group_settings(values: Mapping[str, Any]) -> GroupSettings:
-    """Build the coordinator's settings; an option fills the field of its name with underscores."""
+    """Build the coordinator's settings: a field has the value of the option with dots for underscores."""
     by_keyword = {name.replace(".", "_"): value for name, value in values.items()}
     known = {field.name for field in fields(GroupSettings)}
     chosen: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in by_keyword.items() if name in known
     }
     if not set(chosen["group_consumer_assignors"]) <= set(BUILT_IN):
-        # To look for installed packages takes time, which a start without such assignors does not spend.
+        # Searching installed packages takes time, so it is done only if such an assignor is configured.
         from kohort.broker.processes.assignorloading import installed_names
 
         chosen["own_assignors"] = installed_names()
@@ -755,14 +755,14 @@ def _directory(values: Mapping[str, Any]) -> str | None:
 
 
 def _agreed(values: Mapping[str, Any], first: str, second: str) -> Any:
-    """Return the value of two options with one meaning; `ConfigError` if both are given and differ."""
+    """Return the value of two options of the same meaning; `ConfigError` if both are given and differ."""
     given = {values[name] for name in (first, second) if values[name] != BROKER_OPTIONS.option(name).default}
     if len(given) > 1:
         raise ConfigError(f"{first} ({values[first]}) and {second} ({values[second]}) contradict each other: keep one")
     return next(iter(given), BROKER_OPTIONS.option(second).default)
 
 
-#: As an argument of Python's; in a file it is part of listeners.
+#: The argument `port` of Python's API; in a file the port is part of `listeners`.
 _PORT: Final = Option(
     name="port",
     parse=options.parse_int,

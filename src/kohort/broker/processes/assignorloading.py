@@ -28,8 +28,8 @@ def load_assignor(name: str) -> Assignor:
     """Import an assignor; instantiate it if it is a class.
 
     Raises:
-        ConfigError: there is no such entry point, or it is something else.
-        Exception: whatever its package raises.
+        ConfigError: there is no such entry point, or the entry point is no assignor of that name.
+        Exception: any error that the package raises.
     """
     found: object = _entry_point(name).load()
     assignor = found() if isinstance(found, type) else found

@@ -1,10 +1,11 @@
 """The child process of one user-defined assignor, and the thread that communicates with it.
 
-The process is started ahead of the first order, lives on between orders, and is started anew after one that it did not
-answer as it should: then its package is imported anew, too, so that what was mended is found.
+An order is a request to the process to compute one assignment. The process is started before the first order, and
+stays between orders. After an order without a valid response a new process is started. The new process imports the
+package again, so a repaired package is used without a restart of the broker.
 
-Laws: nothing here waits longer than a start or an order may take, whatever the process does. Orders are carried out one
-by one; so many may wait and no more. The process does not outlive the thread, nor the broker.
+Laws: every wait is bounded by the time limit of a start or of an order. Orders are carried out one by one, and at most
+`MOST_WAITING` wait. The process does not outlive the thread or the broker.
 Source: issue 4, bad input (an assignor that takes a minute).
 """
 
@@ -37,9 +38,9 @@ log = logging.getLogger("kohort.broker.groups")
 START_MS: Final = 20_000
 #: Groups that may wait for one assignor.
 MOST_WAITING: Final = 10_000
-#: Bytes that are read at a time.
+#: The most bytes of one read.
 CHUNK: Final = 1 << 16
-#: How long a stop waits for the thread.
+#: The time that a stop waits for the thread.
 STOP_SECONDS: Final = 2.0
 
 #: (owners or `None`, error) of one order; called on the thread.
@@ -53,7 +54,7 @@ class AssignorProcess:
         self._name: Final = name
         self._orders: Final[Queue[tuple[ComputeTarget, Deliver] | None]] = Queue(MOST_WAITING)
         self._thread: Final = threading.Thread(target=self._run, name=f"kohort-assignor-{name}", daemon=True)
-        #: Guards the two fields below: a stop sees a process that was just started.
+        #: Guards the two fields below, so that a stop also kills a process that was just started.
         self._lock: Final = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_stopped = False
@@ -71,7 +72,7 @@ class AssignorProcess:
         return True
 
     def stop(self) -> None:
-        """Kill the process at once, even during an order; answer no more orders."""
+        """Kill the process at once, even during an order; deliver no more results."""
         with self._lock:
             self._is_stopped = True
             self._kill()
@@ -81,7 +82,7 @@ class AssignorProcess:
                 break
             except Full:
                 self._drop_one()
-        # The thread is a daemon: a stop does not wait for it longer than that.
+        # The thread is a daemon, so a stop need not wait any longer.
         self._thread.join(STOP_SECONDS)
 
     @property
@@ -100,7 +101,7 @@ class AssignorProcess:
         try:
             self._ready_channel()
         except (_Failure, OSError) as why:
-            # The first order starts another process, and is told if that fails as well.
+            # The first order starts another process, and fails if that one cannot start either.
             log.warning("event=assignor_not_ready assignor=%s why=%r", self._name, str(why))
             self._end()
         while (task := self._orders.get()) is not None:
@@ -120,7 +121,7 @@ class AssignorProcess:
             channel.write(ORDER.pack(len(payload), order.timeout_ms) + payload, deadline)
             kind, answer = channel.read_answer(limit, deadline)
         except (_Failure, OSError, MemoryError) as why:
-            # This includes a machine without free processes, pipes or memory, which may pass.
+            # Also if the machine has no free processes, pipes or memory, which may be temporary.
             self._end()
             return None, str(why) or type(why).__name__
         if kind != OWNERS:
@@ -161,18 +162,18 @@ class AssignorProcess:
 
 
 class _Failure(Exception):
-    """An order that the process has not answered; the text has the reason."""
+    """An order without a valid response of the process; the message has the reason."""
 
 
 class _Deadline:
-    """The time limit of one answer, with the message of its error."""
+    """The time limit of one response, with the message of its error."""
 
     def __init__(self, ms: int, complaint: str) -> None:
         self._at: Final = time.monotonic() + ms / 1000
         self._complaint: Final = complaint
 
     def left(self) -> float:
-        """Return the seconds that are left; raise `_Failure` if there are none."""
+        """Return the remaining seconds; raise `_Failure` if there are none."""
         left = self._at - time.monotonic()
         if left <= 0:
             raise _Failure(self._complaint)
@@ -201,7 +202,7 @@ class _Channel:
                 raise self._ended() from None
 
     def read_answer(self, limit: int, deadline: _Deadline) -> tuple[int, bytes]:
-        """Read one answer of at most `limit` bytes; return its kind and its bytes."""
+        """Read one response of at most `limit` bytes; return its kind and its bytes."""
         kind, size = ANSWER.unpack(self._read(ANSWER.size, deadline))
         if kind not in (READY, OWNERS, FAILED) or size > limit:
             raise _Failure("its process answered something that is no answer")
@@ -237,10 +238,10 @@ def _start_process(name: str) -> subprocess.Popen[bytes]:
     return process
 
 
-# The user's own assignors of this broker, and the way of their answers to the loop.
+# The user-defined assignors of this broker, and the delivery of their results to the loop.
 #
-# Laws: the loop never waits for an assignor that is offloaded. Every order is answered once, on the loop, unless the
-# broker stops before; never from within the call that gave it.
+# Laws: the loop never waits for an assignor that is offloaded. The result of each order is delivered once, on the loop,
+# unless the broker stops before. It is never delivered within the call of `compute`.
 # Source: requirement G5; `ComputeTarget` and `TargetComputed` of the coordinator.
 
 #: (owners or `None`, error); called on the loop.
@@ -253,16 +254,16 @@ class OwnAssignors:
     def __init__(self, loop: asyncio.AbstractEventLoop, names: Iterable[str]) -> None:
         self._loop: Final = loop
         self._processes: Final = {name: AssignorProcess(name) for name in names}
-        #: Assignors that run on the loop itself, because a group is configured so.
+        #: Assignors that run on the loop itself, because offloading is disabled.
         self._loaded: Final[dict[str, Assignor]] = {}
 
     def start(self) -> None:
-        """Start each assignor's process, which loads it before it is needed."""
+        """Start the process of each assignor, so that the assignor is loaded before the first order."""
         for process in self._processes.values():
             process.start()
 
     def stop(self) -> None:
-        """End every process; orders under way are not answered."""
+        """End every process; results of orders in progress are not delivered."""
         for process in self._processes.values():
             process.stop()
 

@@ -1,10 +1,10 @@
 """`python -m kohort.broker.processes.assignorworker NAME`: one user assignor in its own process.
 
-Orders come through standard input, answers go to what was standard output; what the assignor itself prints goes to
-standard error, which is the broker's.
+Orders are read from standard input, and responses are written to the original standard output. Output of the assignor
+itself goes to standard error, which is the broker's.
 
-Laws: the process ends when its standard input does, and no computation outlives its time by more than a second, even
-if the broker no longer waits for it. Answers are bytes of a length that the reader can foresee: no pickles go up.
+Laws: the process exits at the end of its standard input. No computation exceeds its time limit by more than a second,
+even if the broker no longer waits for it. Responses are bytes of a bounded length, and never pickles.
 Source: architecture (nothing that a user wrote runs on the broker's loop); issue 4, bad input.
 """
 
@@ -25,17 +25,17 @@ from kohort.assign.interface import Assignable, Assignor
 from kohort.assign.moves import find_fault
 from kohort.broker.processes.assignorloading import load_assignor
 
-#: The head of an order: bytes that follow, milliseconds that it may take.
+#: The header of an order: bytes that follow, time limit in milliseconds.
 ORDER: Final = Struct(">II")
-#: The head of an answer: its kind, bytes that follow.
+#: The header of a response: its kind, bytes that follow.
 ANSWER: Final = Struct(">BI")
-#: Kinds of answers: the assignor is loaded; owners follow, as C ints; an error follows, as text.
+#: Kinds of responses: the assignor is loaded; owners follow, as C ints; an error follows, as text.
 READY, OWNERS, FAILED = 0, 1, 2
 #: Longest text of an error, in bytes.
 LONGEST_FAULT: Final = 2_000
 #: Bytes of memory that the process may take.
 MEMORY_LIMIT: Final = 4 * 2**30
-#: How long after its time a computation is ended from within, should the broker not have done it.
+#: Time after the limit of a computation at which the process ends itself, if the broker has not killed it.
 GRACE_SECONDS: Final = 1.0
 
 
@@ -54,7 +54,7 @@ def main(name: str) -> int:
     _send(answers, READY, b"")
     while True:
         timeout_ms, group = queue.get()
-        # The signal ends the process even if the assignor never comes back to Python.
+        # The signal ends the process even if the assignor never returns to Python.
         signal.setitimer(signal.ITIMER_REAL, timeout_ms / 1000 + GRACE_SECONDS)
         kind, payload = _compute(assignor, group)
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -81,12 +81,12 @@ def _describe(why: BaseException) -> str:
 
 
 def _take_channels() -> tuple[BinaryIO, BinaryIO]:
-    """Take standard input and output for the orders and answers alone."""
+    """Reserve standard input and output for orders and responses, and return them."""
     orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    # Output of the assignor must not get between the answers: it goes to standard error.
+    # Output of the assignor must not mix with the responses, so it goes to standard error.
     os.dup2(2, 1)
     return orders, answers
 
@@ -98,7 +98,7 @@ def _memory_limit() -> tuple[int, int]:
 
 
 def _read_orders(orders: BinaryIO, queue: SimpleQueue[tuple[int, Assignable]]) -> None:
-    """Queue the broker's orders; when the broker is gone, exit at once, even during a computation."""
+    """Queue the broker's orders; exit at once when the broker has exited, even during a computation."""
     while len(head := orders.read(ORDER.size)) == ORDER.size:
         size, timeout_ms = ORDER.unpack(head)
         payload = orders.read(size)

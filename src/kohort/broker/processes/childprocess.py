@@ -1,7 +1,7 @@
 """Child processes of the broker, each running a module of kohort behind two pipes.
 
-Laws: nothing of the broker's is open in it but the pipes and standard error. It has a group of its own, so that
-the processes that it starts end with it, and the terminal's signals are the broker's.
+Laws: a child inherits no open file of the broker but the pipes and standard error. A child has its own process group,
+so that the processes that it starts are killed with it, and the terminal's signals reach only the broker.
 Source: architecture rule 18.
 """
 
@@ -23,14 +23,14 @@ def start_module(module: str, argument: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
-        # Processes that it starts end with it, and the terminal's signals are the broker's.
+        # A process group of its own, see the laws above.
         start_new_session=True,
     )
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and all that it started, at once; its owner waits for it."""
-    # A process keeps its number until it was waited for, so the number is not another process's here.
+    """Kill a process and all processes that it started, at once; call `bury` to wait for it."""
+    # A process keeps its id until it was waited for, so the id cannot belong to another process here.
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

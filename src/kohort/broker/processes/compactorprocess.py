@@ -1,9 +1,9 @@
-"""The broker's end of the process that compacts logs.
+"""The broker's side of the process that compacts logs.
 
-It is started with the first order, and lives on until `end` or `stop`.
+The process is started with the first order (the request to compact one log), and runs until `end` or `stop`.
 
-Laws: callers are threads that may wait. A process that ends before it has answered has changed no log; the next
-order starts another one. It does not outlive the broker.
+Laws: callers are threads that may wait. A process that exits before its response has changed no log, and the next
+order starts another process. The process does not outlive the broker.
 Source: architecture rule 18 (the interpreter's lock is the loop's).
 """
 
@@ -27,7 +27,7 @@ class CompactorProcess:
 
     def __init__(self, health: DiskHealth) -> None:
         self._health: Final = health
-        #: Guards the two fields below: a stop sees a process that was just started.
+        #: Guards the two fields below, so that a stop also kills a process that was just started.
         self._lock: Final = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_stopped = False
@@ -39,7 +39,7 @@ class CompactorProcess:
         return None if process is None else process.pid
 
     def compact(self, plan: CompactionPlan, *, now_ms: int) -> Compacted:
-        """Do as `storage.compaction.compact` does, in the process; blocking."""
+        """Run `storage.compaction.compact` in the process, and block until it returns."""
         process = self._ready()
         try:
             kind, answer = _ask(process, pickle.dumps((plan, now_ms), pickle.HIGHEST_PROTOCOL))
@@ -57,7 +57,7 @@ class CompactorProcess:
         raise self._health.fail(DiskFailedError(words)) if kind == DISK_FAILED else StorageError(words)
 
     def end(self) -> None:
-        """End the process; a waiting caller gets no answer."""
+        """End the process; a waiting caller gets an error."""
         with self._lock:
             process, self._process = self._process, None
             if process is not None:
@@ -84,10 +84,10 @@ class CompactorProcess:
 
 
 def _ask(process: subprocess.Popen[bytes], order: bytes) -> tuple[int, bytes]:
-    """Send an order; return the kind and bytes of the answer.
+    """Send an order; return the kind and bytes of the response.
 
     Raises:
-        EOFError: the process ended before it answered.
+        EOFError: the process exited before its response.
     """
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(ORDER.pack(len(order)) + order)

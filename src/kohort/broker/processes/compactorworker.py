@@ -1,11 +1,11 @@
 """`python -m kohort.broker.processes.compactorworker BROKER`: compacts logs for that process id.
 
-Orders come through standard input, one at a time; each gets an answer through standard output.
+Orders are read from standard input, one at a time; the response to each is written to standard output.
 
-Apart: it is the main module of a process of its own.
-Laws: files that are closed are read, new ones under temporary names are written, and nothing else is touched. The
-process ends when its standard input does, or, in the middle of its work, when the broker is gone. Every other process
-has the processor first.
+Apart: it is the main module of its own process.
+Laws: the process reads closed files, and writes new ones under temporary names. It changes no other file. The process
+exits at the end of its standard input, or during its work when the broker has exited. All other processes have a
+higher priority.
 Source: architecture rule 18; Apache Kafka's log cleaner.
 """
 
@@ -20,11 +20,11 @@ from typing import Final
 from kohort.storage.compaction import CompactionPlan, CompactionStopped, compact
 from kohort.storage.files.fs import DiskFileSystem
 
-#: The head of an order: bytes that follow.
+#: The header of an order: bytes that follow.
 ORDER: Final = Struct(">I")
-#: The head of an answer: its kind, bytes that follow.
+#: The header of a response: its kind, bytes that follow.
 ANSWER: Final = Struct(">BQ")
-#: Kinds of answers: the result follows; an error follows, as text; a failed disk's error follows, as text.
+#: Kinds of responses: the result follows; an error follows, as text; a failed disk's error follows, as text.
 MADE, FAILED, DISK_FAILED = 0, 1, 2
 #: The nice value of the process, so that all others get the processor first.
 NICENESS: Final = 10
@@ -49,13 +49,13 @@ def main(broker: int) -> int:
 
 
 def _carry_out(plan: CompactionPlan, now_ms: int, broker: int) -> tuple[int, bytes]:
-    # A new one for each order: the broker decides on the consequences of a disk error.
+    # A new file system for each order: the broker decides on the consequences of a disk error.
     fs = DiskFileSystem()
     try:
         made = compact(fs, plan, now_ms=now_ms, is_stopped=lambda: os.getppid() != broker)
     except CompactionStopped:
         raise
-    except Exception as why:  # the log is as it was, whatever it is
+    except Exception as why:  # after any error the log is unchanged
         words = str(why) or type(why).__name__
         return DISK_FAILED if fs.health.failure is not None else FAILED, words.encode(errors="replace")
     return MADE, pickle.dumps(made, pickle.HIGHEST_PROTOCOL)

@@ -1,8 +1,8 @@
-"""The access control lists of a broker: kept in the catalog, in force in its authorizer.
+"""The access control lists of a broker: stored in the catalog, in force in the authorizer.
 
-Laws: an entry is in force when the catalog's file has it, and again after a restart; entries are put in force in the
-order in which their changes were written, and a change is reported when all of it is. One turn of the loop puts no
-more than `ENTRIES_PER_TURN` in force. What all entries take of memory and of the file is bounded.
+Laws: an entry is in force once the catalog's file has it, and again after a restart. Entries are put in force in the
+order in which their changes were written. A change is reported once all of its entries are in force. One turn of the
+loop puts at most `ENTRIES_PER_TURN` entries in force. The number and the bytes of all entries are bounded.
 Source: Apache Kafka's AclControlManager and StandardAuthorizer, whose entries are in its metadata log.
 """
 
@@ -25,30 +25,30 @@ from kohort.storage.topics import TopicChanges, TopicPlan
 
 log = logging.getLogger("kohort.broker.access")
 
-#: Entries of all lists together, and the bytes of their names, principals and hosts.
+#: The most entries of all lists together, and the most bytes of their names, principals and hosts.
 MOST_ENTRIES: Final = 100_000
 MOST_BYTES: Final = 16 << 20
 #: Entries that one request may add or remove, as in Apache Kafka.
 MOST_CHANGED: Final = 10_000
 #: Entries that are put in force in one turn of the loop; one takes about 10 us.
 ENTRIES_PER_TURN: Final = 500
-#: The change of the lists waits for no change of a topic, since no topic has this name.
+#: The concern of all changes of entries. No topic has this name, so such a change waits for no change of a topic.
 _CONCERN: Final = "/acls"
 
 
 class AccessControlLists:
-    """The entries of a broker, and their changes."""
+    """The access control entries of a broker, and their changes."""
 
     def __init__(self, settings: BrokerSettings, changes: TopicChanges, loop: asyncio.AbstractEventLoop) -> None:
-        """Put the catalog's entries in force, if the broker is to have an authorizer."""
+        """Put the catalog's entries in force, if the options enable an authorizer."""
         self._changes: Final = changes
         self.authorization: Final = Authorization(authorizer_of(settings))
         self._loop: Final = loop
-        #: What is to be put in force, in its order, each with its report.
+        #: Changes to be put in force, in order: entries to remove, entries to add, the report of the change.
         self._due: Final[deque[tuple[deque[Acl], deque[Acl], Callable[[], None]]]] = deque()
         rows = changes.catalog.acls
         self._bytes = sum(map(_size, rows))
-        #: The edition of the entries of which connections have heard.
+        #: The edition of the entries of which connections were last notified.
         self._told = 0
         if self.authorization.authorizer is not None:
             self.authorization.authorizer.change(added=map(_acl, rows))
@@ -56,7 +56,7 @@ class AccessControlLists:
             _warn(settings, self.authorization.authorizer)
 
     def addition(self, acls: Sequence[Acl], done: Callable[[Outcome], None]) -> Wanted:
-        """Build the change that adds entries; those that are there already stay."""
+        """Build the change that adds entries; existing entries stay."""
         added: list[Acl] = []
 
         def plan() -> TopicPlan:
@@ -70,7 +70,7 @@ class AccessControlLists:
         return Wanted(concern=_CONCERN, plan=plan, done=lambda why: done(why) if why is not None else None)
 
     def removal(self, acls: Iterable[Acl], done: Callable[[Outcome], None]) -> Wanted:
-        """Build the change that removes entries; those that are gone meanwhile stay so."""
+        """Build the change that removes entries; entries that do not exist any more are ignored."""
         removed: list[Acl] = []
 
         def plan() -> TopicPlan:
@@ -107,7 +107,7 @@ class AccessControlLists:
         reports: list[Callable[[], None]] = []
         while self._due:
             removed, added, done = self._due[0]
-            # Apart from each other: what is removed and added again is one change that ends with it.
+            # Removals and additions are taken separately: a change may remove an entry and add it again.
             taken = _take(removed, left), _take(added, left)
             if authorizer is not None:
                 authorizer.change(removed=taken[0], added=taken[1])
@@ -120,7 +120,7 @@ class AccessControlLists:
                 break
         if reports:
             if authorizer is not None and authorizer.edition != self._told:
-                # Connections hear of it before its client does: what was taken away ends from now on.
+                # Connections are notified before the response: from now on, removed rights end what they allowed.
                 self._told = authorizer.edition
                 self.authorization.changed()
             for report in reports:
@@ -130,9 +130,9 @@ class AccessControlLists:
 
 
 def authorizer_of(settings: BrokerSettings) -> Authorizer | None:
-    """Return the authorizer that the options ask for; `None` where rights are not looked at."""
+    """Return the authorizer that the options enable; `None` if every client may do everything."""
     name = settings.values["authorizer.class.name"]
-    # Where clients prove their names, rights are meant: without them the name would be of no use.
+    # A listener with logins enables the authorizer by default: without rights a login would be of no use.
     is_on = any(each.has_login for each in settings.listeners) if name is None else bool(name)
     if not is_on:
         return None
@@ -159,7 +159,7 @@ def super_users_of(text: str) -> list[str]:
 
 
 def _warn(settings: BrokerSettings, authorizer: Authorizer) -> None:
-    """Log one line where no client of a broker can do anything."""
+    """Log one line if no client of the broker can do anything."""
     if authorizer.super_users or authorizer.allows_by_default or len(authorizer):
         return
     words = "no client may do anything: rights are looked at, and there is no super user and no entry"
@@ -176,7 +176,7 @@ def _acl(row: AclRow) -> Acl:
             AclOperation(operation), AclPermission(permission),
         )  # fmt: skip
     except ValueError as why:
-        # An entry that denies must not be passed over.
+        # An unknown entry may deny something, so it must not be ignored.
         raise StorageError(f"the catalog has an entry of the access lists with a {why}; upgrade kohort") from None
 
 

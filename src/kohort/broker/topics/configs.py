@@ -1,7 +1,7 @@
-"""The configs of topics and of the broker as the protocol shows them: checked, as text, with types.
+"""The configs of topics and of the broker, as the protocol shows them: validated, as text, with types.
 
-Laws: a name or value that Kafka would refuse is refused with INVALID_CONFIG. One that changes nothing is taken, and
-reported: by DescribeConfigs, and in the broker's log when it is set.
+Laws: a name or value that Kafka would refuse is refused with INVALID_CONFIG. A config that has no effect here is
+accepted and reported: by DescribeConfigs, and in the broker's log when it is set.
 Source: Apache Kafka 4.3: CreateTopics, DescribeConfigs.
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger("kohort.broker.topics")
 
 
 class Resource(IntEnum):
-    """Kafka's numbers of the kinds of resources with configs; those of a broker's loggers are their levels."""
+    """Kafka's numbers of the resource types with configs; the configs of loggers are their levels."""
 
     TOPIC = 2
     BROKER = 4
@@ -33,8 +33,8 @@ class Resource(IntEnum):
     GROUP = 32
 
 
-#: Kafka's numbers of where a value comes from: the topic, a change of the broker or of all of them while they run, the
-#: broker's start, a default, a logger's level, the group.
+#: Kafka's numbers of config sources, in this order: the topic, a dynamic config of one broker, a dynamic config of all
+#: brokers, the broker's start, a default, a logger's level, the group.
 TOPIC_SOURCE: Final = 1
 DYNAMIC_BROKER_SOURCE: Final = 2
 DYNAMIC_ALL_SOURCE: Final = 3
@@ -58,17 +58,17 @@ def config_type(option: Option) -> int:
         return _TYPE_LONG if option.maximum == LONG_MAX else _TYPE_INT
     if option.is_secret:
         return _TYPE_PASSWORD
-    # An option with a parser of its own keeps its text.
+    # A config with a parser of its own is shown as a string.
     return _TYPE_LIST if is_list(option) else _TYPE_OF_PARSER.get(option.parse, _TYPE_TEXT)
 
 
 def is_list(option: Option) -> bool:
-    """Whether an option's value is a list, with entries that may be added and removed."""
+    """Return whether an option's value is a list, to which entries may be added and removed."""
     return option.parse is parse_list or isinstance(option.default, list)
 
 
 def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """Check the given topic configs; return them as Kafka writes them.
+    """Validate topic configs, and return them as Kafka writes them.
 
     Raises `Refused` with INVALID_CONFIG.
     """
@@ -96,19 +96,19 @@ def _check_together(configs: Mapping[str, str]) -> None:
         )
 
 
-#: The two that have to be in order, with their defaults.
+#: Two configs of which the first may not be above the second, with their defaults.
 _LAGS: Final = {"min.compaction.lag.ms": 0, "max.compaction.lag.ms": LONG_MAX}
 
 
 def documentation_of(option: Option, value: str) -> str:
-    """Return the documentation of a topic's config; it begins with a note if the value has no effect."""
+    """Return the documentation of a topic's config, with a note in front if the value has no effect."""
     words = option.idle_words(value)
     return option.doc if words is None else idle_documentation(words, option.doc)
 
 
 def log_idle(topic: str, configs: Mapping[str, str], names: Iterable[str]) -> None:
-    """Log one line about configs of `names` that were set and have no effect."""
-    # Not every client can show a warning of its own.
+    """Log a line for each reason why configs of `names` that were set have no effect."""
+    # Not every client can show the warning in a response.
     said: dict[str, list[str]] = {}
     for name in sorted(set(names) & configs.keys()):
         words = TOPIC_OPTIONS.option(name).idle_words(configs[name])
@@ -119,19 +119,19 @@ def log_idle(topic: str, configs: Mapping[str, str], names: Iterable[str]) -> No
 
 
 def topic_defaults(settings: BrokerSettings) -> dict[str, str]:
-    """Return the default of every topic config: the broker's settings before Kafka's defaults."""
+    """Return the default of every topic config: the broker's setting, or else Kafka's default."""
     return {option.name: as_text(option.default) for option in TOPIC_OPTIONS} | settings.topic_defaults()
 
 
 # Configs of this broker that can change while it runs: their names, values and followers.
 #
-# Laws: a config that only a start can change is refused, in Apache Kafka's words; what was changed is written to the
-# catalog before it is in force, and in force again after a restart; topics that say nothing of their own follow at
-# once.
-# Source: Apache Kafka's dynamic broker configs (KIP-226), of which there are no two levels here: a cluster of one
-# broker keeps what is set for all brokers and what is set for that one in one place.
+# Laws: a config that can be set only at the start is refused, in Apache Kafka's words. A changed config is written to
+# the catalog before it is in force, and is in force again after a restart. Topics without a config of their own follow
+# at once.
+# Source: Apache Kafka's dynamic broker configs (KIP-226). Here they have one level instead of two: a cluster of one
+# broker stores the configs of all brokers and those of that broker together.
 
-#: Configs that are read whenever they are needed, and so can be changed while the broker runs.
+#: Dynamic configs: the broker reads them whenever it needs them, so they can be changed while it runs.
 DYNAMIC: Final = frozenset({
     *(name for name in TOPIC_DEFAULTS if name not in ("compression.type", "min.insync.replicas")),
     "auto.create.topics.enable",
@@ -146,25 +146,25 @@ DYNAMIC: Final = frozenset({
 
 
 class BrokerConfigs:
-    """The configs that the broker was given at its start and since."""
+    """The dynamic configs of the broker, and the settings that change with them."""
 
     def __init__(self, settings: BrokerSettings, changes: TopicChanges) -> None:
-        """Follow the catalog's broker configs; `settings.values`, which all parts read, change with them."""
+        """Apply the catalog's broker configs to `settings.values`, now and after each change."""
         self._changes: Final = changes
-        #: (values in force, values at the start), of each broker that has these configs.
+        #: (values in force, values at the start) of each broker of the cluster.
         self._followers: Final[list[tuple[dict[str, Any], dict[str, Any]]]] = []
         #: Configs that were set since the start of the first broker, as text.
         self.given: Mapping[str, str] = changes.catalog.broker_configs
         self.follow(settings)
 
     def follow(self, settings: BrokerSettings) -> None:
-        """Have the settings of a further broker of the cluster change as well."""
+        """Apply the configs to the settings of another broker of the cluster, now and after each change."""
         self._followers.append((settings.values, dict(settings.values)))
         if self.given:
             self._apply(self.given)
 
     def checked(self, configs: Mapping[str, str | None]) -> dict[str, str]:
-        """Return the given configs as text without null values; refuse a config that cannot be changed so."""
+        """Return the configs as text without null values; `Refused` for a config that is not dynamic."""
         fixed = sorted(name for name in configs if name in BROKER_OPTIONS and name not in DYNAMIC)
         if fixed:
             names = ", ".join(fixed)
@@ -185,7 +185,7 @@ class BrokerConfigs:
     def change(
         self, changed: Callable[[Mapping[str, str]], Mapping[str, str | None]], done: Callable[[Outcome], None]
     ) -> Wanted:
-        """Build the change of the configs; `changed` makes the new ones from the present ones."""
+        """Build a change of the configs; `changed` returns the new configs for the present ones."""
 
         def plan() -> TopicPlan:
             configs = self.checked(changed(self.given))

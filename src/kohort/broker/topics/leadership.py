@@ -1,8 +1,8 @@
 """Partition leaders and coordinators, as one broker knows them.
 
 A broker of this package is alone: it leads every partition, in a leader epoch that began after the last unclean stop.
-All responses about leaders and coordinators are made from here nevertheless, so that the brokers of
-`kohort.testing.Cluster` only replace this part.
+All responses about leaders and coordinators are built from this module nevertheless, so that the brokers of
+`kohort.testing.Cluster` only replace this class.
 
 Source: Apache Kafka's `Partition.checkCurrentLeaderEpoch` (KIP-320): the epoch is checked before the leader.
 """
@@ -55,7 +55,7 @@ class Leadership:
         host, port = self.addresses[listener.name]
         host = listener.advertised_host or host
         if host in EVERY_INTERFACE:
-            # Bound to every interface: the one that the client has reached is one that it can reach.
+            # The listener is bound to every interface. The client can reach the address that it has connected to.
             host = peer.local_host
         return [Node(self.node_id, host, port if listener.advertised_port is None else listener.advertised_port)]
 
@@ -82,7 +82,7 @@ class Leadership:
         """
         if log.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        # KIP-320: a client of an older epoch may not know of a truncation, one of a newer epoch knows more.
+        # KIP-320: a client with an older epoch may have missed a truncation. A newer epoch is unknown to this broker.
         if epoch < 0 or epoch == log.leader_epoch:
             return ErrorCode.NONE
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < log.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -103,7 +103,7 @@ class Leadership:
             epoch: -1 if the client does not say.
 
         Raises:
-            Refused: OFFSET_OUT_OF_RANGE, for an epoch that was never here.
+            Refused: OFFSET_OUT_OF_RANGE, for an epoch that this log never had.
 
         Source: Fetch from version 12 on, KIP-595; Apache Kafka's `Partition.readRecords`.
         """

@@ -1,7 +1,7 @@
 """Topic metadata: the topics by name and id, and the announcement of each change to the coordinators.
 
-Laws: every change of topics goes through here; a `TopicsChanged` with a new image follows it. Changes that take effect
-together share one image. A topic is visible once it exists, and not before. A name that Kafka would refuse is refused.
+Laws: every change of topics goes through `Cluster`; a `TopicsChanged` with a new image follows each. Changes that take
+effect together share one image. A topic is visible only once it exists. A name that Kafka would refuse is refused.
 A change that the store refuses has no effect.
 Source: Apache Kafka's Metadata, CreateTopics, CreatePartitions and DeleteTopics.
 """
@@ -28,13 +28,13 @@ from kohort.storage.store import Store
 from kohort.storage.topicconfig import INT_MAX, LONG_MAX
 from kohort.storage.topics import Topic, TopicPlan, already_has
 
-#: Partitions of one topic; more is a mistake on one node, where each has a folder of its own.
+#: The most partitions of one topic. Each has a folder on this one node, so a larger number is a mistake.
 PARTITION_LIMIT: Final = 10_000
-#: Batches of `__consumer_offsets` hold a whole decision, which is never split.
+#: The limit of a batch of `__consumer_offsets`: a batch has all records of a decision, which are never split.
 OFFSETS_BATCH_LIMIT_BYTES: Final = 64 * 1024 * 1024
-#: Old rows of the journal go by the segment: an eighth of all of them, or this if it is more.
+#: The least segment size of the journal's topic. Retention deletes segments, each an eighth of all rows or this size.
 JOURNAL_SEGMENT_BYTES: Final = 1024 * 1024
-#: Deleted topics whose names are remembered, for clients that ask for them by id.
+#: Deleted topics whose names are kept, for clients that request them by id.
 FORMER_TOPICS: Final = 1_000
 
 
@@ -47,21 +47,21 @@ class Cluster:
         self.cluster_id: Final = store.cluster_id
         #: topic id -> topic; the same topics as the store's.
         self._by_id: dict[bytes, Topic] = {topic.topic_id: topic for topic in store.topics.values()}
-        #: topic id -> name, of the topics that were deleted last since the start.
+        #: topic id -> name of the topics that were deleted last, since the start.
         self._former_names: dict[bytes, str] = {}
         self.image = TopicImage()
         self.image = self._build_image(version=1)
         #: Whether topics or partitions differ from the image.
         self._has_changed = False
-        #: Partitions of all topics; and topics and partitions that are planned and not in force.
+        #: Partitions of all topics; then topics and partitions of changes that are planned but not in force.
         self.partition_count = sum(len(topic.partitions) for topic in store.topics.values())
         self._planned = (0, 0)
-        #: The option that left no room for a topic or its partitions -> how often since the start.
+        #: The option that limits topics or partitions -> refusals by it since the start.
         self.reached: Final[Counter[str]] = Counter()
-        #: What clients may send, fetch and ask.
+        #: The quotas of clients.
         self.quota_limits: Final = QuotaLimits(store.changes.catalog.client_quotas)
         self.work: Final = TopicOperations(store.changes, on_settled=self._tell_changes)
-        #: Called with each new image, and with the logs that are gone.
+        #: Called with each new image, and with the log of each partition that was deleted.
         self.on_change: Callable[[TopicImage], None] = lambda _: None
         self.on_deleted: Callable[[PartitionLog], None] = lambda _: None
 
@@ -103,7 +103,7 @@ class Cluster:
             if log is not None and not log.offline
         }
 
-    # Of changes that are asked for, `done` is told when they are in force, or why they never will be.
+    # `done` of a requested change is called once: with `None` when the change is in force, else with its error.
 
     def creation(
         self, name: str, check: Callable[[], tuple[int, Mapping[str, str]]], done: Callable[[Outcome], None]
@@ -336,7 +336,7 @@ class Cluster:
         self._planned = (0, 0)
         if self._has_changed:
             self._has_changed = False
-            # An image costs as much work as all topics: changes that are in force at once share one.
+            # Building an image takes time for each topic, so changes that take effect together share one.
             self.image = self._build_image(version=self.image.version + 1)
             self.on_change(self.image)
 
@@ -344,7 +344,7 @@ class Cluster:
         return TopicImage.of(map(self._facts_of, self._store.topics.values()), version=version)
 
     def _facts_of(self, topic: Topic) -> TopicFacts:
-        # Most topics are as they were: coordinators see that without a comparison of their fields.
+        # Most topics are unchanged. Coordinators see that by the same object, without comparing fields.
         was, count = self.image.by_name.get(topic.name), len(topic.partitions)
         if was is not None and was.topic_id == topic.topic_id and was.partition_count == count:
             return was

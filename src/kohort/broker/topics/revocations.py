@@ -1,11 +1,11 @@
-"""The capability tokens that are revoked: kept in the catalog, in force on every connection.
+"""The revoked capability tokens: stored in the catalog, in force on every connection.
 
-A revoked id ends the tokens that have it in their chains: the token itself, and what its holders have made of it. A
-revoked label ends those with it, and with labels behind it.
+A revoked id ends the tokens that have the id in their chains: the token itself, and those that its holders have
+derived from it. A revoked label ends the tokens with that label, and with longer labels that begin with it.
 
-Laws: a revocation is in force when the catalog's file has it, and again after a restart, before any client can log in.
-Those who hear of it do so in the same turn of the loop. It is forgotten when the last lease is over, and not before; an
-hour is added, since the clock of a machine may be put back. Their number is bounded.
+Laws: a revocation is in force once the catalog's file has it, and again after a restart, before any client can log in.
+All brokers are notified in the same turn of the loop. A revocation is dropped an hour after the end of the last lease,
+and not before: the clock of a machine may be put back. The number of revocations is bounded.
 Source: requirement H6; KIP-48, whose tokens are in the metadata log, too.
 """
 
@@ -22,42 +22,42 @@ from kohort.security.capabilities.capability import Capability
 from kohort.storage.catalog import RevokedName, RevokedTimes
 from kohort.storage.topics import TopicChanges, TopicPlan
 
-#: Revocations that are remembered at once.
+#: The most revocations that a broker keeps.
 MOST_REVOCATIONS: Final = 10_000
-#: Milliseconds after the end of the last lease.
+#: A revocation is kept for so many milliseconds after the end of the last lease.
 KEPT_MS: Final = 3_600_000
-#: In place of the end of a lease: there is none.
+#: Stands for the end of a lease that does not end.
 NO_END_MS: Final = (1 << 63) - 1
-#: Changes of revocations wait for each other, and for no topic: none has this name.
+#: The concern of all changes of revocations. No topic has this name, so they wait for each other and for no topic.
 _CONCERN: Final = "/tokens"
 
 
 class RevokedKind(IntEnum):
-    """The numbers of what is revoked, on the wire and in the catalog."""
+    """The numbers that say on the wire and in the catalog whether an id or a label is revoked."""
 
     ID = 0
     LABEL = 1
 
 
 class Follower(Protocol):
-    """A broker, as revocations see it."""
+    """A broker that is notified of revocations."""
 
     def tokens_revoked(self) -> None:
-        """End what the revoked tokens were for."""
+        """End the connections and requests of revoked tokens."""
 
 
 class Revocations:
     """The revocations of one broker, and their changes.
 
     Args:
-        changes: of the catalog.
-        now_ms: the time of the day, milliseconds since 1970.
+        changes: the catalog's changes.
+        now_ms: returns the wall-clock time, milliseconds since 1970.
     """
 
     def __init__(self, changes: TopicChanges, now_ms: Callable[[], int]) -> None:
         self._changes: Final = changes
         self._now_ms: Final = now_ms
-        #: The brokers of the cluster, which hear of changes.
+        #: The brokers of the cluster, which are notified of changes.
         self.followers: Final[WeakSet[Follower]] = WeakSet()
         self._names: dict[RevokedKind, set[str]] = {}
         self._read()
@@ -66,14 +66,14 @@ class Revocations:
         return sum(map(len, self._names.values()))
 
     def is_revoked(self, capability: Capability) -> bool:
-        """Whether a token was revoked: itself, one that it was made of, or its label."""
+        """Return whether a token was revoked: its own id, one of its chain, or its label."""
         ids, labels = self._names[RevokedKind.ID], self._names[RevokedKind.LABEL]
         if ids and not ids.isdisjoint(capability.chain):
             return True
         return bool(labels) and capability.label is not None and not labels.isdisjoint(_labels_of(capability.label))
 
     def rows(self) -> Iterator[tuple[RevokedName, RevokedTimes]]:
-        """Yield the revocations that some lease needs, in the order in which they were made."""
+        """Yield the revocations whose last lease has not ended, in the order in which they were made."""
         now_ms = self._now_ms()
         return (row for row in self._changes.catalog.revocations.items() if row[1][1] >= now_ms)
 
@@ -85,7 +85,7 @@ class Revocations:
             added = {
                 name: (now_ms, end_ms)
                 for name, end_ms in ends_ms.items()
-                # One that is over needs none, and a longer one stays.
+                # A token whose lease has ended needs no revocation. A revocation that lasts longer stays.
                 if end_ms + KEPT_MS >= now_ms and (name not in known or known[name][1] < end_ms)
             }
             gone = [name for name, (_, end_ms) in known.items() if end_ms + KEPT_MS < now_ms and name not in added]
@@ -108,7 +108,7 @@ class Revocations:
 
 
 def _labels_of(label: str) -> Iterator[str]:
-    """Yield the beginnings of a label that holders have made longer.
+    """Yield the prefixes of a label, for holders may append to the label of their token.
 
     >>> list(_labels_of("team/app/worker"))
     ['team', 'team/app', 'team/app/worker']

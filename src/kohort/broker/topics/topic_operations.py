@@ -1,9 +1,9 @@
-"""Topic changes on their way: decided on the loop, written beside it, reported when in force.
+"""Topic changes: planned on the loop, written in another thread, reported once they are in force.
 
-Laws: a change is decided when all that were asked for before are in force, so that of two that want one name the
-second is told what the first did; those of different topics are written together, with one sync. Each is answered
-once. Where nothing waits for a disk everything is done on the loop, many topics in several turns.
-Source: architecture rule 18; Apache Kafka's controller, which appends in its own thread and answers afterwards.
+Laws: a change is planned once all earlier changes of the same concern are in force. So the second of two changes of one
+name sees the result of the first. Changes of different topics are written together, with one sync. Each change is
+reported once. Without a disk to wait for, everything is done on the loop, many topics in several turns.
+Source: architecture rule 18; Apache Kafka's controller, which appends in its own thread and responds afterwards.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from kohort.storage.topics import TopicChanges, TopicPlan
 
 log = logging.getLogger("kohort.broker.topics")
 
-#: Changes that are written together; more only make the first of them wait.
+#: The most changes that are written together; with more the first of them would only wait longer.
 CHANGES_AT_ONCE: Final = 200
-#: Changes in memory for one turn of the loop.
+#: The most changes in one turn of the loop if nothing waits for a disk.
 CHANGES_PER_TURN: Final = 25
-#: How long a stop waits for a disk that hangs.
+#: The time that a stop waits for a disk that hangs.
 STOP_TIMEOUT_SECONDS: Final = 5.0
 
-#: Why a change is not in force; `None` where it is.
+#: The error of a change that is not in force; `None` if the change is in force.
 Outcome = Refused | ConfigError | StorageError | None
 
 
@@ -43,19 +43,19 @@ def code_of(why: Refused | ConfigError | StorageError) -> ErrorCode:
 class Wanted(NamedTuple):
     """A requested change."""
 
-    #: Two changes of one concern wait for each other.
+    #: The name that the change is about; changes of one concern wait for each other.
     concern: str
     #: Plans the change, on the loop when it is its turn; raises `Refused` or `ConfigError` if it is impossible.
     plan: Callable[[], TopicPlan]
-    #: Told once, on the loop, in the order of asking.
+    #: Called once with the outcome, on the loop, in the order of the requests.
     done: Callable[[Outcome], None]
 
 
 class TopicOperations:
-    """Carries out requested changes: at once until `begin`, beside the loop from then on."""
+    """The queue of requested changes; they are carried out at once, or after `begin` in a thread."""
 
     def __init__(self, changes: TopicChanges, *, on_settled: Callable[[], None]) -> None:
-        """Create the queue; `on_settled` runs when changes are in force, before their requests are told."""
+        """Create the queue; `on_settled` runs when changes are in force, before they are reported."""
         self._changes: Final = changes
         self._on_settled: Final = on_settled
         self._waiting: Final[deque[Wanted]] = deque()
@@ -71,13 +71,13 @@ class TopicOperations:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no change waits or is under way."""
+        """Whether no change waits or is in progress."""
         return not self._is_busy and not self._waiting
 
     def begin(
         self, loop: asyncio.AbstractEventLoop, *, is_beside: bool, on_failure: Callable[[Exception], None]
     ) -> None:
-        """Use the loop from now on; with `is_beside`, writing waits for a disk and gets a thread."""
+        """Use the loop from now on; with `is_beside`, changes are written in a thread, as for a disk."""
         self._loop, self._is_beside, self._on_failure = loop, is_beside, on_failure
 
     def ask(self, wanted: Iterable[Wanted]) -> None:
@@ -86,11 +86,11 @@ class TopicOperations:
         self._pump()
 
     async def drain(self) -> None:
-        """Wait until no change waits or is under way."""
+        """Wait until no change waits or is in progress."""
         await self._is_idle.wait()
 
     def stop(self) -> None:
-        """End the thread, after `drain` or when the broker fails; carry out later changes at once."""
+        """Stop the thread, after `drain` or a failure of the broker; carry out later changes at once."""
         self._is_beside, self._loop = False, None
         if self._thread is not None:
             self._jobs.put(None)
@@ -98,7 +98,7 @@ class TopicOperations:
             self._thread = None
 
     def _pump(self) -> None:
-        """Begin with the next changes, unless some are under way."""
+        """Begin with the next changes, unless some are in progress."""
         while not self._is_busy:
             if not self._waiting and not self._changes.has_leftovers:
                 self._is_idle.set()
@@ -112,7 +112,7 @@ class TopicOperations:
             self._changes.write([plan for _, plan in batch])
             self._settle(batch)
             if self._waiting and self._loop is not None:
-                # The others have their turn.
+                # The other callbacks of the loop have their turn.
                 self._is_busy = True
                 self._loop.call_soon(self._go_on)
 
@@ -121,14 +121,14 @@ class TopicOperations:
         self._pump()
 
     def _take(self) -> list[tuple[Wanted, TopicPlan]]:
-        """Decide on the next changes, up to the first that has to wait for one of them."""
+        """Plan the next changes, up to the first that has to wait for one of them."""
         batch: list[tuple[Wanted, TopicPlan]] = []
         concerns: set[str] = set()
         most = CHANGES_AT_ONCE if self._is_beside else CHANGES_PER_TURN
-        # A change is decided when all earlier ones of its topic are in force.
+        # A change is planned once all earlier changes of its topic are in force.
         while self._waiting and len(concerns) < most and self._waiting[0].concern not in concerns:
             wanted = self._waiting.popleft()
-            # Refused changes count as well: deciding takes time, and answers leave in order.
+            # Refused changes count as well: planning takes time, and changes are reported in order.
             concerns.add(wanted.concern)
             try:
                 batch.append((wanted, wanted.plan()))
@@ -146,7 +146,7 @@ class TopicOperations:
         while (batch := self._jobs.get()) is not None:
             try:
                 self._changes.write([plan for _, plan in batch])
-            except Exception as error:  # whatever it is, what the disk holds is unknown now
+            except Exception as error:  # after any error the content of the disk is unknown
                 self._tell(self._fail, error)
                 return
             self._tell(self._on_written, batch)
@@ -157,7 +157,7 @@ class TopicOperations:
             loop.call_soon_threadsafe(callback, argument)
 
     def _fail(self, error: Exception) -> None:
-        """Report a failure of the broker; answer no request any more, and let `drain` return."""
+        """Report a failure of the broker, let `drain` return, and report no change any more."""
         self._on_failure(error)
         self._is_idle.set()
 
@@ -185,10 +185,11 @@ class TopicOperations:
 
 # Topic changes with a time limit: the `timeout_ms` of their request.
 #
-# Laws: each is told once: that it is in force, why it never will be, or REQUEST_TIMED_OUT when the time is over. What
-# has not begun by then is never done, so that without any time nothing is; what has begun goes on.
-# Source: Apache Kafka's QuorumController, for which `timeout_ms` is the time until which a change is begun (before it,
-# ZooKeeper's began whatever the time was).
+# Laws: each change is reported once: as in force, with its error, or with REQUEST_TIMED_OUT when the time is over. A
+# change that has not begun by then is never done, so with a timeout of 0 no change is done. A change that has begun
+# goes on.
+# Source: Apache Kafka's QuorumController, in which a change has to begin within `timeout_ms`. (The earlier controller
+# with ZooKeeper began each change regardless of the time.)
 
 
 def ask_within(
@@ -201,10 +202,10 @@ def ask_within(
 ) -> None:
     """Carry out changes by `work`, and report each within `timeout_ms`.
 
-    `on_refusal` is called with the disk error of a change whose time was over.
+    `on_refusal` is called with the disk error of a change that had timed out before.
     """
     timed = [_Timed(each, timeout_ms, on_refusal) for each in wanted]
-    # Without any time no change is begun, as in Apache Kafka.
+    # With a timeout of 0 no change is begun, as in Apache Kafka.
     if timeout_ms <= 0 or not timed:
         _expire(timed)
         return
@@ -271,15 +272,16 @@ class _Timed:
 
 # The limits of topics, of partitions, and of topics that are auto-created in a minute.
 #
-# Laws: what exceeds a limit is refused with POLICY_VIOLATION and a sentence that names the option; what is there stays.
-# Source: requirement B4. Clients take that code for final: librdkafka fails the records of that topic at once, Java's
-# client logs it by name and asks again. Apache Kafka has no such limits.
+# Laws: a topic or partition above a limit is refused with POLICY_VIOLATION and a message that names the option.
+# Existing ones stay.
+# Source: requirement B4. Clients treat that code as final: librdkafka fails the records of that topic at once, Java's
+# client logs the code by name and requests again. Apache Kafka has no such limits.
 
 _MINUTE_MS: Final = 60_000
 
 
 class TopicRate:
-    """The rate of auto-created topics: a minute's number at once, then as many as time allows."""
+    """The rate of auto-created topics: a token bucket that holds the number of one minute."""
 
     __slots__ = ("_at_ms", "_clock", "_left", "_per_minute", "refused")
 
@@ -289,11 +291,11 @@ class TopicRate:
         #: Topics that may be created as of `_at_ms`, in parts of 1 / `_MINUTE_MS`.
         self._left = per_minute * _MINUTE_MS
         self._at_ms = clock.now_ms()
-        #: Topics that were refused since the start.
+        #: Topics that were refused by this rate since the start.
         self.refused = 0
 
     def take(self) -> None:
-        """Count one more topic; raise `Refused` if it is one too many."""
+        """Count one auto-created topic; raise `Refused` if the rate is exceeded."""
         now_ms = self._clock.now_ms()
         passed_ms = max(0, now_ms - self._at_ms)
         self._left = min(self._per_minute * _MINUTE_MS, self._left + passed_ms * self._per_minute)

@@ -284,6 +284,7 @@ class TransactionRuntime:
             producer_id=order.producer_id,
             producer_epoch=order.producer_epoch,
             coordinator_epoch=order.coordinator_epoch,
+            number=order.number,
             partitions=partitions,
         )
         self._carry_out(asked, command)

@@ -1,7 +1,7 @@
 """`kohort demo`: flights through a broker, a consumer group and two Spark queries, with an account.
 
-Laws: every claim that it prints is counted from what the members and Spark wrote down themselves; whatever does not
-add up is said in one sentence and the exit code is not 0.
+Laws: every number that the demo prints is counted from what the members and Spark wrote themselves. Each contradiction
+between the numbers is printed in one sentence, and then the exit code is 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 from kohort.cli.output import complain, print_json
 from kohort.errors import ConfigError
 
-#: How many there are in the data.
+#: Flights in the data set.
 FLIGHTS: Final = 336_776
 
 
@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the whole demo; 0 if everything adds up."""
+    """Run the whole demo; return 0 if the account has no contradiction."""
     from kohort.cli.demo.account import print_account
     from kohort.cli.demo.stage import Stage
     from kohort.cli.report.session import why_no_spark
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--flights {options.flights}: 1 to {FLIGHTS} is expected")
     if not (math.isfinite(options.seconds) and options.seconds > 0):
         raise ConfigError(f"--seconds {options.seconds:g}: a number above 0 is expected")
-    # As Ctrl-C: what was started is ended.
+    # As Ctrl-C does, SIGTERM ends the processes that were started.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     without_spark = "--no-spark: Spark is left out" if options.no_spark else why_no_spark()
     stage = Stage(options, without_spark=without_spark)

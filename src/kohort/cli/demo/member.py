@@ -56,7 +56,7 @@ def main(bootstrap: str, group: str, topic: str, name: str) -> None:
 
 
 def write_down(event: str, **facts: Any) -> None:
-    """Write an event as one line, out of this process before anything else happens."""
+    """Write an event as one line, and flush it, so that a kill cannot lose the line."""
     try:
         print(json.dumps({"event": event, "at": time.time(), **facts}), flush=True)
     except BrokenPipeError:

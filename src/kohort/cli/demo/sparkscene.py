@@ -1,7 +1,7 @@
 """The second half of the demo: two Spark queries in a group, stopped and killed under load.
 
-Laws: whatever becomes of a query, each record is in the folder of a batch, and in two of them only where a batch was in
-doubt because its reader was killed; Spark counts them. A batch that is repeated replaces its folder.
+Laws: each record is in the folder of a batch, also of a query that was stopped or killed. A record is in two folders
+only if a batch was in doubt because its reader was killed. Spark counts these. A repeated batch replaces its folder.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SPARK_GROUP: Final = "flights-spark"
-#: A query that is started again is back long before that.
+#: The session timeout of the queries; a restarted query joins long before it expires.
 SPARK_SESSION_TIMEOUT_MS: Final = 10_000
-#: Flights come more slowly beside Spark, which starts queries and rewrites batches in the meantime.
+#: Flights are sent this many times more slowly while Spark runs, which starts queries and rewrites batches meanwhile.
 SLOWER: Final = 2.0
-#: What the flights of the second half are parted into; some arrive in every act.
+#: Shares of the flights that are sent by the end of each act of the second half.
 SHARES: Final = (0.7, 0.8, 0.9, 1.0)
 HALVES: Final = {"eve": PARTITIONS // 2, "fay": PARTITIONS // 2}
-#: Spark starts a reader, or ends a batch, within this on a machine that is busy with other things.
+#: Seconds within which Spark starts a reader, or finishes a batch, on a busy machine.
 PATIENCE_S: Final = 180.0
 _FLIGHT_SCHEMA: Final = "carrier string, sched_dep_time int, dep_delay int"
-#: Part of the command line of the process that reads for a streaming query.
+#: Part of the command line of the Python process that reads for a streaming query.
 _READER: Final = b"python_streaming_source_runner"
-#: Spark's words for a process that did not start within 10 s, a limit that cannot be set.
+#: Spark's error for a process that did not start within 10 s, a limit that cannot be set.
 _TOO_SLOW: Final = "Python worker failed to connect back"
 
 
 class SparkScene:
-    """One run of it, over a stage whose first half is over."""
+    """The second half of one run; the stage has finished the first half."""
 
     def __init__(self, stage: Stage, account: Account) -> None:
         account.spark = SparkAccount()
@@ -62,7 +62,11 @@ class SparkScene:
         self.queries: list[Query] = []
 
     def run(self) -> None:
-        """Run all acts, then the count, the picture and the page; `KohortError` if an act does not come to its end."""
+        """Run all acts, count the rows, draw the picture and write the page.
+
+        Raises:
+            KohortError: an act does not finish in time.
+        """
         admin, output, account = self.stage.admin, self.stage.output, self.account
         self.watch.say("\nSpark: eve and fay, two streaming queries, share a group while more flights arrive")
         admin.alter_group_configs(SPARK_GROUP, {"consumer.session.timeout.ms": SPARK_SESSION_TIMEOUT_MS})
@@ -88,7 +92,7 @@ class SparkScene:
     def _play(self, session: SparkSession, folder: Path) -> None:
         session.streams.addListener(QueryListener())
         where = (session, self.stage.bootstrap, folder)
-        # One looks seldom, so that it can be stopped long before its next look.
+        # The long trigger interval lets `eve` be stopped long before its next batch.
         eve, fay = (
             Query(QueryAccount(name="eve"), "4 seconds", *where),
             Query(QueryAccount(name="fay"), "1 second", *where),
@@ -122,7 +126,7 @@ class SparkScene:
         last = eve.finished()
         self._begin("a stop", 1)
         self._wait(lambda: eve.finished() > last and not eve.running.status["isTriggerActive"], "eve ended no batch")
-        # It does not leave its group first.
+        # The query does not leave its group first.
         eve.running.stop()
         eve.account.ends.append("stopped between two triggers")
         took_s = self._wait(lambda: self._is_shared(fay=PARTITIONS), "fay did not take over from eve")
@@ -143,13 +147,13 @@ class SparkScene:
         self.watch.say(f"  fay starts again, repeats the batch that was in doubt, and is back after {back_s:.1f} s")
 
     def _begin(self, phase: str, act: int) -> None:
-        """Let the flights of that act arrive, those of the act before being there."""
+        """Begin to send the flights of an act; those of the acts before have been sent."""
         self.phase = phase
         seconds = (1 - BEFORE_SPARK) * self.stage.seconds * SLOWER
         self.stage.load.begin(SHARES[act], seconds=seconds / len(SHARES))
 
     def _wait(self, is_reached: Callable[[], bool], otherwise: str) -> float:
-        """Wait and return the seconds; a query that has ended by itself ends the wait."""
+        """Wait for a condition and return the seconds; raise if a query fails meanwhile."""
 
         def look() -> bool:
             for query in self.queries:
@@ -159,7 +163,7 @@ class SparkScene:
         return wait_until(look, otherwise, seconds=PATIENCE_S)
 
     def _is_shared(self, **shares: int) -> bool:
-        """Whether the group is at rest, and each query has so many partitions."""
+        """Return whether the group is stable and each query owns this number of partitions."""
         return {name: held for name, held in self.watch.shares().items() if held} == shares
 
     def _render(self, group: GroupDescription | None, lag: str) -> tuple[str, list[tuple[str, ...]]]:
@@ -175,17 +179,17 @@ class SparkScene:
 
 @dataclass
 class Query:
-    """One query of the group, over its runs; `folder` takes its output and its checkpoint."""
+    """One query of the group, in all of its runs; its output and checkpoint are below `folder`."""
 
     account: QueryAccount
-    #: The interval of its batches, as Spark writes it.
+    #: The trigger interval of its batches, as Spark writes it.
     trigger: str
     session: SparkSession
     bootstrap: str
     folder: Path
 
     def start(self) -> None:
-        """Start it, with the checkpoint of its run before; its reader is there when this returns."""
+        """Start the query from its checkpoint, and wait until its reader runs or the query ends."""
         from pyspark.sql import functions as f
 
         before, name = find_readers(), self.account.name
@@ -212,7 +216,7 @@ class Query:
         return last_batch_id(self.running.lastProgress)
 
     def kill_reader(self) -> None:
-        """Kill the reader's process by SIGKILL; the query ends when it notices."""
+        """Kill the process of the reader by SIGKILL, and wait until the query has ended."""
         if not self.readers:
             raise KohortError(f"the process that reads for {self.account.name} was not found")
         for reader in self.readers:
@@ -222,7 +226,7 @@ class Query:
         self.account.in_doubt += [self.finished(), self.finished() + 1]
 
     def check(self) -> None:
-        """Raise if it has ended by itself; if its Python was too slow for Spark, start it again."""
+        """Raise if the query has failed; start it again if its Python process was too slow for Spark."""
         why = "" if self.running.isActive else str(self.running.exception() or "")
         if why and _TOO_SLOW not in why:
             raise KohortError(f"query {self.account.name} has ended: {why.splitlines()[0]}")
@@ -245,7 +249,7 @@ def find_readers(process: int | None = None) -> set[int]:
 
 
 def count_rows(session: SparkSession, folder: Path, account: SparkAccount) -> list[Any]:
-    """Count the queries' rows into their account; return rows of carrier, hour, departures and mean delay."""
+    """Count the rows of the queries into `account`; return departures and mean delay by carrier and hour."""
     from pyspark.sql import functions as f
 
     rows = session.read.parquet(str(folder)).persist()
@@ -275,7 +279,7 @@ def count_rows(session: SparkSession, folder: Path, account: SparkAccount) -> li
 
 
 def draw(cells: list[Any], carriers: list[str], path: str) -> None:
-    """Draw two maps, carrier by hour: the departures, and their delay."""
+    """Draw two heat maps of carrier by hour: the departures, and their mean delay."""
     import matplotlib as mpl
 
     mpl.use("Agg")

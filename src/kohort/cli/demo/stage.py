@@ -1,4 +1,4 @@
-"""The run of the demo: broker, load, members that come and go, the view of their group, and the progress."""
+"""The run of the demo: broker, load, members that join and leave, the view of their group, and the progress."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARTITIONS: Final = 12
 GROUP: Final = "flights-readers"
 FIRST_MEMBERS: Final = ("ada", "bob", "cyd")
 KILLED: Final = "bob"
-#: How much of the flights has come when the fourth member joins, and when one is killed; and what comes before Spark.
+#: Shares of the flights sent before the fourth member joins, before a member is killed, and before Spark starts.
 JOIN_AT: Final = 0.3
 KILL_AT: Final = 0.55
 BEFORE_SPARK: Final = 0.6
@@ -41,23 +41,23 @@ BROKER_CONFIG: Final = {
     "group.consumer.min.heartbeat.interval.ms": 100,
 }
 
-#: Makes a line, and the rows of the table below it on a terminal, of the group (`None` before its first member) and of
-#: what the line says of its lag.
+#: Returns the progress line, and the rows of the table below it on a terminal. Arguments: the group (`None` before its
+#: first member), and the text about its lag.
 Render = Callable[[GroupDescription | None, str], tuple[str, Sequence[tuple[str, ...]]]]
-#: Seconds between two looks on a terminal, and between two lines elsewhere.
+#: Seconds between two updates on a terminal, and between two lines elsewhere.
 LOOK_INTERVAL_S: Final = 0.4
 LINE_INTERVAL_S: Final = 4.0
 
 
 class Stage:
-    """One run; `run()` gives the account."""
+    """One run of the demo; `run()` returns the account."""
 
     def __init__(self, options: argparse.Namespace, *, without_spark: str | None) -> None:
         self.output = Path(options.output)
         self.flights: int = options.flights
         self.seconds: float = options.seconds
         self.is_quiet: bool = options.json
-        #: Why there is no Spark; `None`: it is there.
+        #: Why Spark is left out; `None`: the demo runs Spark.
         self.without_spark = without_spark
         self.members: list[Member] = []
         self.phase = "waiting for the members"
@@ -152,7 +152,7 @@ class Member:
         self.account = MemberAccount(name=name, fate="running")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "kohort.cli.demo.member", bootstrap, GROUP, TOPIC, name],
-            # Its end tells the member to leave, also when this process is killed.
+            # The member leaves at the end of its input, also when this process is killed.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -199,7 +199,7 @@ class Member:
 
 
 class Watch:
-    """A group, and the output about it."""
+    """A group that is watched, and the output about it."""
 
     def __init__(self, stage: Stage, group: str) -> None:
         self._admin = stage.admin
@@ -234,7 +234,7 @@ class Watch:
         said_of_lag = ""
         with Live(refresh_per_second=4, transient=True) if sys.stdout.isatty() else nullcontext() as live:
             while not is_over.wait(LINE_INTERVAL_S if live is None else LOOK_INTERVAL_S):
-                # Before its first member the group does not exist; that is not worth a word.
+                # Before its first member joins the group does not exist. That error is not printed.
                 with suppress(KohortError):
                     group, lag = self._admin.describe_group(self._group), self.lag()
                     said_of_lag = "" if lag is None else f", lag {lag:,}"
@@ -248,7 +248,7 @@ class Watch:
                 live.update(Group(line, table))
 
     def lag(self) -> int | None:
-        """Count the records that the group has not committed; `None` until it has or owns every partition."""
+        """Return the total lag of the group; `None` while a partition has no offset and no owner."""
         offsets = self._admin.group_offsets(self._group)
         if len(offsets) != PARTITIONS:
             return None

@@ -39,23 +39,23 @@ def add_parser(subparsers: Any) -> None:
     listing = actions.add_parser(
         "list",
         help="entries of the access lists",
-        description="The entries that the options let through; all without one.",
+        description="Print the entries that match all options; without an option every entry.",
         run=run_list,
     )
 
     add = actions.add_parser(
         "add",
-        help="allow something, or deny it",
-        description="Add an entry for each principal, operation and resource that is named. Brokers heed it a moment "
-        "later. What is denied is not allowed by any other entry.",
+        help="allow an operation, or deny it",
+        description="Add an entry for each combination of principal, operation and resource. Brokers apply it a moment "
+        "later. An entry that denies wins over every entry that allows.",
         run=run_add,
     )
-    add.add_argument("--deny", action="store_true", help="deny it, where it is allowed otherwise")
+    add.add_argument("--deny", action="store_true", help="deny the operations instead of allowing them")
 
     remove = actions.add_parser(
         "remove",
         help="remove entries",
-        description="Show the entries that the options let through, and with --execute remove them.",
+        description="Show the entries that match all options, and with --execute remove them.",
         run=run_remove,
     )
     remove.add_argument("--all", action="store_true", help="every entry of the cluster")
@@ -76,23 +76,23 @@ def _add_words(parser: Any, *, is_filter: bool) -> None:
         help="read, write, create, delete, alter, describe, describe_configs, alter_configs, ..., or all",
     )  # fmt: skip
     for option, what in (
-        ("topic", "a topic; * is every one"),
+        ("topic", "a topic; * is every topic"),
         ("group", "a group"),
-        ("transactional-id", "of a producer"),
+        ("transactional-id", "the transactional id of a producer"),
         ("delegation-token", "a token"),
         ("user-principal", "a user for whom tokens are made"),
     ):
         parser.add_argument(f"--{option}", action="append", default=[], metavar="NAME", help=what)
     parser.add_argument("--cluster", action="store_true", help="the cluster as a whole")
     patterns = parser.add_mutually_exclusive_group()
-    patterns.add_argument("--prefix", action="store_true", help="names of resources are beginnings of names")
+    patterns.add_argument("--prefix", action="store_true", help="the names of resources are prefixes of names")
     if is_filter:
         patterns.add_argument(
-            "--match", action="store_true", help="all entries about these resources, also by * and by a beginning"
+            "--match", action="store_true", help="all entries that apply to these resources, also by * or a prefix"
         )
-        parser.add_argument("--permission", choices=("allow", "deny"), help="only those that allow, or deny")
+        parser.add_argument("--permission", choices=("allow", "deny"), help="only entries that allow, or deny")
     parser.add_argument(
-        "--host", dest="hosts", action="append", metavar="ADDRESS", help="of the client; * is every one"
+        "--host", dest="hosts", action="append", metavar="ADDRESS", help="the client's address; * is every address"
     )
 
 
@@ -104,12 +104,12 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_add(options: argparse.Namespace) -> int:
-    """Add entries at once: nothing that is there is lost by it."""
+    """Add entries, without `--execute`: adding an entry removes none."""
     from kohort import Acl
 
     resources = list(_resources(options))
     if not resources:
-        raise ConfigError("what it is about is missing: --topic NAME, --group NAME, --cluster, ...")
+        raise ConfigError("the resource is missing: --topic NAME, --group NAME, --cluster, ...")
     permission = "deny" if options.deny else "allow"
     acls = [
         Acl(
@@ -163,7 +163,7 @@ def _filters(options: argparse.Namespace) -> Iterator[AclFilter]:
     pattern = "prefixed" if options.prefix else "match" if options.match else None
     resources: list[tuple[str | None, str | None]] = [*_resources(options)]
     if options.match and not resources:
-        raise ConfigError("--match says which entries are about a resource: --topic NAME says which")
+        raise ConfigError("--match needs a resource: --topic NAME, --group NAME, ...")
     for (kind, name), principal, operation, host in product(
         resources or [(None, None)], options.principals or [None], options.operations or [None], options.hosts or [None]
     ):

@@ -23,21 +23,21 @@ _LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    broker = subparsers.add_parser("broker", help="how a broker is doing")
+    broker = subparsers.add_parser("broker", help="the state of a broker, and the levels of its loggers")
     actions = broker.add_subparsers(dest="action", metavar="ACTION", required=True)
     status = actions.add_parser(
-        "status", help="version, address, what it has, the longest time without an answer", run=run_status
+        "status", help="version, address, counts, limits, the longest turn of the event loop", run=run_status
     )
-    status.add_argument("--check", action="store_true", help="say only what is wrong, and exit with 1 if anything is")
+    status.add_argument("--check", action="store_true", help="print only problems, and exit with 1 if there is one")
     level = actions.add_parser(
         "log-level",
-        help="how much a broker logs: show levels, set them",
+        help="show or set the levels of a broker's loggers",
         description="Show the levels of a broker's loggers, or set some: TRACE, DEBUG, INFO, WARN, ERROR or FATAL. "
-        "NAME= takes one back. Levels that were set are gone when the broker stops.",
+        "NAME= resets one. Levels that were set are lost when the broker stops.",
         run=run_log_level,
     )
     level.add_argument("loggers", metavar="NAME[=LEVEL]", nargs="*", help="a logger, root for all of them")
-    level.add_argument("--id", metavar="NUMBER", help="of that broker (default: the only one)")
+    level.add_argument("--id", metavar="NUMBER", help="the id of the broker (default: the only one)")
     add_common(status, level)
 
 
@@ -50,14 +50,14 @@ def run_status(options: argparse.Namespace) -> int:
         show(options, found, ("WRONG",), [(each,) for each in found], empty="nothing is wrong")
         return 1 if found else 0
     rows = [(name, value or "-") for name, value in facts.items()]
-    return show(options, facts, ("FACT", "VALUE"), rows, empty="it says nothing")
+    return show(options, facts, ("FACT", "VALUE"), rows, empty="the broker sent no facts")
 
 
 def run_log_level(options: argparse.Namespace) -> int:
-    """Set levels, and print those of the named loggers, by default of all."""
+    """Set the given levels, and print the levels of the named loggers (default: of all)."""
     names = [each.partition("=")[0] for each in options.loggers]
     if not all(names):
-        raise ConfigError("a logger has a name: NAME or NAME=LEVEL is expected")
+        raise ConfigError("a logger needs a name: NAME or NAME=LEVEL is expected")
     changes = dict(_change(each) for each in options.loggers if "=" in each)
     with open_admin(options) as admin:
         resource = ("broker-logger", options.id or _only_broker(admin))

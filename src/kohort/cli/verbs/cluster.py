@@ -1,6 +1,6 @@
 """`kohort cluster`: brokers, features, the metadata's quorum, log directories, replicas and leaders.
 
-Laws: what changes shows first what it would do, and does it with `--execute`.
+Laws: an action that changes the cluster prints its plan, and carries the plan out with `--execute`.
 Source: kafka-cluster, kafka-features, kafka-metadata-quorum, kafka-log-dirs, kafka-reassign-partitions and its file,
 kafka-leader-election.
 """
@@ -35,30 +35,30 @@ _FILE: Final = 'a JSON object with "partitions" of "topic", "partition" and "rep
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     cluster = subparsers.add_parser(
-        "cluster", help="brokers, features, quorum and log directories of a cluster; copies and leaders of partitions"
+        "cluster", help="brokers, features, quorum and log directories of a cluster; replicas and leaders of partitions"
     )
     actions = cluster.add_subparsers(dest="action", metavar="ACTION", required=True)
     add_common(*_add_looks(actions), *_add_changes(actions))
 
 
 def _add_looks(actions: Any) -> list[Any]:
-    """Add the verbs that show the parts of a cluster."""
+    """Add the actions `describe`, `features`, `quorum` and `log-dirs`, and return their parsers."""
     describe = actions.add_parser("describe", help="the brokers", run=run_describe)
-    describe.add_argument("--fenced", action="store_true", help="also those that are stopped")
+    describe.add_argument("--fenced", action="store_true", help="also fenced brokers")
 
     features = actions.add_parser(
         "features",
         help="show or switch the levels of the cluster's features",
-        description="Without NAME=LEVEL, show all features; with them, try those levels (0: off), and with --execute "
-        "switch to them, all or none.",
+        description="Without NAME=LEVEL, print all features; with it, validate the level (0: off), and with --execute "
+        "switch to all given levels, or to none.",
         run=run_features,
     )
     features.add_argument("changes", metavar="NAME=LEVEL", nargs="*")
-    features.add_argument("--downgrade", choices=("safe", "unsafe"), help="a level may be lower: unsafe loses metadata")
+    features.add_argument("--downgrade", choices=("safe", "unsafe"), help="allow lower levels; unsafe loses metadata")
     add_execute(features)
 
     quorum = actions.add_parser(
-        "quorum", help="the nodes that keep the cluster's metadata, and how far", run=run_quorum
+        "quorum", help="the nodes of the metadata quorum, with their offsets and lag", run=run_quorum
     )
 
     log_dirs = actions.add_parser("log-dirs", help="the brokers' directories and what is in them", run=run_log_dirs)
@@ -68,31 +68,30 @@ def _add_looks(actions: Any) -> list[Any]:
 
 
 def _add_changes(actions: Any) -> list[Any]:
-    """Add the verbs that change partitions' replicas and leaders."""
+    """Add the actions `reassign` and `elect-leaders`, and return their parsers."""
     reassign = actions.add_parser(
         "reassign",
-        help="give partitions to other brokers; see what is on its way",
-        description="Show which brokers would have each partition, and with --execute give it to them. Without a "
-        "partition and a file, show what is on its way.",
+        help="move partitions to other brokers; list ongoing reassignments",
+        description="Show the new replicas of each partition, and with --execute reassign them. Without a "
+        "partition and a file, list the ongoing reassignments.",
         run=run_reassign,
     )
-    reassign.add_argument("moves", metavar="TOPIC-N=ID,ID", nargs="*", type=_move, help="the first one shall lead")
+    reassign.add_argument("moves", metavar="TOPIC-N=ID,ID", nargs="*", type=_move, help="the preferred leader first")
     reassign.add_argument("--file", metavar="FILE", help="the plan of kafka-reassign-partitions, JSON; -: stdin")
     reassign.add_argument(
-        "--cancel", metavar="TOPIC-N", action="append", type=read_partition, help="it stays; may be repeated"
+        "--cancel", metavar="TOPIC-N", action="append", type=read_partition, help="cancel a reassignment; repeatable"
     )
     add_execute(reassign)
 
     elect = actions.add_parser(
         "elect-leaders",
-        help="let partitions be led by the first of their brokers",
-        description="Show the partitions that another broker leads than the first of theirs, and with --execute let "
-        "that one lead.",
+        help="elect the preferred leaders of partitions",
+        description="Show the partitions whose leader is not the preferred one, and with --execute elect that one.",
         run=run_elect,
     )
     elect.add_argument("partitions", metavar="TOPIC-N", nargs="*", type=read_partition, help="only these")
     elect.add_argument(
-        "--unclean", action="store_true", help="without a leader any live replica leads, even one that lacks records"
+        "--unclean", action="store_true", help="elect any live replica where there is no leader; it may lack records"
     )
     add_execute(elect)
     return [reassign, elect]
@@ -115,7 +114,7 @@ def run_describe(options: argparse.Namespace) -> int:
 
 
 def run_features(options: argparse.Namespace) -> int:
-    """Try or switch levels if some are given, then show them all."""
+    """Validate the given levels, or switch to them with `--execute`; then print all features."""
     changes = {name: _level(name, level) for name, level in parse_pairs(options.changes, option="feature").items()}
     with open_admin(options) as admin:
         if changes:
@@ -145,12 +144,12 @@ def run_quorum(options: argparse.Namespace) -> int:
         for role, replicas in (("voter", quorum.voters), ("observer", quorum.observers))
         for row in replicas
     ]
-    print_table(("NODE", "ROLE", "END", "LAG", "DIRECTORY"), rows, empty="no node keeps it")
+    print_table(("NODE", "ROLE", "END", "LAG", "DIRECTORY"), rows, empty="no nodes")
     return 0
 
 
 def run_log_dirs(options: argparse.Namespace) -> int:
-    """Print a directory a row, or with a topic a log a row."""
+    """Print a row for each log directory, or with `--topic` for each log of the topic."""
     with open_admin(options) as admin:
         partitions = None
         if options.topic is not None:
@@ -180,7 +179,7 @@ def run_log_dirs(options: argparse.Namespace) -> int:
 
 
 def run_reassign(options: argparse.Namespace) -> int:
-    """Show the plan, and carry it out with `--execute`; without a plan show the moves under way."""
+    """Show the plan, and submit it with `--execute`; without a plan print the ongoing reassignments."""
     wanted: dict[TopicPartition, Sequence[int] | None] = {}
     given = [*options.moves, *(read_plan(options.file) if options.file else ())]
     for partition, brokers in [*given, *((each, None) for each in options.cancel or ())]:
@@ -193,8 +192,8 @@ def run_reassign(options: argparse.Namespace) -> int:
             rows = [
                 (row.topic, row.partition, _ids(row.replicas), _ids(row.adding), _ids(row.removing)) for row in ongoing
             ]
-            columns = ("TOPIC", "PARTITION", "BROKERS", "COMING", "GOING")
-            return show(options, ongoing, columns, rows, empty="nothing is on its way")
+            columns = ("TOPIC", "PARTITION", "BROKERS", "ADDING", "REMOVING")
+            return show(options, ongoing, columns, rows, empty="no reassignment is ongoing")
         now = _described(admin, wanted)
         if options.execute:
             admin.alter_partition_reassignments(wanted)
@@ -211,7 +210,7 @@ def run_reassign(options: argparse.Namespace) -> int:
 
 
 def run_elect(options: argparse.Namespace) -> int:
-    """Show partitions not led by their first replica, and elect that one with `--execute`."""
+    """Show partitions not led by their preferred replica, and elect leaders with `--execute`."""
     with open_admin(options) as admin:
         if options.partitions:
             now = _described(admin, options.partitions)
@@ -237,7 +236,7 @@ def run_elect(options: argparse.Namespace) -> int:
     names = ("topic", "partition", "leader", "preferred")
     value = {"executed": options.execute, "partitions": [dict(zip(names, row, strict=True)) for row in rows]}
     shown = [(*row[:2], row[2] if row[2] >= 0 else None, row[3]) for row in rows]
-    show_plan(options, value, [name.upper() for name in names], shown, empty="all are led as they should be")
+    show_plan(options, value, [name.upper() for name in names], shown, empty="no leader has to be elected")
     if failed is not None:
         raise failed
     return 0

@@ -1,6 +1,6 @@
-"""`kohort completion SHELL`: a completion script, written from the parser itself.
+"""`kohort completion SHELL`: a completion script for a shell, generated from the parser.
 
-Topics and groups are asked of the broker that `KOHORT_BOOTSTRAP` names when the user presses Tab.
+When the user presses Tab, the script lists the topics and groups of the broker in `KOHORT_BOOTSTRAP`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 SHELLS: Final = ("bash", "zsh", "fish")
-#: Metavar of an argument -> what lists its values.
+#: Metavar of an argument -> the command that lists its values.
 _NAMES: Final = {
     "TOPIC": "kohort topic list 2>/dev/null",
     "GROUP": "kohort group list --brief 2>/dev/null",
 }
-#: What makes a name out of a line of such a list; the first line has the headings.
+#: The command that prints the names in such a list; the first line of the list has the headings.
 _FIRST_COLUMN: Final = "awk 'NR > 1 {print $1}'"
-#: Names that are yet to be given.
+#: Verbs whose operand is a new name, so that no existing names are suggested.
 _NEW_NAMES: Final = frozenset({("topic", "create")})
 
 
@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     completion = subparsers.add_parser(
         "completion",
-        help="print what completes kohort's command lines in a shell",
+        help="print a script that completes kohort's command lines in a shell",
         description="Print a script for the shell: eval it in ~/.bashrc or ~/.zshrc (there after compinit); for fish, "
         "write it to ~/.config/fish/completions/kohort.fish.",
         run=run,
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """An option with its spellings; `values`: its possible values, empty if they are not a list."""
+    """An option with its spellings; `values`: its choices, empty if it takes any value or none."""
 
     names: tuple[str, ...]
     values: tuple[str, ...]
@@ -55,7 +55,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """The words that may follow a verb; `names`: the command that lists its operands, if one does."""
+    """A verb and the words that may follow it; `names`: the command that lists its operands, or `None`."""
 
     path: tuple[str, ...]
     words: dict[str, str]
@@ -64,7 +64,7 @@ class Verb:
 
 
 def describe(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[Verb]:
-    """Yield each verb of a command, parents first; words suppressed in the help are left out."""
+    """Yield each verb of a command, parents first; options hidden from the help are left out."""
     words: dict[str, str] = {}
     options: list[Option] = []
     names: str | None = None
@@ -133,7 +133,7 @@ compdef _kohort kohort
 """
 
 
-#: The verb so far: the first word, and the second where the first is a room of verbs.
+#: Shell code that sets `verb`: the first word, and the second if the first is a verb with actions, as `group`.
 _VERB: Final = (
     "if (( {last} > {first} )); then verb=${{line[{first}]}}; fi\n"
     '    if [[ " {rooms} " == *" $verb "* ]] && (( {last} > {second} )); then\n'
@@ -143,7 +143,7 @@ _VERB: Final = (
 
 
 def _rooms(verbs: list[Verb]) -> str:
-    """Return the words that may precede a verb."""
+    """Return the verbs that have actions, separated by spaces."""
     return " ".join(dict.fromkeys(verb.path[0] for verb in verbs if len(verb.path) > 1))
 
 

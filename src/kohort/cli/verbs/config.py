@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _KINDS: Final = ("topic", "broker", "group", "client-metrics", "broker-logger")
 _ALL: Final = "all"
-_NAME: Final = "of the topic or group, the number of the broker; broker all: what all are set to together"
+_NAME: Final = "the topic or group, or the id of the broker; broker all: the configs that hold for all brokers"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -31,8 +31,8 @@ def add_parser(subparsers: Any) -> None:
 
     describe = actions.add_parser(
         "describe",
-        help="what something is set to",
-        description="Show what was set, with --all what is in force. Secrets are not shown.",
+        help="the configs of a topic, broker, group, ...",
+        description="Print the configs that were set, with --all those in force. Secrets are not shown.",
         run=run_describe,
     )
     _add_resource(describe)
@@ -41,17 +41,17 @@ def add_parser(subparsers: Any) -> None:
 
     alter = actions.add_parser(
         "alter",
-        help="set configs or take them back",
-        description="Change configs and leave all others as they are; all of the changes are made or none. "
-        "CONFIG= takes one back.",
+        help="set configs, or reset them to their defaults",
+        description="Change some configs, and leave all others as they are. Either all changes are made, or none. "
+        "CONFIG= resets one.",
         run=run_alter,
     )
     _add_resource(alter)
     alter.add_argument("changes", metavar="CONFIG=VALUE", nargs="*")
-    alter.add_argument("--delete", action="append", default=[], metavar="CONFIG", help="take it back; may be repeated")
-    alter.add_argument("--append", action="append", default=[], metavar="CONFIG=ENTRY", help="add to a list")
-    alter.add_argument("--subtract", action="append", default=[], metavar="CONFIG=ENTRY", help="take out of a list")
-    alter.add_argument("--validate-only", action="store_true", help="only say whether it could be done")
+    alter.add_argument("--delete", action="append", default=[], metavar="CONFIG", help="reset it; may be repeated")
+    alter.add_argument("--append", action="append", default=[], metavar="CONFIG=ENTRY", help="add an entry to a list")
+    alter.add_argument("--subtract", action="append", default=[], metavar="CONFIG=ENTRY", help="remove one from a list")
+    alter.add_argument("--validate-only", action="store_true", help="only check whether the change is possible")
 
     add_common(describe, alter)
 
@@ -71,7 +71,7 @@ def run_describe(options: argparse.Namespace) -> int:
         for row in rows
     ]
     columns = ("NAME", "VALUE", "DEFAULT", "SOURCE", "REMARKS")
-    return show(options, rows, columns, table, empty="nothing was set; --all shows what is in force")
+    return show(options, rows, columns, table, empty="no config was set; --all prints those in force")
 
 
 def run_alter(options: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from kohort.cli.output import say
 from kohort.cli.passwords import password_in_file
 from kohort.errors import ConfigError
 
-#: Where it listens unless it is told.
+#: The address of the console without `--listen`.
 DEFAULT_LISTEN: Final = "127.0.0.1:9080"
 
 
@@ -22,14 +22,14 @@ def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     console = subparsers.add_parser(
         "console",
-        help="who owns what, how far behind, and why, in a browser",
+        help="owners, lag and rebalances of groups, in a browser",
         description="Serve a web console of a cluster, kohort's or Apache Kafka's, until Ctrl-C. It shows what its own "
-        "login may see; on an address that other machines reach it asks for a login of its own.",
+        "login may see. On an address that other machines can reach, it asks visitors for a login.",
         run=run,
     )
     add_bootstrap(console)
     console.add_argument(
-        "--listen", metavar="HOST:PORT", default=DEFAULT_LISTEN, help="where it listens (default: %(default)s)"
+        "--listen", metavar="HOST:PORT", default=DEFAULT_LISTEN, help="the address to serve (default: %(default)s)"
     )
     console.add_argument(
         "--users",
@@ -39,7 +39,7 @@ def add_parser(subparsers: Any) -> None:
     console.add_argument(
         "--token-file",
         metavar="FILE",
-        help="its first line is the token that visitors give (default: a new one, printed)",
+        help="a file whose first line is the token that visitors log in with (default: a new one, printed)",
     )
     console.add_argument(
         "--http-changes",
@@ -52,7 +52,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until Ctrl-C or SIGTERM."""
+    """Serve the console until Ctrl-C or SIGTERM."""
     from kohort.console import INSTALL, has_extra
 
     if not has_extra():
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     given = connection(options)
     if options.users and not str(given.get("security.protocol", "PLAINTEXT")).startswith("SASL"):
         raise ConfigError("--users needs a cluster with logins: -X security.protocol=SASL_SSL, or SASL_PLAINTEXT")
-    # Beyond loopback the console itself asks for a login.
+    # On an address beyond loopback the console itself asks for a login.
     config = {"http.listen": options.listen, "allow.anonymous.beyond.loopback": True}
     settings = BrokerSettings.of(config)
     if settings.http_listener is None:
@@ -80,10 +80,10 @@ def run(options: argparse.Namespace) -> int:
             certificate=options.certificate,
             key=options.key,
         )
-        url = server.url("https" if options.certificate else "http")
+        url = server.url()
         say(f"console: {url.partition('?')[0] if options.token_file else url}")
         if not is_loopback(bound.getsockname()[0]) and not options.certificate:
-            say("without --certificate the login and every page can be read on the way")
+            say("without --certificate the login and every page are sent unencrypted")
         say(f"ready {address(settings.http_listener.host, bound.getsockname()[1])}")
         sys.stdout.flush()
         stopped = threading.Event()

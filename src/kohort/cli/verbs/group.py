@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a member's metadata that a table shows.
 _SHOWN_BYTES: Final = 60
-#: Heading -> age of a member that a broker of kohort tells.
+#: Heading -> field of a member's description, an age in milliseconds that only brokers of kohort send.
 _AGES: Final = {
     "HEARD": "last_heard_ms",
     "POLLED": "last_poll_ms",
@@ -51,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
 
     listing = actions.add_parser("list", help="groups of both protocols, their members and lag", run=run_list)
     listing.add_argument(
-        "--brief", action="store_true", help="without members and lag: one request, however many groups"
+        "--brief", action="store_true", help="without members and lag: one request for any number of groups"
     )
 
     describe = actions.add_parser("describe", help="members, owners, offsets and lag", run=run_describe)
@@ -59,9 +59,9 @@ def add_parser(subparsers: Any) -> None:
 
     config = actions.add_parser(
         "config",
-        help="show or change what a group is set to",
-        description="Without NAME=VALUE, show every config of the group; with them, set those. NAME= takes one back: "
-        "the broker's value counts again. The group need not exist yet; a change is in effect at once.",
+        help="show or change the configs of a group",
+        description="Without NAME=VALUE, print every config of the group. NAME=VALUE sets one, and NAME= resets one to "
+        "the broker's value. The group need not exist yet. A change takes effect at once.",
         run=run_config,
     )
     config.add_argument("group", metavar="GROUP")
@@ -80,7 +80,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """List groups by name."""
+    """Print the groups by name; without `--brief` also their number of members and their lag."""
     with open_admin(options) as admin:
         groups: list[Any] = [*(admin.list_groups() if options.brief else admin.summarize_groups())]
     columns = ("GROUP", "TYPE", "STATE", *(() if options.brief else ("MEMBERS", "LAG")))
@@ -92,7 +92,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_describe(options: argparse.Namespace) -> int:
-    """Print the members, then the offsets."""
+    """Print the members of a group, then its committed offsets."""
     with open_admin(options) as admin:
         group = admin.describe_group(options.group)
         offsets = admin.group_offsets(options.group)
@@ -121,22 +121,21 @@ def run_describe(options: argparse.Namespace) -> int:
 
 
 def _tell_overdue(group: GroupDescription) -> list[str]:
-    """Return a sentence for each member for which others have waited longer than a hand-over takes."""
-    # The other actions do without metrics.
+    """Return a sentence for each stuck member: a member for which others have waited for 10 s."""
+    # Imported here, so that the other actions start without metrics.
     from kohort.metrics.cluster import is_stuck
 
     said = []
-    for each in group.members:
-        if is_stuck(each):
-            # The target of a classic member is not known: its leader computes it when all have joined.
-            kept = show_partitions(set(each.assignment) - set(each.target))
-            still = "joined again" if each.member_epoch is None else f"given up {kept}"
-            said.append(f"STUCK: {each.member_id} has not {still} for {show_duration(each.overdue_ms or 0)}")
+    for each in filter(is_stuck, group.members):
+        # A classic member has no target assignment yet: the group's leader computes it when all have joined.
+        kept = show_partitions(set(each.assignment) - set(each.target))
+        still = "joined again" if each.member_epoch is None else f"given up {kept}"
+        said.append(f"STUCK: {each.member_id} has not {still} for {show_duration(each.overdue_ms or 0)}")
     return said
 
 
 def _find_short(admin: Admin, group: str) -> list[str]:
-    """Explain why members have fewer partitions than others; nothing if the broker keeps no history."""
+    """Explain why members have fewer partitions than others; empty if the broker explains nothing."""
     try:
         found = admin.explain_group(group)
     except (BrokerError, UnsupportedFeatureError):
@@ -147,7 +146,8 @@ def _find_short(admin: Admin, group: str) -> list[str]:
 def _members(group: GroupDescription) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
     """Return columns and rows of a group's members.
 
-    A static group shows names and offline members. Metadata is shown where a member publishes some.
+    Rows of a static group have the instance id, and since when a member is offline. Rows have the published metadata
+    if at least one member of the group publishes some.
     """
     publishes = any(row.metadata_size >= 0 for row in group.members)
     columns = ("MEMBER", "CLIENT", "HOST", *(("NAME", "OFFLINE SINCE") if group.is_static else ()))
@@ -172,7 +172,7 @@ def _show_metadata(member: MemberDescription) -> str | None:
 
 
 def run_config(options: argparse.Namespace) -> int:
-    """Change configs if some are given, then show them all."""
+    """Change the given configs, then print every config of the group."""
     changes = arguments.parse_pairs(options.changes, option="config")
     with open_admin(options) as admin:
         if changes:
@@ -203,13 +203,13 @@ _EXPANSION = "group.expansion.timeout.ms"
 
 
 def add_membership(actions: Any) -> tuple[Any, ...]:
-    """Add the three actions to those of `kohort group`; their parsers."""
+    """Add the actions `static`, `dynamic` and `rebalance` to `kohort group`, and return their parsers."""
     static = actions.add_parser(
         "static",
-        help="members keep what they have while they are away; new ones are taken in together",
-        description="Make a group static, whose members all need a name (group.instance.id), or change its timeouts. "
-        "A member that is away keeps its partitions for the registration timeout; new members wait, from the first one "
-        "on, for the expansion timeout, and get something in one rebalance.",
+        help="make a group static: offline members keep their partitions, new members are added together",
+        description="Make a group static, or change its timeouts. Every member needs a name (group.instance.id). "
+        "An offline member keeps its partitions for the registration timeout. New members wait, from the first one "
+        "on, for the expansion timeout, and get their partitions in one rebalance.",
         run=run_static,
     )
     static.add_argument("group", metavar="GROUP")
@@ -217,19 +217,19 @@ def add_membership(actions: Any) -> tuple[Any, ...]:
         "--registration-timeout",
         metavar="SPAN",
         type=arguments.parse_duration,
-        help="keep what an offline member has for so long: 15m, 2h (by default as it is set, 30 minutes at first)",
+        help="how long an offline member keeps its partitions: 15m, 2h (default: unchanged, at first 30 minutes)",
     )
     static.add_argument(
         "--expansion-timeout",
         metavar="SPAN",
         type=arguments.parse_duration,
-        help="gather new members for so long: 30s, 5m (by default as it is set, 5 minutes at first)",
+        help="how long the first new member waits for others: 30s, 5m (default: unchanged, at first 5 minutes)",
     )
 
     dynamic = actions.add_parser(
         "dynamic",
-        help="a static group goes by sessions again",
-        description="End what `kohort group static` has begun: no client has to be changed, names stay, and sessions "
+        help="make a static group dynamic again",
+        description="Undo `kohort group static`. No client has to be changed: instance ids stay, and sessions "
         "begin anew.",
         run=run_dynamic,
     )
@@ -237,9 +237,8 @@ def add_membership(actions: Any) -> tuple[Any, ...]:
 
     rebalance = actions.add_parser(
         "rebalance",
-        help="have a static group share its partitions out now",
-        description="One rebalance of a static group now, among all that are online; new members do not wait any "
-        "longer.",
+        help="rebalance a static group now",
+        description="Rebalance a static group once, among all online members. New members do not wait any longer.",
         run=run_rebalance,
     )
     rebalance.add_argument("group", metavar="GROUP")
@@ -254,8 +253,8 @@ def run_static(options: argparse.Namespace) -> int:
     registration_ms, expansion_ms = (int(configs[name] or -1) for name in (_REGISTRATION, _EXPANSION))
     timeouts = {"registration_timeout_ms": registration_ms, "expansion_timeout_ms": expansion_ms}
     sentence = (
-        f"{options.group} is static: offline members keep what they have for {show_duration(registration_ms)}, "
-        f"new ones are gathered for {show_duration(expansion_ms)}"
+        f"{options.group} is static: offline members keep their partitions for {show_duration(registration_ms)}, "
+        f"new members wait for {show_duration(expansion_ms)}"
     )
     _tell(options, {"group": options.group, "is_static": True, **timeouts}, sentence)
     return 0
@@ -265,16 +264,16 @@ def run_dynamic(options: argparse.Namespace) -> int:
     """Make the group dynamic."""
     with open_admin(options) as admin:
         admin.enable_dynamic_membership(options.group)
-    sentence = f"{options.group} is dynamic: its members live by their sessions"
+    sentence = f"{options.group} is dynamic: members are removed when their sessions time out"
     _tell(options, {"group": options.group, "is_static": False}, sentence)
     return 0
 
 
 def run_rebalance(options: argparse.Namespace) -> int:
-    """Force a rebalance."""
+    """Force a rebalance of a static group."""
     with open_admin(options) as admin:
         admin.force_rebalance(options.group)
-    sentence = f"{options.group} rebalances now; kohort group why {options.group} tells what moves"
+    sentence = f"{options.group} rebalances now; kohort group why {options.group} shows what moves"
     _tell(options, {"group": options.group, "is_forced": True}, sentence)
     return 0
 
@@ -283,13 +282,13 @@ _MOST_BYTES: Final = 8 * 1024 * 1024
 
 
 def add_reset(actions: Any) -> Any:
-    """Add `reset-offsets` to the actions of `kohort group`; its parser."""
+    """Add the action `reset-offsets` to `kohort group`, and return its parser."""
     reset = actions.add_parser(
         "reset-offsets",
-        help="where a group begins anew: at a time, an offset, either end",
-        description="Show where the group would begin in each partition, and with --execute set it. The group must "
-        "have no members then. Without --topic it is about all that the group has committed. An offset that the log "
-        "does not have becomes the nearest that it has.",
+        help="set the committed offsets of a group: to a time, an offset, the beginning or the end",
+        description="Show the new offset of each partition, and with --execute commit it. The group must "
+        "have no members then. Without --topic, all partitions with a committed offset are reset. An offset outside of "
+        "the log becomes the nearest one in it.",
         run=run_reset,
     )
     reset.add_argument("group", metavar="GROUP")
@@ -299,7 +298,7 @@ def add_reset(actions: Any) -> Any:
     to.add_argument(
         "--to-offset", dest="to", type=arguments.parse_offset, metavar="N", help="the offset N in every partition"
     )
-    to.add_argument("--shift-by", type=int, metavar="N", help="N records on; back with a minus")
+    to.add_argument("--shift-by", type=int, metavar="N", help="N records forward; back with a minus")
     to.add_argument(
         "--to-datetime",
         dest="to",
@@ -308,7 +307,11 @@ def add_reset(actions: Any) -> Any:
         help="the first record since 2026-01-31T12:00Z",
     )
     to.add_argument(
-        "--by-duration", dest="to", type=arguments.parse_duration, metavar="SPAN", help="so long ago: 2h, 7d, PT30M"
+        "--by-duration",
+        dest="to",
+        type=arguments.parse_duration,
+        metavar="SPAN",
+        help="the start of the last 2h, 7d, PT30M",
     )
     to.add_argument("--from-file", metavar="FILE", help="lines of topic,partition,offset; -: stdin")
     reset.add_argument(
@@ -325,16 +328,16 @@ def add_reset(actions: Any) -> Any:
 
 _HELP: Final = {
     "earliest": "the beginning of every log",
-    "latest": "the end: only what comes",
-    "current": "where it stands; with --json a file to come back to",
+    "latest": "the end of every log: only new records",
+    "current": "the committed offsets; with --json to save them",
 }
 
 
 def add_delete_offsets(actions: Any) -> Any:
-    """Add `delete-offsets`; its parser."""
+    """Add the action `delete-offsets`, and return its parser."""
     delete = actions.add_parser(
         "delete-offsets",
-        help="forget what a group has committed of topics that none of its members reads",
+        help="delete the committed offsets of a group for topics that none of its members subscribes to",
         run=run_delete_offsets,
     )
     delete.add_argument("group", metavar="GROUP")
@@ -352,18 +355,18 @@ def add_delete_offsets(actions: Any) -> Any:
 
 
 def add_remove_members(actions: Any) -> Any:
-    """Add `remove-members`; its parser."""
+    """Add the action `remove-members`, and return its parser."""
     remove = actions.add_parser(
         "remove-members",
-        help="take members out of a group, static ones by their names",
-        description="Take members out as if they had left: at once, not at the end of their sessions. One that is "
-        "alive comes back by itself.",
+        help="remove members from a group, static ones by their instance ids",
+        description="Remove members as if they had left: at once, not at the end of their sessions. A member that "
+        "still runs joins again by itself.",
         run=run_remove_members,
     )
     remove.add_argument("group", metavar="GROUP")
     remove.add_argument("members", metavar="MEMBER", nargs="*", help="member id or group.instance.id")
-    remove.add_argument("--all", action="store_true", help="all of them")
-    remove.add_argument("--reason", metavar="TEXT", help="for the group's history")
+    remove.add_argument("--all", action="store_true", help="all members")
+    remove.add_argument("--reason", metavar="TEXT", help="the reason in the group's history")
     _add_execute(remove)
     return remove
 
@@ -374,7 +377,7 @@ def _add_execute(parser: Any) -> None:
 
 
 def run_reset(options: argparse.Namespace) -> int:
-    """Show the plan, and carry it out if that is asked for."""
+    """Show the committed and the new offsets, and commit the new ones with `--execute`."""
     to: ResetTo | None = options.to
     if options.from_file is not None:
         to = read_offsets(options.from_file)
@@ -400,7 +403,7 @@ def run_reset(options: argparse.Namespace) -> int:
             members = admin.describe_group(options.group).members if is_there else ()
             if members:
                 names = [member.client_id or member.member_id for member in members]
-                complain(f"and not before its members are gone: {GroupNotEmptyError(options.group, names)}")
+                complain(f"and only when the group has no members: {GroupNotEmptyError(options.group, names)}")
     return 0
 
 
@@ -420,13 +423,13 @@ def run_delete_offsets(options: argparse.Namespace) -> int:
     offsets = [dict(zip(("topic", "partition", "committed"), row, strict=True)) for row in rows]
     value = {"group": options.group, "executed": options.execute, "offsets": offsets}
     columns = ("TOPIC", "PARTITION", "COMMITTED")
-    return show_plan(options, value, columns, rows, empty="the group has committed nothing of that")
+    return show_plan(options, value, columns, rows, empty="the group has no such committed offsets")
 
 
 def run_remove_members(options: argparse.Namespace) -> int:
     """Show the members to be removed, and remove them with `--execute`."""
     if options.all == bool(options.members):
-        raise ConfigError("members are named, or --all is given; kohort group describe GROUP shows them")
+        raise ConfigError("name the members, or give --all; kohort group describe GROUP shows them")
     with open_admin(options) as admin:
         there = admin.describe_group(options.group).members
         named = set(options.members)

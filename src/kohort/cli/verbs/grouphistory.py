@@ -1,7 +1,7 @@
-"""`kohort group history GROUP`: the events of a group and their reasons, a sentence a row, day by day.
+"""`kohort group history GROUP`: a sentence for each event of a group, with its reason, under its date.
 
-Laws: with `--json` every field of every row is there, as the broker keeps it. A group that does not exist is an error;
-the remaining history of a deleted one is shown with `--deleted`.
+Laws: `--json` prints every field of every event, as the broker keeps it. A group that does not exist is an error;
+`--deleted` shows the remaining history of a deleted group.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ if TYPE_CHECKING:
     from kohort.client.admin.results.groups import GroupHistory, HistoryEvent
 
 
-#: Seconds between two looks at a history that is followed.
+#: Seconds between two requests for new events with `--follow`.
 FOLLOW_INTERVAL_S = 0.5
-#: The row with which a group ends.
+#: The last event of a group.
 _END = "group_forgotten"
 
 
 def add_history(actions: Any) -> Any:
-    """Add the action to those of `kohort group`; its parser."""
+    """Add the action `history` to `kohort group`, and return its parser."""
     history = actions.add_parser(
         "history",
         help="what happened to a group, and why",
-        description="What came in, what the coordinator decided and what that changed, oldest first. CAUSE numbers the "
-        "input that led to a row; 13<12: as part of the rebalance that input 12 began. Members have short names: "
-        "their instance id, their client id, or it with the beginning of the member id.",
+        description="Print requests, decisions of the coordinator and their effects, oldest first. CAUSE numbers the "
+        "input that led to a row; 13<12: input 13, in the rebalance that input 12 began. Members have short names: "
+        "the instance id, the client id, or the client id with the beginning of the member id.",
         run=run_history,
     )
     history.add_argument("group", metavar="GROUP")
     history.add_argument(
-        "--follow", action="store_true", help="stay and show what comes, until Ctrl-C; with --json a row per line"
+        "--follow", action="store_true", help="also print new rows until Ctrl-C; with --json one per line"
     )
-    history.add_argument("--all", action="store_true", help="also what lies far back in the topic __group_journal")
-    history.add_argument("--deleted", action="store_true", help="show what is still known of a group that is gone")
+    history.add_argument("--all", action="store_true", help="also older rows, from the topic __group_journal")
+    history.add_argument("--deleted", action="store_true", help="show the remaining history of a deleted group")
     return history
 
 
 def run_history(options: argparse.Namespace) -> int:
-    """Print rows, oldest first; each names the input that caused it and that of its rebalance."""
+    """Print the events, oldest first, each with its cause and with the cause of its rebalance."""
     with open_admin(options) as admin:
         found = admin.group_history(options.group, whole=options.all)
         if options.follow:
@@ -68,7 +68,7 @@ def run_history(options: argparse.Namespace) -> int:
         if options.json:
             print_json(found)
             return 0
-        empty = f"nothing is known to have happened to {found.group_id}"
+        empty = f"group {found.group_id} has no history"
         _print_rows(found.events, MemberNames(), empty=empty)
         if any(event.cause != event.origin for event in found.events):
             print("CAUSE a<b: input a, as part of the rebalance that input b began")
@@ -77,12 +77,12 @@ def run_history(options: argparse.Namespace) -> int:
         if found.has_older:
             print("older rows are in the topic __group_journal: --all shows them, too")
         elif not found.is_complete:
-            print("older rows are gone: " + where_rows_are_kept(admin))
+            print("older rows were deleted: " + where_rows_are_kept(admin))
     return 0
 
 
 def where_rows_are_kept(admin: Admin) -> str:
-    """Explain why the oldest rows of a history are gone."""
+    """Name the configs of the broker that limit how many events it keeps."""
     if any(topic.name == JOURNAL_TOPIC for topic in admin.list_topics()):
         return "the broker keeps journal.topic.retention.ms and journal.topic.retention.bytes of them"
     return "without a data directory the broker keeps journal.ring.rows of all groups together"
@@ -91,7 +91,7 @@ def where_rows_are_kept(admin: Admin) -> str:
 def _follow(admin: Admin, found: GroupHistory, options: argparse.Namespace) -> None:
     """Show the history so far and then new events, until Ctrl-C."""
     if not found.events:
-        complain(f"nothing is known of {options.group} yet")
+        complain(f"group {options.group} has no history yet")
     names = MemberNames()
     last, day = 0, ""
     while True:
@@ -113,8 +113,8 @@ def check_is_there(admin: Admin, found: GroupHistory, *, is_end_welcome: bool) -
         return
     ended = next((event for event in reversed(found.events) if event.event == _END), None)
     if ended is not None and not is_end_welcome:
-        gone = show_clock(ended.time_ms)
-        raise KohortError(f"there is no group {group} since {gone}; --deleted shows what was before")
+        deleted = show_clock(ended.time_ms)
+        raise KohortError(f"group {group} was deleted at {deleted}; --deleted shows its history")
     # Refused requests alone are no history: such a group has never existed.
     if all(event.event == "refused" for event in found.events):
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}")
@@ -123,9 +123,9 @@ def check_is_there(admin: Admin, found: GroupHistory, *, is_end_welcome: bool) -
 def _print_rows(
     events: Sequence[HistoryEvent], names: MemberNames, *, empty: str, has_heading: bool = True, day: str = ""
 ) -> str:
-    """Print rows, each day's under its date, and return the last row's day.
+    """Print events, those of each day under its date, and return the date of the last event.
 
-    `day`: that of the latest row before.
+    `day`: the date of the event that was printed before; empty: none was.
     """
     names.learn(events)
     rows = []
@@ -142,14 +142,14 @@ def _cause(event: HistoryEvent) -> str:
     return str(event.cause) if event.cause == event.origin else f"{event.cause}<{event.origin}"
 
 
-# `coordinator/journal_events/` writes the rows. A row without a sentence here is told whole, in its own words.
+# `coordinator/journal_events/` writes the events. An event without a sentence here is shown by its name and details.
 Details = Mapping[str, str]
 
 #: Details that name partitions.
 _OF_PARTITIONS: Final = ("partitions", "released", "held")
-#: The coordinator's answer to a classic heartbeat while its group rebalances.
+#: The error in the response to a classic heartbeat while the group rebalances.
 REBALANCING: Final = "REBALANCE_IN_PROGRESS"
-#: Classic requests whose rows are told with what came of them, as these rows of the same input say it.
+#: Classic request -> the events of the same cause whose sentences stand for the request, too.
 _TOLD_WITH: Final = {
     "JoinGroup": ("member_joined", "member_rejoined", "member_replaced"),
     "SyncGroup": ("assignment_changed", "group_at_rest"),
@@ -157,9 +157,9 @@ _TOLD_WITH: Final = {
 
 
 def fold(events: Sequence[HistoryEvent], names: MemberNames) -> list[tuple[HistoryEvent, str]]:
-    """Tell each row with its sentence, but for classic requests of which another row says all.
+    """Pair events with their sentences; leave out a classic request if the next event shows its result.
 
-    Why a member asks to join stands behind the row that it has joined.
+    The reason in a request to join is added to the sentence that the member has joined.
     """
     told: list[tuple[HistoryEvent, str]] = []
     asked: HistoryEvent | None = None
@@ -178,12 +178,12 @@ def fold(events: Sequence[HistoryEvent], names: MemberNames) -> list[tuple[Histo
 
 
 def sentence(event: HistoryEvent, names: MemberNames) -> str:
-    """Return the sentence of a row for a reader."""
+    """Return the sentence that describes an event to the user."""
     who = names.of(event.member_id)
     details = {
         name: names.within(text) if name in ("why", "reason", "from") else text for name, text in event.details.items()
     }
-    # It is the same in each sentence: who asked, or by whom it was done.
+    # Each sentence names the principal in the same way: the one that asked, or by which the change was made.
     principal = show_principal(details.pop("principal", ""), details.pop("label", ""))
     tell = _SENTENCES.get(event.event)
     if isinstance(tell, str):
@@ -203,7 +203,7 @@ def sentence(event: HistoryEvent, names: MemberNames) -> str:
 
 
 def _words(name: str) -> str:
-    """Convert `DeleteGroup` or `delete_group` to words."""
+    """Convert `DeleteGroup` or `delete_group` to `delete group`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name).lower()
 
 
@@ -285,7 +285,7 @@ def _away(who: str, details: Details) -> str:
 def _refused(who: str, details: Details) -> str:
     asker = f" of {who}" if who else ""
     if details.get("error") == REBALANCING and details.get("api") == "Heartbeat":
-        # That is how a classic member learns of it, and no refusal.
+        # This error is no refusal: a classic member learns of a rebalance by it.
         return f"the heartbeat{asker} is told that the group rebalances"
     return f"refused, {_words(details.get('api', ''))}{asker}: {details.get('error', '')}{_why(details)}"
 

@@ -1,7 +1,7 @@
-"""`kohort group move GROUP`: give partitions to members, watch them go, and set the pace.
+"""`kohort group move GROUP`: move partitions to members, list the moves, and set their pace.
 
-Laws: everything is looked at before anything is changed. What is wrong with one of many moves keeps all of them from
-being made, and is said in one sentence.
+Laws: every option is validated before anything is changed. If the coordinator would refuse one of several moves, none
+of them is submitted, and the error gives the reason.
 Source: requirements H4 and H9.
 """
 
@@ -32,23 +32,23 @@ CONFIGS: Final = {
     "paused": "group.moves.paused",
     "order": "group.moves.order",
 }
-#: Refused moves that are told one by one; the rest is counted.
+#: Refused moves whose reason an error gives; the others are counted.
 _TOLD: Final = 5
-#: Moves that are shown of those that have ended.
+#: Finished moves that `--list` prints.
 _ENDED: Final = 10
-#: Names of members that are told where one is not known.
+#: Members that an error names if the given name is unknown or ambiguous.
 _NAMED: Final = 8
 
 
 def add_move(actions: Any) -> Any:
-    """Add the action to those of `kohort group`; its parser."""
+    """Add the action `move` to `kohort group`, and return its parser."""
     move = actions.add_parser(
         "move",
-        help="give partitions to members, see what is on its way, set the pace",
-        description="Give each TOPIC-N to a member, or what a schedule says: the owner commits and acknowledges before "
-        "the member gets it. It stays there until members or topics change and the group's assignor decides anew "
-        "(group.assignor=external leaves it there). The pace is the group's and holds for all of its moves, the "
-        "assignor's too.",
+        help="move partitions to members, list moves, set their pace",
+        description="Move each TOPIC-N to a member, or as a schedule says. The owner commits and acknowledges before "
+        "the member gets it. It stays there until members or topics change and the group's assignor computes again "
+        "(group.assignor=external leaves it there). The pace is a config of the group for all of its moves, also "
+        "those of the assignor.",
         run=run_move,
     )
     move.add_argument("group", metavar="GROUP")
@@ -59,27 +59,31 @@ def add_move(actions: Any) -> Any:
     move.add_argument(
         "--schedule", metavar="FILE", help="CSV with the heading topic,partition,to, or such objects in JSON; -: stdin"
     )
-    move.add_argument("--list", action="store_true", help="what is on its way, and the ten asked for that came last")
-    move.add_argument("--wait", action="store_true", help="end when every member has what it was given")
-    move.add_argument("--timeout", metavar="S", type=_seconds, help="with --wait: for so many seconds at most")
-    move.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
-    move.add_argument("--pace", metavar="N", help="moves that begin in a second; 0: all at once")
-    move.add_argument("--burst", metavar="N", help="moves that begin together after a while without any")
+    move.add_argument(
+        "--list", action="store_true", help="moves in progress, and the ten requested ones that ended last"
+    )
+    move.add_argument("--wait", action="store_true", help="exit when every member has its partitions")
+    move.add_argument("--timeout", metavar="S", type=_seconds, help="with --wait: seconds to wait at most")
+    move.add_argument("--dry-run", action="store_true", help="print what would be done; change nothing")
+    move.add_argument("--pace", metavar="N", help="moves that begin per second; 0: all at once")
+    move.add_argument("--burst", metavar="N", help="moves that may begin together after a pause")
     move.add_argument(
         "--order",
         metavar="name|lag|size",
-        help="which of those that wait begins next: by name, or that with most lag, or most bytes",
+        help="which waiting move begins next: by name, the one with most lag, or with most bytes",
     )
     pause = move.add_mutually_exclusive_group()
     pause.add_argument(
         "--pause", dest="paused", action="store_const", const="true", help="begin no move until --resume"
     )
-    pause.add_argument("--resume", dest="paused", action="store_const", const="false", help="go on after --pause")
+    pause.add_argument(
+        "--resume", dest="paused", action="store_const", const="false", help="end --pause: begin moves again"
+    )
     return move
 
 
 def run_move(options: argparse.Namespace) -> int:
-    """Look at everything, then set configs, submit moves and wait for them."""
+    """Validate everything, then set configs, submit the moves, and wait for them with `--wait`."""
     _check_together(options)
     asked = dict.fromkeys(options.partitions, options.to)
     if options.schedule is not None:
@@ -91,7 +95,7 @@ def run_move(options: argparse.Namespace) -> int:
         group = _described(admin, options.group)
         finder = MemberFinder(group)
         moves = {partition: finder.find(name) for partition, name in asked.items()}
-        # Also without a move: a broker that has none says so before anything is set.
+        # Also without a move: a broker that lacks this API raises its error here, before anything is set.
         admin.moves(options.group)
         if configs:
             admin.alter_group_configs(options.group, configs, validate_only=True)
@@ -158,7 +162,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _check_together(options: argparse.Namespace) -> None:
-    """Refuse options that contradict each other, or of which one is missing."""
+    """Refuse options that contradict each other, and options without another one that they need."""
     has_moves = bool(options.partitions) or options.schedule is not None
     if options.schedule is not None and (options.partitions or options.to is not None):
         raise ConfigError("a schedule names its partitions and members: leave TOPIC-N and --to out")
@@ -167,19 +171,19 @@ def _check_together(options: argparse.Namespace) -> None:
     if options.to is not None and not options.partitions:
         raise ConfigError(f"which partitions is {options.to} to get? name them as TOPIC-N")
     if options.wait and (not has_moves or options.dry_run):
-        raise ConfigError("--wait waits for moves that are made: name partitions, or a schedule, and no --dry-run")
+        raise ConfigError("--wait needs moves to wait for: name partitions, or a schedule, and no --dry-run")
     if options.timeout is not None and not options.wait:
         raise ConfigError("--timeout is for --wait")
     if not has_moves and not options.list and all(getattr(options, name) is None for name in CONFIGS):
-        raise ConfigError("nothing was asked for: name partitions and --to, a --schedule, --list or a --pace")
+        raise ConfigError("there is nothing to do: name partitions and --to, a --schedule, --list or a --pace")
 
 
 def _described(admin: Admin, name: str) -> GroupDescription:
     group = admin.describe_group(name)
     if group.group_type != "consumer":
         raise KohortError(
-            f"group {name} is a classic one, whose members share its partitions out among themselves: only "
-            "groups of the consumer protocol take assignments"
+            f"group {name} is a classic group, in which a member computes the assignment: only "
+            "groups of the consumer protocol have moves"
         )
     return group
 
@@ -201,7 +205,7 @@ def _show(
     *,
     planned: Mapping[TopicPartition, str],
 ) -> None:
-    """Print the moves that were submitted, or with a dry run those that would be."""
+    """Print the changed configs and the submitted moves; with `--dry-run` those that would be."""
     owners = {partition: member.member_id for member in group.members for partition in member.assignment}
     ids = {TopicPartition(move.topic, move.partition): move.move_id for move in taken}
     if options.json:
@@ -241,7 +245,7 @@ def _show_list(options: argparse.Namespace, moves: Sequence[GroupMove]) -> None:
         for move in (*(move for move in moves if move.is_open), *ended[:_ENDED])
     ]
     columns = ("PARTITION", "FROM", "TO", "PHASE", "SUBMITTED", "TOOK", "CAUSE")
-    show(options, moves, columns, rows, empty="no partition is on its way, and none was")
+    show(options, moves, columns, rows, empty="no move is in progress, and none has finished")
 
 
 def _seconds(text: str) -> float:

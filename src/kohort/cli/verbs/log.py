@@ -1,9 +1,9 @@
-"""`kohort log check|dump|repair|import`: the files of a broker that is stopped, and those of Apache Kafka's.
+"""`kohort log check|dump|repair|import`: the files of a stopped broker, of kohort or of Apache Kafka.
 
-Laws: a directory that a broker holds is refused. `check` and `dump` change nothing; bytes that cannot be read are named
-where they stand, and the rest is shown all the same. `repair` shows its plan, acts with `--execute`, and keeps damaged
-bytes. `import` reads its source, never writes to it, and makes a new directory; it names what a copy cannot keep of
-transactions, and refuses unless the user says that it may be left out.
+Laws: a directory that a running broker has locked is refused. `check` and `dump` change nothing. They report unreadable
+bytes with their position, and show the rest. `repair` shows its plan, carries the plan out with `--execute`, and keeps
+damaged bytes. `import` never writes to its source, and makes a new directory. `import` names the transactions that the
+copy cannot keep, and refuses to leave them out without `--end-transactions`.
 Source: fsck; kafka-dump-log (`--print-data-log`, `--offsets-decoder`, `--deep-iteration`).
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -21,7 +21,7 @@ from kohort.cli.arguments import parse_offset
 from kohort.cli.main import add_execute, add_json
 from kohort.cli.output import NOTHING_CHANGED, complain, plain, print_json, print_table, show, text
 from kohort.errors import ConfigError, CorruptRecordError, StorageError
-from kohort.ids import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, format_topic_id
+from kohort.ids import OFFSETS_TOPIC, format_topic_id
 
 if TYPE_CHECKING:
     from kohort.records.batch import Record
@@ -41,9 +41,9 @@ def add_parser(subparsers: Any) -> None:
 
     check = actions.add_parser(
         "check",
-        help="read every batch of a data directory, and say what is damaged",
-        description="Read every batch of every partition and compare its checksum, then what stands beside the "
-        "batches: indexes, producers, leader epochs. Nothing is changed; ends with 1 where something is damaged.",
+        help="read every batch of a data directory, and print what is damaged",
+        description="Read every batch of every partition and compare its checksum. Then check the files beside the "
+        "batches: indexes, producers, leader epochs. Nothing is changed. The exit code is 1 if something is damaged.",
         run=run_check,
     )
     check.add_argument("directory", metavar="DIR", help="the data directory of a broker that is stopped")
@@ -68,12 +68,12 @@ def run_check(options: argparse.Namespace) -> int:
         complain(damage)
     for each in () if options.json else found:
         for hanging in each.hanging:
-            complain(f"{each.topic}-{each.partition}: {hanging}; they are not shown to readers of committed records")
+            complain(f"{each.topic}-{each.partition}: {hanging}; no reader of committed records gets them")
     return 1 if damages else 0
 
 
 def read_directory(fs: FileSystem, name: str) -> tuple[str, list[PartitionContent]]:
-    """Read a data directory, locked against brokers meanwhile: its path and its partitions' content."""
+    """Read a data directory under its lock; return its path and the content of its partitions."""
     from kohort.storage.tools.inspection import hold_offline, inspect_directory
 
     directory = name.rstrip("/") or "/"
@@ -85,7 +85,7 @@ def read_directory(fs: FileSystem, name: str) -> tuple[str, list[PartitionConten
 
 
 def _with_progress(partitions: Iterator[PartitionContent]) -> Iterator[PartitionContent]:
-    """Pass partitions on, and show the progress on a terminal."""
+    """Yield the partitions, and show the progress on a terminal."""
     size_bytes = 0
     for count, each in enumerate(partitions, 1):
         size_bytes += each.bytes
@@ -95,7 +95,7 @@ def _with_progress(partitions: Iterator[PartitionContent]) -> Iterator[Partition
 
 
 def _show_progress(words: str = "") -> None:
-    """Show words on a terminal in place of the last ones; without any clear them."""
+    """Replace the last line of a terminal by `words`; an empty text clears the line."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r{words}" if words else "\r\x1b[K")
 
@@ -104,24 +104,24 @@ _ID_BYTES: Final = 16
 
 
 def add_dump(actions: Any) -> Any:
-    """Add `dump` to the actions of `kohort log`; its parser."""
+    """Add the action `dump` to `kohort log`, and return its parser."""
     dump = actions.add_parser(
         "dump",
         help="print the batches of a segment file or of a partition's folder, and their records",
-        description="Print a line for each batch. With --records also each record; those of __consumer_offsets as what "
-        "they say of groups, those of __transaction_state as what they say of transactions. Ends with 1 where something is damaged.",
+        description="Print a line for each batch, with --records also for each record. Records of __consumer_offsets "
+        "are decoded. The exit code is 1 if something is damaged.",
         run=run_dump,
     )
     dump.add_argument("path", metavar="PATH", help="DIR/orders-0, or one of the files in it that end in .log")
     dump.add_argument("-r", "--records", action="store_true", help="print records, too")
-    dump.add_argument("--raw", action="store_true", help="print keys and values of these two topics as they are")
+    dump.add_argument("--raw", action="store_true", help="do not decode the records of __consumer_offsets")
     dump.add_argument("-o", "--from", dest="start", type=parse_offset, default=0, metavar="N", help="from offset N on")
     dump.add_argument("-n", "--count", type=int, default=0, metavar="N", help="stop after N batches")
     return dump
 
 
 def run_dump(options: argparse.Namespace) -> int:
-    """Print a line or a JSON document for each batch, in order."""
+    """Print a line for each batch and each damage in log order; with `--json` a JSON document."""
     from kohort.storage.data_directory import broker_on
     from kohort.storage.files.fs import DiskFileSystem
     from kohort.storage.tools.inspection import Damage
@@ -132,8 +132,8 @@ def run_dump(options: argparse.Namespace) -> int:
     directory = folder.rpartition("/")[0] or "."
     holder = broker_on(fs, directory)
     if holder is not None:
-        raise StorageError(f"a broker{holder} works on {directory}; stop it first, or read with kohort tail")
-    topic = "" if options.raw else folder.rpartition("/")[2].rpartition("-")[0]
+        raise StorageError(f"a broker{holder} runs on {directory}; stop it first, or read with kohort tail")
+    decode_groups = not options.raw and (folder.rpartition("/")[2]).startswith(f"{OFFSETS_TOPIC}-")
     left = options.count or -1
     is_damaged = False
     for each in _batches(fs, path):
@@ -144,7 +144,7 @@ def run_dump(options: argparse.Namespace) -> int:
             else:
                 print(f"DAMAGED {each}")
         elif each.header.last_offset >= options.start:
-            _tell_batch(each, options, topic=topic)
+            _tell_batch(each, options, decode_groups=decode_groups)
             left -= 1
             if left == 0:
                 break
@@ -163,13 +163,13 @@ def _batches(fs: FileSystem, path: str) -> Iterator[FoundBatch | Damage]:
         if not names:
             raise StorageError(f"{path} is no segment file (20 digits and .log), and holds none")
     for each in names:
-        # Compaction leaves gaps, and what a file says is shown whatever it is: only damage is noticed.
+        # Compaction leaves gaps between offsets. A gap is shown as it is; only damage is reported.
         yield from walk_segment(fs, f"{folder or '.'}/{each}", segment_base(each) or 0)
 
 
-def _tell_batch(batch: FoundBatch, options: argparse.Namespace, *, topic: str) -> None:
+def _tell_batch(batch: FoundBatch, options: argparse.Namespace, *, decode_groups: bool) -> None:
     header = batch.header
-    rows = _records(batch, topic=topic) if options.records else []
+    rows = _records(batch, decode_groups=decode_groups) if options.records else []
     if options.json:
         shown = {"position": batch.position, "size_bytes": header.size_bytes, **header._asdict()}
         shown |= {"last_offset": header.last_offset, "compression": header.compression}
@@ -190,18 +190,15 @@ def _tell_batch(batch: FoundBatch, options: argparse.Namespace, *, topic: str) -
         print(f"  {line}")
 
 
-def _records(batch: FoundBatch, *, topic: str) -> list[tuple[object, str]]:
-    """Yield each record as JSON and as a line; one that cannot be read ends its batch."""
+def _records(batch: FoundBatch, *, decode_groups: bool) -> list[tuple[object, str]]:
+    """Return each record as JSON and as a line of text; an unreadable record ends the list."""
     from kohort.records.batch import iterate_records
 
     rows: list[tuple[object, str]] = []
     try:
         for record in iterate_records(batch.read(), include_control=True, check_crcs=False):
-            if batch.header.is_control:
-                rows.append(_control_row(record))
-            else:
-                is_decoded = topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
-                rows.append(_decoded_row(record, topic) if is_decoded else _plain_row(record))
+            is_group = decode_groups and not batch.header.is_control
+            rows.append(_group_row(record) if is_group else _plain_row(record))
     except CorruptRecordError as why:
         rows.append(({"unreadable": str(why)}, f"UNREADABLE {why}"))
     return rows
@@ -213,32 +210,18 @@ def _plain_row(record: Record) -> tuple[object, str]:
     return record, "  ".join(words)
 
 
-def _control_row(record: Record) -> tuple[object, str]:
-    """Return a marker as JSON and as a line of text."""
-    from kohort.records.batch import coordinator_epoch_of, is_commit_marker
-
-    is_commit = is_commit_marker(record.key)
-    if is_commit is None:
-        return _plain_row(record)
-    said = {"marker": "commit" if is_commit else "abort", "coordinator_epoch": coordinator_epoch_of(record.value)}
-    line = f"{record.offset}  {_time(record.timestamp)}  {said['marker']} by coordinator epoch "
-    return {"offset": record.offset, "timestamp": record.timestamp, **said}, f"{line}{said['coordinator_epoch']}"
-
-
-def _decoded_row(record: Record, topic: str) -> tuple[object, str]:
+def _group_row(record: Record) -> tuple[object, str]:
     """Return a coordinator's record, decoded, as JSON and as a line of text."""
-    from kohort.coordinator.records import codec
-    from kohort.coordinator.transactions import records
+    from kohort.coordinator.records.codec import decode
 
-    decode: Callable[[bytes, bytes | None], object] = codec.decode if topic == OFFSETS_TOPIC else records.decode
     try:
         fact = decode(record.key or b"", record.value)
     except StorageError as why:
         return {"offset": record.offset, "unreadable": str(why)}, f"{record.offset}  UNREADABLE {why}"
     if fact is None:
         return _plain_row(record)
-    # Topic ids are bytes inside, and text everywhere else.
-    said = {field.name: _with_ids(getattr(fact, field.name)) for field in fields(fact)}  # type: ignore[arg-type]
+    # Topic ids are bytes in the coordinator's records, and text in every output.
+    said = {field.name: _with_ids(getattr(fact, field.name)) for field in fields(fact)}
     kind = type(fact).__name__
     shown = "  ".join(f"{name}={value}" for name, value in said.items())
     return {"offset": record.offset, "type": kind, **said}, f"{record.offset}  {kind}  {shown}"
@@ -262,26 +245,26 @@ def _time(timestamp_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-#: The remark about facts that the folders cannot tell.
+#: The remark about configs, which cannot be read from the folders of partitions.
 _CONFIGS_LOST: Final = (
-    "this is what the folders tell. Configs of topics and of the broker are lost; these keep every record until you "
-    "set others (kohort config alter)"
+    "its topics are read from the folders. Configs of topics and of the broker are lost; topics keep all records until "
+    "you set others (kohort config alter)"
 )
 
 
 def add_repair(actions: Any) -> Any:
-    """Add `repair` to the actions of `kohort log`; its parser."""
+    """Add the action `repair` to `kohort log`, and return its parser."""
     mending = actions.add_parser(
         "repair",
-        help="cut torn ends, take damage out of the middle, and let readers pass what is gone",
-        description="Read every batch of a data directory and show what can be done about each damage; with --execute "
-        "do it. Damaged bytes in the middle are kept in files that end in .quarantine, and readers that come to such "
-        "a hole are refused until it is settled: --drop lets them go on behind it. A catalogue that is missing is made "
+        help="cut torn ends of logs, take damaged batches out of the middle, and let readers pass the holes",
+        description="Read every batch of a data directory and print a remedy for each damage; with --execute "
+        "apply it. Damaged bytes in the middle are kept in files that end in .quarantine. Fetches of such "
+        "a hole fail until --drop lets readers go on behind it. A missing catalog is made "
         "from the folders of the partitions.",
         run=run_repair,
     )
     mending.add_argument("directory", metavar="DIR", help="the data directory of a broker that is stopped")
-    mending.add_argument("--drop", action="store_true", help="give up what is damaged: readers go on behind the holes")
+    mending.add_argument("--drop", action="store_true", help="give up damaged records: readers go on behind the holes")
     add_execute(mending)
     return mending
 
@@ -293,7 +276,7 @@ def run_repair(options: argparse.Namespace) -> int:
 
     made = _make_catalog(options)
     if made and not options.execute:
-        # What is damaged is asked next, when it is known what belongs together.
+        # Damage is looked for only with a catalog: the catalog says which folders belong to a topic.
         if options.json:
             print_json({"executed": False, "catalog": made, "steps": []})
         else:
@@ -325,7 +308,7 @@ def run_repair(options: argparse.Namespace) -> int:
 
 
 def _make_catalog(options: argparse.Namespace) -> list[dict[str, object]]:
-    """Make a missing catalog if the user says so, and return its topics; none if it exists."""
+    """Return the topics of a missing catalog, and write it with `--execute`; empty if one exists."""
     from kohort.storage.catalog import CATALOG_NAME, has_catalog
     from kohort.storage.files.fs import DiskFileSystem
     from kohort.storage.tools.inspection import hold_offline
@@ -366,7 +349,7 @@ def _make_catalog(options: argparse.Namespace) -> list[dict[str, object]]:
     ]
 
 
-#: Of partitions with transactions, and of groups in one of them, so many are named in a line.
+#: Partitions with transactions that an error names, and groups that are named of one partition.
 _PLACES_TOLD: Final = 10
 _GROUPS_TOLD: Final = 10
 _NO_CONFIGS: Final = (
@@ -376,7 +359,7 @@ _NO_CONFIGS: Final = (
 
 
 def add_import(actions: Any) -> Any:
-    """Add `import` to the actions of `kohort log`; its parser."""
+    """Add the action `import` to `kohort log`, and return its parser."""
     taking = actions.add_parser(
         "import",
         help="copy the topics and offsets of a stopped Apache Kafka broker into a new data directory",
@@ -392,14 +375,14 @@ def add_import(actions: Any) -> Any:
     taking.add_argument(
         "--end-transactions",
         action="store_true",
-        help="leave out the records of aborted transactions, and end open ones: they are aborted, but for those whose "
+        help="leave out the records of aborted transactions, and end open ones: they are aborted, except those whose "
         "coordinator had decided to commit them",
     )
     return taking
 
 
 def run_import(options: argparse.Namespace) -> int:
-    """Print a row for each topic that was taken."""
+    """Copy topics and offsets into a new data directory, and print a row for each topic."""
     from kohort.storage.files.fs import DiskFileSystem, is_locked_by_record
     from kohort.storage.tools.kafka_import import read_decisions, read_topic, survey_directories, take_over
 
@@ -440,11 +423,11 @@ class Ending:
     partition: int
     aborted_transactions: int
     aborted_records: int
-    #: Open ones, by what a copy makes of them.
+    #: Open transactions, their records, and the open transactions whose coordinator had decided to commit them.
     open_transactions: int
     open_records: int
     committed_transactions: int
-    #: Groups that have offsets in open ones.
+    #: Groups that have offsets in open transactions.
     groups: list[str]
 
     def __str__(self) -> str:
@@ -520,10 +503,10 @@ def _configs(pairs: list[str], survey: Survey) -> dict[str, dict[str, str]]:
 
 
 def _check(fs: FileSystem, directory: str) -> None:
-    """Open the copy as a broker does, and report the bytes that its recovery has cut."""
+    """Open the copy as a broker does, and print the bytes that recovery has cut from its logs."""
     from kohort.storage.store import Store
 
-    # What a crash of Kafka has torn is cut here, and not at the first start of a broker.
+    # Batches that a crash of Kafka has torn are cut here, and not at the first start of a broker.
     store = Store.open(directory, fs=fs)
     store.close()
     for each in store.recovery.cuts:
@@ -539,7 +522,7 @@ def _tell(options: argparse.Namespace, survey: Survey, endings: Sequence[Ending]
     show(options, value, ("TOPIC", "PARTITIONS", "BYTES", "RECORDS"), cells, empty="no topics")
     if not options.json:
         if survey.left:
-            complain(f"left where they are: {', '.join(sorted(survey.left))}")
+            complain(f"not copied: {', '.join(sorted(survey.left))}")
         for each in endings:
             complain(_outcome(each))
         complain(_NO_CONFIGS)

@@ -1,6 +1,6 @@
 """`kohort metrics`: the metrics of any cluster for Prometheus, printed once or served.
 
-Source: kafka_exporter and KMinion, whose names the families have.
+Source: kafka_exporter and KMinion; the metric families have the names of one of them.
 """
 
 from __future__ import annotations
@@ -42,13 +42,16 @@ def add_parser(subparsers: Any) -> None:
     )
     add_bootstrap(metrics)
     metrics.add_argument(
-        "--families", choices=NAMES, default=NAMES[0], help="whose names the families have (default: %(default)s)"
+        "--families",
+        choices=NAMES,
+        default=NAMES[0],
+        help="the exporter whose names metrics have (default: %(default)s)",
     )
     metrics.add_argument(
         "--print",
         dest="printed",
         choices=("dashboard", "alerts"),
-        help="print a dashboard for Grafana, or a file of alert rules for Prometheus, and ask no cluster",
+        help="print a dashboard for Grafana, or a file of alert rules for Prometheus, without reading a cluster",
     )
     metrics.add_argument("--openmetrics", action="store_true", help="print OpenMetrics instead")
     metrics.add_argument(
@@ -73,14 +76,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Cluster:
-    """The pages of one cluster, from one client."""
+    """The metrics of one cluster, read by one admin client."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
         self._ends = EndOffsets()
 
     def page(self, names: Names, *, as_open: bool) -> str:
-        """Ask the cluster, and write a page."""
+        """Read the cluster, and format its metrics as text."""
         snapshot = collect(self._admin, has_sizes=names == "kminion")
         note_ends(self._ends, snapshot.topics.values(), now_ms=snapshot.now_ms)
         families = build_families(snapshot, self._ends, names=names)
@@ -88,7 +91,7 @@ class _Cluster:
 
 
 class _Pages:
-    """The paths of the server: one question to the cluster at a time, for all scrapers that ask meanwhile."""
+    """The paths of the server; the cluster is read once at a time, and equal scrapes share the result."""
 
     def __init__(self, admin: Admin, names: Names) -> None:
         self._admin = admin
@@ -98,7 +101,7 @@ class _Pages:
         self._turn = asyncio.Lock()
 
     async def metrics(self, asked: Asked) -> Answer:
-        """Answer with the metrics of this moment."""
+        """Respond with the current metrics."""
         from kohort.broker.http import Answer
 
         names = asked.query.get("families", self._names)
@@ -115,13 +118,13 @@ class _Pages:
         return Answer(body.encode(), OPEN_TYPE if key[1] else TEXT_TYPE)
 
     async def health(self, _: Asked) -> Answer:
-        """Answer as long as this process runs."""
+        """Respond with 200 as long as this process runs."""
         from kohort.broker.http import Answer
 
         return Answer(b"ok\n")
 
     async def readiness(self, asked: Asked) -> Answer:
-        """Answer whether the cluster can be asked."""
+        """Respond with 200 if the cluster responds, else with 503."""
         try:
             await asyncio.to_thread(self._admin.describe_cluster)
         except KohortError as why:
@@ -152,7 +155,7 @@ def _serve(options: argparse.Namespace) -> int:
     if settings.http_listener is None:
         raise ConfigError("--listen is empty: HOST:PORT is expected, as 127.0.0.1:9308")
     with open_admin(options) as admin, contextlib.suppress(asyncio.CancelledError):
-        # A cluster that does not answer is told at once, and not at the first scrape.
+        # A cluster that does not respond is an error at once, and not at the first scrape.
         admin.describe_cluster()
         asyncio.run(_serve_until_stopped(settings, _Pages(admin, options.families)))
     return 0

@@ -1,4 +1,4 @@
-"""`kohort quota list|set`: limits of clients' sends, fetches and requests.
+"""`kohort quota list|set`: limits of the bytes that clients send and fetch, and of their requests.
 
 Source: kafka-configs (`--entity-type users`, `clients`, `ips`); KIP-546.
 """
@@ -19,44 +19,44 @@ _KINDS: Final = ("user", "client-id", "ip")
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    quota = subparsers.add_parser("quota", help="how much clients may send, fetch and ask: list, set")
+    quota = subparsers.add_parser("quota", help="quotas of clients: list, set")
     actions = quota.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     listing = actions.add_parser(
         "list",
-        help="limits that are set",
-        description="The limits of all that the options let through; all without one.",
+        help="the quotas that are set",
+        description="Print the quotas of the entities that match the options; without an option all quotas.",
         run=run_list,
     )
 
     change = actions.add_parser(
         "set",
-        help="set limits, or take them back",
-        description="Set limits of a user, a client id, both together, or an address. NAME= takes one back. Brokers "
-        "heed it a moment later.",
+        help="set quotas, or remove them",
+        description="Set quotas of a user, a client id, both together, or an address. NAME= removes one. Brokers "
+        "apply them a moment later.",
         run=run_set,
     )
     change.add_argument(
         "limits",
         metavar="NAME=VALUE",
         nargs="+",
-        help="producer_byte_rate, consumer_byte_rate (bytes a second and broker), request_percentage, "
+        help="producer_byte_rate, consumer_byte_rate (bytes per second and broker), request_percentage, "
         "controller_mutation_rate, connection_creation_rate (of addresses)",
     )
-    change.add_argument("--validate-only", "--dry-run", action="store_true", help="only say whether it could be done")
+    change.add_argument("--validate-only", "--dry-run", action="store_true", help="only check whether this is possible")
 
     for parser in (listing, change):
         for kind in _KINDS:
             choice = parser.add_mutually_exclusive_group()
             choice.add_argument(f"--{kind}", metavar="NAME", help=f"this {kind}")
             choice.add_argument(
-                f"--default-{kind}", action="store_true", help=f"every {kind} that has no limit of its own"
+                f"--default-{kind}", action="store_true", help=f"every {kind} that has no quota of its own"
             )
         add_common(parser)
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Print the limits by entity."""
+    """Print a row for each limit of an entity: a user, a client id, an address or a pair of them."""
     from kohort.client.admin.results.quotas import show_entity
 
     with open_admin(options) as admin:
@@ -75,7 +75,7 @@ def run_set(options: argparse.Namespace) -> int:
 
     entity = _entity(options)
     if not entity:
-        raise ConfigError("these limits need a user or client: --user NAME, --default-user, --client-id NAME, ...")
+        raise ConfigError("the user or client is missing: --user NAME, --default-user, --client-id NAME, ...")
     limits = {name: _limit(name, value) for name, value in parse_pairs(options.limits, option="limit").items()}
     quota = ClientQuota(entity=entity, values=limits)
     with open_admin(options) as admin:
@@ -104,5 +104,5 @@ def _limit(name: str, text: str) -> float | None:
         return float(text)
     except ValueError:
         raise ConfigError(
-            f"{name} cannot be {text!r}: a number above 0 is expected, or nothing: take it back"
+            f"{name} cannot be {text!r}: a number above 0 is expected, or nothing, which removes it"
         ) from None

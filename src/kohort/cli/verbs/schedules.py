@@ -1,7 +1,7 @@
 """Schedules of moves in files, as CSV with a heading or JSON objects: each partition's new owner.
 
-Laws: a file that cannot be read as a whole is read not at all, and the error names its line or entry. No more is read
-than the most moves that a coordinator takes can need.
+Laws: an error in one line or entry refuses the whole file, and names the line or entry. A file is refused if it is
+larger than the most moves that a coordinator accepts can need.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _MOST_BYTES: Final = 8 * 1024 * 1024
 
 
 def read_schedule(path: str) -> dict[TopicPartition, str]:
-    """Read a member for each partition from a file (`-`: the standard input).
+    """Read the new owner (a member's name) of each partition from a file; `-` is the standard input.
 
     Raises:
-        ConfigError: what is wrong with it, and where.
-        OSError: it cannot be opened.
+        ConfigError: the file is no valid schedule; the error names the line or entry, and the reason.
+        OSError: the file cannot be opened.
     """
     name = input_name(path)
     moves: dict[TopicPartition, str] = {}
@@ -47,14 +47,14 @@ def read_schedule(path: str) -> dict[TopicPartition, str]:
 def _read(path: str, name: str) -> str:
     data = read_input(path, _MOST_BYTES, remark=f", more than {MOST_MOVES} moves need")
     try:
-        # Spreadsheets put a mark in front.
+        # Spreadsheets put a byte order mark in front.
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as why:
         raise ConfigError(f"{name} is no text in UTF-8: byte {why.start} is {data[why.start]:#04x}") from None
 
 
 def _rows(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each row's position in the file and its fields."""
+    """Yield the position of each row in the file, as in `line 3` or `entry 3`, and its fields."""
     if text.lstrip().startswith(("[", "{")):
         yield from _json_rows(text, name)
         return

@@ -1,7 +1,7 @@
 """`kohort send TOPIC`: lines of the standard input become records.
 
-Laws: what was sent is always said, however it ends: input over, a line that cannot be sent, Ctrl-C. Where the broker
-makes a topic because of a record, the name that was perhaps meant is told with the first of them.
+Laws: the number of sent records is always printed: at the end of the input, after a line that cannot be sent, and after
+Ctrl-C. If the broker creates the topic with the first record, the output suggests an existing topic of a similar name.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-#: Records that may be without an answer while more are read.
+#: Unacknowledged records at most; then the verb waits before it reads more lines.
 _UNDER_WAY: Final = 10_000
-#: Wait for answers after Ctrl-C, seconds.
+#: Wait for acknowledgements after Ctrl-C, seconds.
 _LAST_ANSWERS_S: Final = 5.0
 
 
@@ -93,12 +93,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 class Lines:
-    """The lines of the standard input on their way to one topic."""
+    """A sender of the lines of the standard input to one topic."""
 
     def __init__(self, producer: Any, options: argparse.Namespace, *, near: str | None) -> None:
-        """Create the lines of a topic.
+        """Create a sender to one topic.
 
-        `near`: the topic perhaps meant instead of a missing one.
+        `near`: an existing topic of a similar name, to be suggested if this one is created; `None`: no suggestion.
         """
         self._producer = producer
         self._options = options
@@ -110,7 +110,7 @@ class Lines:
         self.sent = 0
 
     def send_all(self) -> int:
-        """Send until the end of the input; the exit code of the verb."""
+        """Send every line of the input, and return the exit code of the verb."""
         try:
             for number, line in enumerate(sys.stdin.buffer, 1):
                 try:
@@ -120,12 +120,12 @@ class Lines:
                     complain(f"line {number}: {why}; {self.sent} sent before it")
                     return exit_code(why)
                 if self._near is not None:
-                    # The client says that it created the topic.
+                    # The client has logged that the topic was created.
                     self._settle()
                     complain(f"did you mean {self._near}?")
                     self._near = None
                 elif len(self._pending) >= _UNDER_WAY:
-                    # The oldest answers are looked at while later ones are under way, so memory stays bounded.
+                    # The oldest records are waited for while later ones are in flight, so memory stays bounded.
                     self._settle(down_to=_UNDER_WAY // 2)
             self._settle()
         except KeyboardInterrupt:
@@ -141,7 +141,7 @@ class Lines:
         self._pending.append(self._producer.send(self._options.topic, None if is_null else value, key, **where))
 
     def _settle(self, *, down_to: int = 0) -> None:
-        """Wait for answers, the oldest first, until so many are missing; the error of a record is that of all."""
+        """Wait for the oldest records until `down_to` are unacknowledged; raise the first error."""
         while len(self._pending) > down_to:
             try:
                 self._pending[0].result()

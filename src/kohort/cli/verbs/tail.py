@@ -1,7 +1,7 @@
-"""`kohort tail TOPIC`: show records as they come.
+"""`kohort tail TOPIC`: print records as they arrive.
 
-Laws: reading is without a group, so that nothing is committed and no group is disturbed. The standard output has
-records and nothing else; remarks for a person go to the error output.
+Laws: the verb reads without a group, commits nothing and disturbs no group. The standard output has records only;
+remarks go to the standard error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kohort import Consumer, ConsumerRecord, TopicPartition
 
 
-#: Names of the two ends in other tools.
+#: Names that other tools have for the beginning and the end of a log -> kohort's names.
 _ENDS: Final = {
     **dict.fromkeys(("beginning", "earliest", "start", "oldest"), "beginning"),
     **dict.fromkeys(("end", "latest", "newest"), "end"),
@@ -59,7 +59,7 @@ def add_parser(subparsers: Any) -> None:
     tail.add_argument(
         "-n", "-c", "--count", "--num", type=int, default=0, metavar="N", help="stop after N records (default: never)"
     )
-    tail.add_argument("-e", "--exit", action="store_true", help="stop at the end of what is there at the start")
+    tail.add_argument("-e", "--exit", action="store_true", help="stop at the end offsets of the time when it starts")
     tokens = ", ".join(f"{token} {meaning}" for token, (meaning, _) in TOKENS.items()).replace("%", "%%")
     shape = tail.add_mutually_exclusive_group()
     shape.add_argument(
@@ -67,7 +67,7 @@ def add_parser(subparsers: Any) -> None:
         "--format",
         type=compile_format,
         metavar="FORMAT",
-        help=f"print each record so, without a line end of its own: {tokens}; \\n, \\t, \\xHH",
+        help=f"print each record in this format, without a line end: {tokens}; \\n, \\t, \\xHH",
     )
     shape.add_argument("--keys", action="store_true", help="print KEY, a tab, VALUE")
     add_key_separator(shape, help_text="print KEY, SEP, VALUE")
@@ -79,7 +79,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def parse_start(word: str) -> str | datetime:
-    """Parse `beginning`, `end`, `N` or `-N`, a time, or a span before now."""
+    """Parse `beginning`, `end`, `N` or `-N`, a time, or a duration before now."""
     if word in _ENDS:
         return _ENDS[word]
     if re.fullmatch(r"-?\d+", word):
@@ -94,7 +94,7 @@ def parse_start(word: str) -> str | datetime:
 
 
 def parse_partitions(word: str) -> list[range]:
-    """Parse `0,2-3` to ranges."""
+    """Parse partitions such as `0,2-3` to ranges."""
     chosen = []
     for part in word.split(","):
         found = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
@@ -116,7 +116,7 @@ def first_offset(start: str, *, begin: int, end: int) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read without a group, from where it was asked to where it was asked."""
+    """Print records from the chosen start on, until the chosen end or Ctrl-C."""
     from kohort import Consumer
 
     if options.count < 0:
@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
         older = sum(ends[each] - begins[each] for each in partitions)
         if older and options.start is None and not options.exit:
             complain(f"starts at the end; {older} older record{'s' * (older != 1)}: --from beginning")
-        # An offset that is not there yet is waited for, and nothing before it is shown.
+        # An offset beyond the end is waited for, and no record below it is printed.
         lowest = int(start) if isinstance(start, str) and start.isdigit() else 0
         if lowest > max(ends.values()):
             waits = "" if options.exit else "; waiting for it"
@@ -147,7 +147,7 @@ def _first_offsets(
     begins: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Return the offsets to start at; for a time the first record that is as young, else the end."""
+    """Return the offsets to start at; for a time that of the first record since then, else the end."""
     if isinstance(start, str):
         return {each: first_offset(start, begin=begin, end=ends[each]) for each, begin in begins.items()}
     found = consumer.offsets_for_times(dict.fromkeys(begins, int(start.timestamp() * 1000)))
@@ -170,7 +170,7 @@ def _choose_partitions(consumer: Consumer, options: argparse.Namespace) -> list[
 def _read(
     consumer: Consumer, options: argparse.Namespace, *, lowest: int, ends: Mapping[TopicPartition, int] | None
 ) -> None:
-    """Show records until enough are shown, or every partition has been read to its end in `ends`."""
+    """Print records until `--count` is reached, or every partition is read up to its offset in `ends`."""
     show = _printer(options)
     shown = 0
     unfinished = set(ends or ())

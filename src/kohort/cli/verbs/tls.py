@@ -1,8 +1,8 @@
-"""`kohort tls make DIR`: an authority, a broker's certificate and a client's, for trying TLS and for tests.
+"""`kohort tls make DIR`: a certificate authority and two certificates, for trials and tests of TLS.
 
-Laws: private keys are for their owner alone. What is there stays there without `--force`; with it each file is replaced
-whole, so that a running broker takes either the old one or the new one.
-Source: openssl req, mkcert; RFC 5280 (extensions), as Python's, OpenSSL's and Java's verification want them.
+Laws: only their owner may read files with private keys. Existing files are kept without `--force`. With `--force` each
+file is replaced in one operation, so that a running broker reads either the old one or the new one.
+Source: openssl req, mkcert; RFC 5280 (extensions), as the verification of Python, OpenSSL and Java requires.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 _HOSTS: Final = ("localhost", "127.0.0.1", "::1")
-#: Certificates hold from a little before they are made: clocks differ.
+#: Certificates are valid from an hour before they are made, because clocks differ.
 _EARLIER: Final = datetime.timedelta(hours=1)
 #: The longest common name (X.520).
 _LONGEST_NAME: Final = 64
@@ -38,12 +38,12 @@ def add_parser(subparsers: Any) -> None:
     actions = tls.add_subparsers(dest="action", metavar="ACTION", required=True)
     make = actions.add_parser(
         "make",
-        help="make an authority, a broker's certificate and a client's",
+        help="make a certificate authority, and certificates of a broker and a client",
         description="Write ca.pem, ca.key, server.pem and client.pem into a directory, and print the options that use "
-        "them. They are for trying and for tests: the authority's key lies beside the rest.",
+        "them. They are for trials and tests: the authority's key is in the same directory.",
         run=run_make,
     )
-    make.add_argument("directory", metavar="DIR", help="where; it is made if it is not there")
+    make.add_argument("directory", metavar="DIR", help="the directory, made if it is missing")
     make.add_argument(
         "--host",
         dest="hosts",
@@ -52,13 +52,13 @@ def add_parser(subparsers: Any) -> None:
         help=f"a name or address of the broker, may be repeated (default: {', '.join(_HOSTS)})",
     )
     make.add_argument("--client", default="client", metavar="NAME", help="the client's name (default: client)")
-    make.add_argument("--days", type=int, default=365, metavar="N", help="how long they hold (default: 365)")
-    make.add_argument("--force", action="store_true", help="replace files that are there")
+    make.add_argument("--days", type=int, default=365, metavar="N", help="days that they are valid (default: 365)")
+    make.add_argument("--force", action="store_true", help="replace existing files")
     add_json(make)
 
 
 def run_make(options: argparse.Namespace) -> int:
-    """Make the certificates and print what to set."""
+    """Write the certificates, and print the options of broker and client that use them."""
     directory = Path(options.directory)
     hosts = list(dict.fromkeys(options.hosts or _HOSTS))
     texts = make_certificates(hosts, options.client, options.days)
@@ -95,10 +95,10 @@ def run_make(options: argparse.Namespace) -> int:
 
 
 def make_certificates(hosts: list[str], client: str, days: int) -> dict[str, str]:
-    """Make an authority and what it signs: name of each file -> its PEM.
+    """Make an authority and two certificates that it signs; return the name of each file -> its PEM.
 
     Raises:
-        ConfigError: a host or a name cannot stand in a certificate.
+        ConfigError: a host, the client's name or the number of days is not valid in a certificate.
         MissingDependencyError: cryptography is not installed.
     """
     try:
@@ -113,13 +113,15 @@ def make_certificates(hosts: list[str], client: str, days: int) -> dict[str, str
             f"--client cannot be {client[:_LONGEST_NAME]!r}: a name of 1 to {_LONGEST_NAME} characters is expected"
         )
     names = [_general_name(host) for host in hosts]
-    # Of this curve signatures are quickest, and each client knows it.
+    # Signatures of this curve are the quickest, and every client supports it.
     ca_key, server_key, client_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
     maker = _Maker(ca_key, days)
     ca = maker.authority()
     common_name = next((host for host in hosts if len(host) <= _LONGEST_NAME), "kohort")
-    server = maker.sign(server_key, common_name, ExtendedKeyUsageOID.SERVER_AUTH, names)
-    own = maker.sign(client_key, client, ExtendedKeyUsageOID.CLIENT_AUTH, [])
+    is_server, is_client = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+    # The console in a broker is a client of it, by the broker's own certificate.
+    server = maker.sign(server_key, common_name, [is_server, is_client], names)
+    own = maker.sign(client_key, client, [is_client], [])
     return {
         "ca.key": _key_text(ca_key),
         "ca.pem": _certificate_text(ca),
@@ -141,7 +143,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 class _Maker:
-    """An authority that signs certificates of one length of time."""
+    """A certificate authority whose certificates are all valid for the same time."""
 
     def __init__(self, key: EllipticCurvePrivateKey, days: int) -> None:
         from cryptography import x509
@@ -149,12 +151,12 @@ class _Maker:
         self._key: Final = key
         self._begins: Final = datetime.datetime.now(datetime.UTC) - _EARLIER
         self._ends: Final = self._begins + _EARLIER + datetime.timedelta(days=days)
-        # The number tells authorities apart that were made one after the other.
+        # The number tells apart the authorities of two runs.
         number = f"{x509.random_serial_number():040x}"[:8]
         self._name: Final = self._named(f"kohort tls make {number}")
 
     def authority(self) -> x509.Certificate:
-        """Make its own certificate."""
+        """Make the authority's own certificate."""
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
 
@@ -164,9 +166,9 @@ class _Maker:
         return builder.add_extension(_usage(signs_certificates=True), critical=True).sign(self._key, hashes.SHA256())
 
     def sign(
-        self, key: EllipticCurvePrivateKey, name: str, use: x509.ObjectIdentifier, hosts: list[x509.GeneralName]
+        self, key: EllipticCurvePrivateKey, name: str, uses: list[x509.ObjectIdentifier], hosts: list[x509.GeneralName]
     ) -> x509.Certificate:
-        """Sign the certificate of a broker or a client."""
+        """Make and sign the certificate of a broker or a client."""
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
 
@@ -174,7 +176,7 @@ class _Maker:
             self._builder(self._named(name), key)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
         )
         if hosts:
             builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
@@ -222,7 +224,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 def _key_text(key: EllipticCurvePrivateKey) -> str:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    # Java reads no other form of a key.
+    # Java reads private keys in no other format.
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
@@ -233,7 +235,7 @@ def _certificate_text(certificate: x509.Certificate) -> str:
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    """Write a file beside its name, then give it the name."""
+    """Write a temporary file, then rename it to the path."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:

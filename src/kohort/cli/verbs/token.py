@@ -1,7 +1,7 @@
 """`kohort token mint|attenuate|inspect|rotate|list|revoke`: capability tokens, and the root keys of a broker.
 
-Laws: a token is on no command line, and in no output but that of the two that make one. The keys of a file are replaced
-with `--execute` only, and its content is in no output.
+Laws: no command line has a token, and only `mint` and `attenuate` print one. The root keys in a file are replaced only
+with `--execute`, and are never printed.
 Source: pymacaroons' and biscuit's command lines; users@kafka 2014-07-18.
 """
 
@@ -39,34 +39,34 @@ def add_parser(subparsers: Any) -> None:
     mint = actions.add_parser(
         "mint",
         help="make a token with a broker's root keys",
-        description="Print a token that allows what the options leave; without any it allows everything. Clients log "
-        "in with it as the password of the user `token`.",
+        description="Print a token that allows only what the options name; without any, everything. Clients log "
+        "in as the user `token`, with the token as the password.",
         run=run_mint,
     )
     mint.add_argument("--keys", metavar="FILE", required=True, help=_KEYS_HELP)
-    mint.add_argument("--id", metavar="ID", help="the holder's: of an earlier token that this one replaces")
+    mint.add_argument("--id", metavar="ID", help="the id of an earlier token that this one replaces")
 
     attenuate = actions.add_parser(
         "attenuate",
         help="narrow a token, without keys and without a broker",
-        description="Read a token and print one that allows what the options leave of it. The longer one can be given "
-        "away: nothing leads back to the shorter.",
+        description="Read a token and print a narrower one, limited by the options. The new token can be given "
+        "away: the old one cannot be computed from it.",
         run=run_attenuate,
     )
     inspect = actions.add_parser(
         "inspect",
-        help="what a token says",
-        description="Print the caveats of a token, with the id of each link: revoking one ends every token that has "
-        "it. Without --keys only the first and the last id are known, and a broker may never have minted it.",
+        help="the caveats of a token",
+        description="Print the caveats of a token, with the id of each link of its chain. Revoking an id ends every "
+        "token that has it. Without --keys only the first and the last id are known, and the token is not verified.",
         run=run_inspect,
     )
-    inspect.add_argument("--keys", metavar="FILE", help=f"verify it with them: {_KEYS_HELP}")
+    inspect.add_argument("--keys", metavar="FILE", help=f"verify the token with {_KEYS_HELP}")
 
     rotate = actions.add_parser(
         "rotate",
         help="make a new root key, and keep the former one",
-        description="Show which root keys there are, and with --execute write a new one in front. Tokens of the one "
-        "before stay good, those of the one before that end. A broker reads the file again when it changes.",
+        description="Show the root keys, and with --execute add a new one. Tokens of the key "
+        "before stay valid; those of the key before that end. A broker reads the file again when it changes.",
         run=run_rotate,
     )
     rotate.add_argument("--keys", metavar="FILE", required=True, help=f"{_KEYS_HELP}; made if it is missing")
@@ -82,7 +82,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_calls(actions: Any) -> None:
-    """Add the actions that ask a broker."""
+    """Add the actions that send requests to a broker: `list` and `revoke`."""
     listing = actions.add_parser(
         "list",
         help="tokens that clients are logged in with, and revoked ones",
@@ -92,7 +92,7 @@ def _add_calls(actions: Any) -> None:
     revoke = actions.add_parser(
         "revoke",
         help="end tokens before their leases do",
-        description="Revoke tokens by an id of their chain, which ends what was made of them as well, or by label. "
+        description="Revoke tokens by an id of their chain, which also ends the tokens derived from them, or by label. "
         "Their connections end at once.",
         run=run_revoke,
     )
@@ -105,7 +105,7 @@ def _add_calls(actions: Any) -> None:
     revoke.add_argument("--label", dest="labels", action="append", default=[], metavar="TEXT", help="may be repeated")
     revoke.add_argument(
         "--not-after", type=parse_datetime, metavar="TIME",
-        help="when the last of their leases is over; the revocation is forgotten then (default: never)",
+        help="when the last of their leases ends; the broker then forgets the revocation (default: never)",
     )  # fmt: skip
     for parser in (listing, revoke):
         add_common(parser)
@@ -114,36 +114,36 @@ def _add_calls(actions: Any) -> None:
 def _add_source(parser: Any) -> None:
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
-        "--token-file", metavar="FILE", default="-", help="whose first line it is (default: -, the standard input)"
+        "--token-file", metavar="FILE", default="-", help="its first line is the token (default: -, the standard input)"
     )
-    source.add_argument("--token-env", metavar="NAME", help="the variable that has it")
+    source.add_argument("--token-env", metavar="NAME", help="the environment variable with the token")
     parser.add_argument("shown", nargs="*", help=argparse.SUPPRESS)
 
 
 def _add_caveats(parser: Any) -> None:
     several: Any = {"action": "append", "default": [], "metavar": "NAME"}
-    words = parser.add_argument_group("caveats", "each narrows; what is not limited is allowed")
+    words = parser.add_argument_group("caveats", "each narrows the token; what none limits is allowed")
     words.add_argument(
         "--operation", dest="operations", action="append", default=[], metavar="WORD",
         help="read, write, commit, describe, create, delete, alter, ...; may be repeated, as the next ones",
     )  # fmt: skip
     words.add_argument("--topic", dest="topics", help="a topic", **several)
-    words.add_argument("--topic-prefix", dest="topic_prefixes", help="topics whose names begin so", **several)
+    words.add_argument("--topic-prefix", dest="topic_prefixes", help="topics whose names have this prefix", **several)
     words.add_argument(
         "--partitions", action="append", default=[], type=_partitions, metavar="TOPIC:LIST", help="as in orders:0-9,12"
     )
     words.add_argument("--group", dest="groups", help="a group", **several)
-    words.add_argument("--group-prefix", dest="group_prefixes", help="groups whose names begin so", **several)
+    words.add_argument("--group-prefix", dest="group_prefixes", help="groups whose names have this prefix", **several)
     words.add_argument("--member", metavar="ID", help="one member of a group")
     words.add_argument("--epoch", type=int, metavar="N", help="one epoch of the member")
     words.add_argument("--peer", dest="peers", help="the client's address, or its network as in 10.0.0.0/8", **several)
     end = words.add_mutually_exclusive_group()
-    end.add_argument("--lease", type=parse_duration, metavar="SPAN", help="how long it is good: 30m, 2h, 7d")
-    end.add_argument("--not-after", type=parse_datetime, metavar="TIME", help="until when it is good")
-    words.add_argument("--byte-rate", type=int, metavar="N", help="bytes a second, then it is throttled")
-    words.add_argument("--request-rate", type=int, metavar="N", help="requests a second, then it is throttled")
-    words.add_argument("--log-level", metavar="LEVEL", help="the level at which it is logged: debug, info, ...")
-    words.add_argument("--label", metavar="TEXT", help="its name in journals and lists")
+    end.add_argument("--lease", type=parse_duration, metavar="SPAN", help="how long the token is valid: 30m, 2h, 7d")
+    end.add_argument("--not-after", type=parse_datetime, metavar="TIME", help="when the token expires")
+    words.add_argument("--byte-rate", type=int, metavar="N", help="bytes per second; then clients are throttled")
+    words.add_argument("--request-rate", type=int, metavar="N", help="requests per second; then clients are throttled")
+    words.add_argument("--log-level", metavar="LEVEL", help="the log level for its requests: debug, info, ...")
+    words.add_argument("--label", metavar="TEXT", help="a name of the token in histories and lists")
 
 
 def run_mint(options: argparse.Namespace) -> int:
@@ -166,7 +166,7 @@ def run_attenuate(options: argparse.Namespace) -> int:
     try:
         caveats = _caveats(options)
         if not caveats:
-            raise ConfigError("what is to be narrowed is missing: --operation WORD, --topic NAME, --lease SPAN, ...")
+            raise ConfigError("the caveats are missing: --operation WORD, --topic NAME, --lease SPAN, ...")
         token = attenuate(before, *caveats)
         return _print_token(options, token, parse(token))
     except CapabilityError as why:
@@ -174,7 +174,7 @@ def run_attenuate(options: argparse.Namespace) -> int:
 
 
 def run_inspect(options: argparse.Namespace) -> int:
-    """Print the links of a token, and verify it if there are keys."""
+    """Print the caveats of a token, and verify the token if `--keys` is given."""
     from kohort.capabilities import CapabilityError, explain, parse, verify
 
     token = _token(options)
@@ -254,7 +254,7 @@ def run_revoke(options: argparse.Namespace) -> int:
 
 def _print_token(options: argparse.Namespace, token: str, capability: Capability) -> int:
     if options.json:
-        # Which link of an attenuated one is its holder takes the key.
+        # The id of the holder of an attenuated token is known only with the root keys.
         known = {"id": capability.id} if capability.is_verified else {}
         print_json({"token": token, **known, "chain": [capability.chain[0], capability.chain[-1]]})
     else:
@@ -265,7 +265,7 @@ def _print_token(options: argparse.Namespace, token: str, capability: Capability
 def _token(options: argparse.Namespace) -> str:
     if options.shown:
         raise ConfigError(
-            "a command line is seen by others: the standard input, --token-file FILE or --token-env NAME has a token"
+            "a command line is seen by others: give a token by standard input, --token-file FILE or --token-env NAME"
         )
     if options.token_env is not None:
         return password_in_environment(options.token_env, "--token-env").strip()

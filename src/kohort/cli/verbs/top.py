@@ -1,7 +1,7 @@
-"""`kohort top`: the groups that are behind, members that others wait for, and reasons of rebalances, in a terminal.
+"""`kohort top`: groups with lag, members that others wait for, and why groups rebalance, in a terminal.
 
-Laws: it shows the values of the console's pages, in a terminal as a screen, elsewhere as text or lines of JSON. The
-state shown is the latest that the cluster has told; one line says since when there is none newer. It changes nothing.
+Laws: the verb shows the values of the console's pages, on a terminal as a screen, elsewhere as text or lines of JSON.
+The state shown is the latest that was read. If reads fail, one line says since when. The verb changes nothing.
 Source: requirement J3; top(1).
 """
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
     from kohort.console.reader import ClusterReader
 
-#: The least seconds between two looks at the cluster, and between two looks for an answer or a key.
+#: The least seconds between two reads of the cluster, and the seconds between two checks for a new state.
 LEAST_SECONDS: Final = 2
 _TICK_SECONDS: Final = 0.5
-#: Seconds without an answer after which that is said.
+#: Seconds without a response after which the output says so.
 _SILENCE_SECONDS: Final = 4.0
-#: Members and rebalances of the group that is shown.
+#: The most members and rebalances that are shown of a group.
 _MEMBERS, _REBALANCES = 12, 5
 _HISTORYLESS: Final = "this cluster keeps no history of groups: only brokers of kohort tell why a group has rebalanced"
 _GROUPS: Final = ("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND", "CHANGES/H")
@@ -60,36 +60,36 @@ def add_parser(subparsers: Any) -> None:
         "top",
         help="which groups are behind, their members, and why they rebalance, in a terminal",
         description="Show the groups of a cluster, kohort's or Apache Kafka's, those that are furthest behind first, "
-        "and of one of them the members and the latest rebalances. Keys: q ends, s sorts otherwise, up and down choose "
-        "the group. Where the output is no terminal it is text.",
+        "and of one of them the members and the latest rebalances. Keys: q ends, s changes the order, up and down "
+        "choose the group. If the output is no terminal, text is printed.",
         run=run,
     )
     add_common(top)
-    top.add_argument("--group", metavar="TEXT", default="", help="only groups with this in their names")
+    top.add_argument("--group", metavar="TEXT", default="", help="only groups whose names contain this text")
     top.add_argument("--sort", choices=SORTS, default=SORTS[0], help="the order of groups (default: %(default)s)")
     top.add_argument(
         "--interval",
         metavar="SPAN",
         type=arguments.parse_duration,
         default=timedelta(seconds=LEAST_SECONDS),
-        help=f"look again after so long: 5s, 1m (default, and least: {LEAST_SECONDS}s)",
+        help=f"read the cluster again after this time: 5s, 1m (default, and least: {LEAST_SECONDS}s)",
     )
-    top.add_argument("--once", action="store_true", help="look once; how old a lag is shows only a second look")
+    top.add_argument("--once", action="store_true", help="read the cluster once; the age of a lag needs a second read")
 
 
 def run(options: argparse.Namespace) -> int:
     """Show the cluster until q or Ctrl-C, or once."""
     if options.interval < timedelta(seconds=LEAST_SECONDS):
         raise ConfigError(f"--interval is too short: {LEAST_SECONDS}s or more is expected")
-    # The other verbs do not pay for it.
+    # Imported here, so that the other verbs start without it.
     from kohort.console.reader import ClusterReader
 
     threads = ThreadPoolExecutor(4, thread_name_prefix="kohort-top")
     reader = ClusterReader(connection(options), threads)
     try:
-        # A cluster that does not answer is told at once.
+        # A cluster that does not respond is an error at once.
         reader.admin.describe_cluster()
-        # From now on the state shown says that none is newer, and no line of the client's runs through it.
+        # From now on the screen itself says that reads fail. Log lines of the client would spoil it.
         for handler in logging.getLogger("kohort.client").handlers:
             handler.setLevel(logging.CRITICAL)
         asyncio.run(_Top(reader, options).watch())
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Top:
-    """The state shown, and the keys that change the view of it."""
+    """The view of the cluster, and the keys that change the view."""
 
     def __init__(self, reader: ClusterReader, options: argparse.Namespace) -> None:
         self._reader: Final = reader
@@ -109,16 +109,16 @@ class _Top:
         self._sort: str = options.sort
         #: The group that was chosen; empty: the first one.
         self._chosen = ""
-        #: Ids of the groups in their order.
+        #: Ids of the groups in the order shown.
         self._listed: Sequence[str] = ()
         self._is_over = False
         self._pressed = asyncio.Event()
-        #: Time of the state that was shown last, and of its showing.
+        #: Of the state shown last: the time it was read, milliseconds; when it was shown, monotonic seconds.
         self._shown_ms, self._shown_at = 0, 0.0
         self._is_silent = False
 
     async def watch(self) -> None:
-        """Look and show until it is over."""
+        """Read the cluster and show its state until q, Ctrl-C or SIGTERM; with `--once` a single time."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._press, "quit")
         is_screen = sys.stdout.isatty() and not self._options.json and not self._options.once
         with contextlib.ExitStack() as stack:
@@ -135,7 +135,7 @@ class _Top:
                 await self._until_pressed(asyncio.sleep(_TICK_SECONDS), live)
 
     async def _until_pressed(self, work: Any, live: Live | None) -> None:
-        """Wait for the work, or for the end; with a screen for any key."""
+        """Wait until `work` is done or the verb ends; with a screen also until a key is pressed."""
         task, pressed = asyncio.ensure_future(work), asyncio.ensure_future(self._pressed.wait())
         while not self._is_over and not task.done():
             await asyncio.wait({task, pressed}, return_when=asyncio.FIRST_COMPLETED)
@@ -173,24 +173,25 @@ class _Top:
             self._shown_ms, self._shown_at = values["time_ms"], now
 
     async def _values(self) -> dict[str, Any]:
-        """Ask for the groups, and for one of them."""
+        """Return the groups of the cluster, and the details of the chosen one."""
         from kohort.console import pages
 
+        await self._reader.know()
         found = await pages.groups(self._reader, {"q": self._options.group, "sort": self._sort})
         self._listed = [each["id"] for each in found["groups"]]
         snapshot = self._reader.view.snapshot
         if snapshot is None:
-            # The cluster has answered before, and does not tell of its groups.
+            # The cluster responds, but its groups cannot be read.
             raise KohortError(found["failure"])
         chosen = self._chosen if self._chosen in self._listed else next(iter(self._listed), "")
         silent_s = time.time() - snapshot.now_ms / 1000
         silence = ""
         if found["failure"] or silent_s > max(_SILENCE_SECONDS, 2 * self._options.interval.total_seconds()):
             why = f": {found['failure']}" if found["failure"] else ""
-            silence = f"no answer since {show_clock(snapshot.now_ms)[:8]}, which the state shown is from{why}"
+            silence = f"no response since {show_clock(snapshot.now_ms)[:8]}, when the state shown was read{why}"
         group = None
         if chosen:
-            # It may be gone by now.
+            # The group may have been deleted since.
             with contextlib.suppress(pages.PageError):
                 group = await pages.group_values(self._reader, chosen)
         count = f"{len(self._listed)} of {found['all']} groups by {self._sort}"
@@ -200,7 +201,7 @@ class _Top:
 
     @contextlib.contextmanager
     def _keys(self) -> Iterator[None]:
-        """Hear keys as they are pressed, without their echo."""
+        """Read keys as they are pressed, without echo, until the context exits."""
         if not sys.stdin.isatty():
             yield
             return
@@ -239,15 +240,15 @@ class _Top:
         say(*_tail_of(group))
 
     def _drawn(self, values: Mapping[str, Any], size: tuple[int, int]) -> Iterator[RenderableType]:
-        """Draw a screen of so many columns and lines."""
+        """Yield the parts of the screen; `size`: its columns and lines."""
         from rich.text import Text
 
         yield Text(values["title"], style="bold", no_wrap=True, overflow="ellipsis")
-        yield Text(values["silence"] or "q ends, s sorts otherwise, up and down choose a group", style="dim")
+        yield Text(values["silence"] or "q ends, s changes the order, up and down choose a group", style="dim")
         group = values["group"]
         told = [] if group is None else [_head_of(group), *_tail_of(group)]
         members = [] if group is None else group["members"][:_MEMBERS]
-        # A sentence is folded where it does not fit.
+        # A sentence that is longer than a line takes several lines.
         below = len(members) + sum(1 + len(one_line(each)) // size[0] for each in told)
         room = max(3, size[1] - below - 6)
         chosen = -1 if group is None else self._listed.index(group["id"])
@@ -280,7 +281,7 @@ def _member_cells(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _head_of(group: Mapping[str, Any]) -> str:
-    """Say how a group is doing."""
+    """Return a line with the type, state, lag and rebalances of a group."""
     lag = "" if group["lag"] is None else f", lag {group['lag']:,}"
     behind = "" if group["lag_ms"] is None else f" ({show_duration(group['lag_ms'])})"
     often = f", {group['rebalances_per_hour']} rebalances in the last hour" if group["has_history"] else ""

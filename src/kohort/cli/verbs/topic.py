@@ -51,12 +51,12 @@ def add_parser(subparsers: Any) -> None:
     grow = actions.add_parser(
         "grow",
         help="give topics more partitions",
-        description="Give topics more partitions. They cannot be taken away again, and from then on keys go to other "
+        description="Give topics more partitions. They cannot be removed again, and from then on keys map to other "
         "partitions than before.",
         run=run_grow,
     )
     grow.add_argument("topics", metavar="TOPIC", nargs="+")
-    grow.add_argument("--partitions", type=int, required=True, metavar="N", help="how many there shall be")
+    grow.add_argument("--partitions", type=int, required=True, metavar="N", help="the new number of partitions")
     _add_assign(grow, "the brokers of each new partition, the preferred leader first: 1:2,2:3")
 
     delete = actions.add_parser("delete", help="delete topics and their records", run=run_delete)
@@ -67,11 +67,11 @@ def add_parser(subparsers: Any) -> None:
 
 def _add_assign(parser: Any, text: str) -> None:
     parser.add_argument("--assign", type=arguments.parse_brokers, metavar="BROKERS", help=text)
-    parser.add_argument("--validate-only", action="store_true", help="only say whether it could be done")
+    parser.add_argument("--validate-only", action="store_true", help="only check whether the change is possible")
 
 
 def run_create(options: argparse.Namespace) -> int:
-    """Create topics; those created are printed also if others could not be."""
+    """Create topics, and print the created ones even if others could not be created."""
     from kohort import NewTopic
 
     configs = arguments.parse_pairs(options.config, option="--config")
@@ -101,7 +101,7 @@ def _tell_created(options: argparse.Namespace, made: Iterable[Any]) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """List topics by name."""
+    """Print the topics by name."""
     with open_admin(options) as admin:
         topics = [topic for topic in admin.list_topics() if options.internal or not topic.is_internal]
     topics.sort(key=lambda topic: topic.name)
@@ -111,7 +111,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_describe(options: argparse.Namespace) -> int:
-    """Print one table a topic."""
+    """Print a table of partitions for each topic."""
     with open_admin(options) as admin:
         topics = admin.describe_topics(options.topics)
     if options.json:
@@ -132,7 +132,7 @@ def run_describe(options: argparse.Namespace) -> int:
 
 
 def run_grow(options: argparse.Namespace) -> int:
-    """Give topics more partitions; those that got them are told also where others could not."""
+    """Add partitions to topics, and print the changed topics even if others could not be changed."""
     totals = dict.fromkeys(options.topics, options.partitions)
     brokers = None if options.assign is None else dict.fromkeys(options.topics, options.assign)
     with open_admin(options) as admin:
@@ -175,7 +175,7 @@ def _tell_deleted(options: argparse.Namespace, deleted: list[str]) -> None:
 
 
 def show_idle(idle: Mapping[str, str]) -> list[str]:
-    """Format idle configs as `not acted on yet: retention.bytes`, one for each of the broker's words."""
+    """Format configs without effect as `not acted on yet: retention.bytes`, a text for each reason."""
     names: dict[str, list[str]] = {}
     for name, words in sorted(idle.items()):
         names.setdefault(words, []).append(name)
@@ -186,8 +186,8 @@ _HINT: Final = "nothing is deleted yet: --execute does it, and it cannot be undo
 
 
 def add_offsets(actions: Any) -> Any:
-    """Add `offsets` to the actions of `kohort topic`; its parser."""
-    offsets = actions.add_parser("offsets", help="offsets of topics at a time or at either end", run=run_offsets)
+    """Add the action `offsets` to `kohort topic`, and return its parser."""
+    offsets = actions.add_parser("offsets", help="offsets at a time, the beginning or the end", run=run_offsets)
     offsets.add_argument("topics", metavar="TOPIC", nargs="+", type=arguments.parse_topic, help="orders, or orders:0,2")
     offsets.add_argument(
         "--at",
@@ -201,12 +201,12 @@ def add_offsets(actions: Any) -> Any:
 
 
 def add_delete_records(actions: Any) -> Any:
-    """Add `delete-records`; its parser."""
+    """Add the action `delete-records`, and return its parser."""
     delete = actions.add_parser(
         "delete-records",
         help="delete the oldest records of partitions",
-        description="Show where partitions would begin, and with --execute delete what is before that, for good. An "
-        "offset that a partition does not have becomes the nearest that it has.",
+        description="Show the new first offset of each partition, and with --execute delete all records before it. An "
+        "offset outside of the log becomes the nearest one in it.",
         run=run_delete_records,
     )
     delete.add_argument("topics", metavar="TOPIC", nargs="+", type=arguments.parse_topic, help="orders, or orders:0,2")
@@ -224,16 +224,16 @@ def add_delete_records(actions: Any) -> Any:
         dest="before",
         type=arguments.parse_duration,
         metavar="SPAN",
-        help="older than so long: 2h, 7d, PT30M",
+        help="older than 2h, 7d, PT30M",
     )
-    before.add_argument("--all", dest="before", action="store_const", const="latest", help="all that are there")
+    before.add_argument("--all", dest="before", action="store_const", const="latest", help="all records")
     add_execute(delete, done="deleted")
     delete.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)
     return delete
 
 
 def run_offsets(options: argparse.Namespace) -> int:
-    """Print a row for each partition."""
+    """Print the offset of each partition at the chosen time, with the timestamp of its record."""
     with open_admin(options) as admin:
         found = admin.list_offsets(arguments.flat_topics(options.topics), options.at)
     rows = [(each.topic, each.partition, row.offset, row.timestamp) for each, row in sorted(found.items())]
@@ -254,7 +254,7 @@ def run_delete_records(options: argparse.Namespace) -> int:
         cuts: dict[TopicPartition, int] = {}
         for each, end in ends.items():
             cut = wanted[each]
-            # No record is as young: all are older.
+            # `None`: no record is that young, so all of them are deleted.
             cuts[each] = end if cut is None else min(max(cut, begins[each]), end)
         if options.execute:
             admin.delete_records({each: cut for each, cut in cuts.items() if cut > begins[each]})

@@ -27,30 +27,34 @@ _PRODUCER_COLUMNS: Final = ("TOPIC", "PARTITION", "PRODUCER", "EPOCH", "BEGINS A
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    transactions = subparsers.add_parser("transactions", help="transactions: what is open, what hangs, and its end")
+    transactions = subparsers.add_parser("transactions", help="transactions: list, describe, hanging, abort, fence")
     actions = transactions.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    listing = actions.add_parser("list", help="what the cluster's coordinators know", run=run_list)
+    listing = actions.add_parser("list", help="the transactions that the cluster's coordinators know", run=run_list)
     listing.add_argument("--state", action="append", metavar="STATE", help="only Ongoing, ...; may be repeated")
-    listing.add_argument("--longer-than", type=int, metavar="MS", help="only those that are open for longer")
+    listing.add_argument("--longer-than", type=int, metavar="MS", help="only those open for longer than this")
 
-    describe = actions.add_parser("describe", help="partitions, producers and times of some", run=run_describe)
+    describe = actions.add_parser("describe", help="state, producer and partitions of some", run=run_describe)
     describe.add_argument("ids", metavar="ID", nargs="+", help="a transactional id")
 
     hanging = actions.add_parser(
-        "hanging", help="what is open in a topic though no coordinator knows of it", run=run_hanging
+        "hanging", help="open transactions of a topic that no coordinator knows", run=run_hanging
     )
     hanging.add_argument("topic", metavar="TOPIC")
     hanging.add_argument(
-        "--older-than", type=int, default=15 * 60 * 1000, metavar="MS", help="only those silent for so long (900000)"
+        "--older-than",
+        type=int,
+        default=15 * 60 * 1000,
+        metavar="MS",
+        help="only if nothing was written for so long (900000)",
     )
 
-    abort = actions.add_parser("abort", help="end one that hangs, in one partition", run=run_abort)
+    abort = actions.add_parser("abort", help="abort a hanging transaction in one partition", run=run_abort)
     abort.add_argument("partition", metavar="TOPIC-N", type=read_partition)
-    abort.add_argument("--start-offset", type=int, required=True, metavar="N", help="where it begins there")
+    abort.add_argument("--start-offset", type=int, required=True, metavar="N", help="the offset at which it begins")
     add_execute(abort)
 
-    fence = actions.add_parser("fence", help="take ids from their producers; what is open is aborted", run=run_fence)
+    fence = actions.add_parser("fence", help="fence producers, and abort their open transactions", run=run_fence)
     fence.add_argument("ids", metavar="ID", nargs="+", help="a transactional id")
     add_execute(fence)
 
@@ -94,7 +98,7 @@ def run_hanging(options: argparse.Namespace) -> int:
         (topic,) = admin.describe_topics([options.topic])
         partitions = [TopicPartition(topic.name, row.partition) for row in topic.partitions]
         found = admin.find_hanging_transactions(partitions, older_than_ms=options.older_than)
-    return show(options, found, _PRODUCER_COLUMNS, _producer_rows(found), empty="nothing hangs")
+    return show(options, found, _PRODUCER_COLUMNS, _producer_rows(found), empty="no hanging transactions")
 
 
 def run_abort(options: argparse.Namespace) -> int:

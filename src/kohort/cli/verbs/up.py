@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kohort.broker.options.settings import BrokerSettings
     from kohort.console.serving import BrokerConsole
 
-#: Where a data directory may come from if the command line names none.
+#: Broker configs that name the data directory if the command line does not.
 DIRECTORY_OPTIONS = ("log.dir", "log_dir", "log.dirs", "log_dirs")
 
 
@@ -46,6 +46,8 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="let visitors of the console change groups and topics, as far as their login may (default: it only shows)",
     )
+    up.add_argument("--http-certificate", metavar="FILE", help="serve the console by HTTPS with this certificate, PEM")
+    up.add_argument("--http-key", metavar="FILE", help="the key of the certificate, PEM (default: in the same file)")
     up.add_argument(
         "--allow-anonymous",
         action="store_true",
@@ -53,7 +55,7 @@ def add_parser(subparsers: Any) -> None:
     )
     place = up.add_mutually_exclusive_group()
     place.add_argument("--data-dir", metavar="DIR", help="keep topics and groups in this directory")
-    place.add_argument("--in-memory", action="store_true", help="keep nothing (the default without a directory)")
+    place.add_argument("--in-memory", action="store_true", help="keep data in memory (the default without a directory)")
     up.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a broker config; repeatable")
     up.add_argument("--config-file", metavar="FILE", help="server.properties or TOML with broker configs")
     up.add_argument(
@@ -67,7 +69,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until Ctrl-C or SIGTERM."""
+    """Run a broker until Ctrl-C or SIGTERM."""
     from kohort.broker.embedded import serve_in_foreground
     from kohort.broker.limits.memory import memory_limit_bytes
     from kohort.broker.options.settings import BrokerSettings
@@ -81,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
     settings = BrokerSettings.of(config, host=options.host, port=options.port, data_dir=options.data_dir)
 
-    console = _console_of(settings, has_changes=options.http_changes)
+    console = _console_of(settings, options)
 
     def announce(addresses: Mapping[str, tuple[str, int]]) -> None:
         limit_bytes = memory_limit_bytes(settings.values["memory.limit.bytes"])
@@ -106,19 +108,21 @@ def run(options: argparse.Namespace) -> int:
             console.join()
 
 
-def _console_of(settings: BrokerSettings, *, has_changes: bool) -> BrokerConsole | None:
-    """Prepare the console of this broker, where HTTP is asked for and its packages are installed."""
+def _console_of(settings: BrokerSettings, options: argparse.Namespace) -> BrokerConsole | None:
+    """Return the console of this broker; `None` without HTTP, or if its packages are not installed."""
     from kohort.console import INSTALL, has_extra
 
-    if has_changes and settings.http_listener is None:
-        raise ConfigError("--http-changes is for the console, which --http HOST:PORT serves")
-    if has_changes and not has_extra():
-        raise ConfigError(f"--http-changes is for the console, whose packages are not installed: {INSTALL}")
+    asked = "--http-changes" if options.http_changes else "--http-certificate" if options.http_certificate else ""
+    if asked and settings.http_listener is None:
+        raise ConfigError(f"{asked} is for the console, which --http HOST:PORT serves")
+    if asked and not has_extra():
+        raise ConfigError(f"{asked} is for the console, whose packages are not installed: {INSTALL}")
     if settings.http_listener is None or not has_extra():
         return None
     from kohort.console.serving import BrokerConsole
 
-    return BrokerConsole(settings, has_changes=has_changes)
+    certificate, key = options.http_certificate, options.http_key
+    return BrokerConsole(settings, has_changes=options.http_changes, certificate=certificate, key=key)
 
 
 def first_user(text: str) -> FirstUser:
@@ -127,14 +131,14 @@ def first_user(text: str) -> FirstUser:
     from kohort.cli.passwords import password_in_environment, password_in_file
 
     named, _, source = text.partition("=")
-    # A mechanism has no colon; a name that has one is given with its mechanism.
+    # A mechanism has no colon. A user name with a colon has to be given with its mechanism.
     name, colon, mechanism = named.rpartition(":")
     if source.startswith("@"):
         password = password_in_file(source[1:])
     elif source.startswith("ENV:"):
         password = password_in_environment(source[4:], "--scram-user")
     else:
-        # What stands there may be a password: it is not quoted.
+        # The text may be a password, so the error does not quote it.
         raise ConfigError(
             "--scram-user is NAME=@FILE or NAME=ENV:VARIABLE: a command line is seen by others, and has no password"
         )
@@ -144,7 +148,7 @@ def first_user(text: str) -> FirstUser:
 def gather_config(options: argparse.Namespace) -> dict[str, object]:
     """Merge the broker configs of the file and the command line, which wins.
 
-    `--in-memory` removes directories.
+    `--in-memory` removes data directories from the configs.
 
     Configs of the file that kohort's broker does not have are reported on the error output.
     """
@@ -229,7 +233,8 @@ def announcement(
             whose = f" of {each.name}" if len(listeners) > 1 else ""
             lines.append(f"  clients{whose} are told to connect to {told} (advertised.listeners)")
     if "http" in addresses:
-        lines.append(f"  http:   http://{address(*addresses['http'])}/metrics")
+        scheme = "https" if console.startswith("https") else "http"
+        lines.append(f"  http:   {scheme}://{address(*addresses['http'])}/metrics")
     lines += [f"  console: {console}"] if console else []
     return [*lines, "  stop with Ctrl-C", f"ready {tell_addresses(addresses)}"]
 

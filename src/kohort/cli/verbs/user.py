@@ -1,6 +1,6 @@
-"""`kohort user list|set-password|add|remove`: users that log in by SCRAM, or by PLAIN those of a file.
+"""`kohort user list|set-password|add|remove`: SCRAM users, and users in a file for SASL/PLAIN.
 
-Laws: a password is on no command line and in no output; without `--execute` no user is removed.
+Laws: no command line and no output has a password; without `--execute` no user is removed.
 Source: kafka-configs (`--entity-type users`), rpk's `security user`.
 """
 
@@ -33,8 +33,8 @@ def add_parser(subparsers: Any) -> None:
     change = actions.add_parser(
         "set-password",
         help="make a user, or change its password",
-        description="The password comes from a file, a variable of the environment, or is asked for. It is salted "
-        "here: the broker does not see it. A logged-in user stays so.",
+        description="The password comes from a file, an environment variable, or a prompt. It is salted "
+        "by this command: the broker does not see it. A user that is logged in stays logged in.",
         run=run_set_password,
     )
     change.add_argument("user", metavar="USER")
@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
         "add",
         help="make a user in a file for SASL/PLAIN, or change its password",
         description="The file has a salted hash of the password, and is made if it is missing. A broker reads it "
-        "again when it changes. A logged-in user stays so.",
+        "again when it changes. A user that is logged in stays logged in.",
         run=run_add,
     )
     add.add_argument("user", metavar="USER")
@@ -57,9 +57,9 @@ def add_parser(subparsers: Any) -> None:
 
     remove = actions.add_parser(
         "remove",
-        help="take passwords away",
-        description="Show the passwords of users, and with --execute take them away. A broker of ours ends the "
-        "connections of such a user; at others it stays logged in until its connection or session ends.",
+        help="remove passwords of users",
+        description="Show whose passwords would be removed, and with --execute remove them. A broker of kohort closes "
+        "the connections of such a user; at other brokers such users stay logged in until connection or session end.",
         run=run_remove,
     )
     remove.add_argument("users", metavar="USER", nargs="+")
@@ -89,7 +89,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_set_password(options: argparse.Namespace) -> int:
-    """Set one password for each mechanism."""
+    """Set the password of a user for each chosen mechanism."""
     from kohort import ScramCredential
 
     refuse_shown_password(options)
@@ -108,7 +108,7 @@ def run_set_password(options: argparse.Namespace) -> int:
 
 
 def run_add(options: argparse.Namespace) -> int:
-    """Write one user to a file."""
+    """Add a user to a file for SASL/PLAIN, or change the user's password."""
     from kohort.security.plain_users import (
         ITERATIONS,
         LEAST_ITERATIONS,

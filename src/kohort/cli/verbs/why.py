@@ -1,6 +1,6 @@
 """`kohort group why GROUP`: a group's rebalance, partition or state, explained in sentences.
 
-Laws: what is said comes from the broker's history alone, never from clients. With `--json` there are all the values
+Laws: every sentence comes from the broker's history of the group, never from clients. `--json` prints all the values
 behind the sentences.
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from kohort.journal.explain.explanation import GroupExplanation, GroupRebalance, Ownership
 
 
-#: Digits that a partition of Kafka may have.
+#: Digits of the largest partition number of Kafka, an int32.
 _LONGEST_NUMBER: Final = 10
 
 
 def add_why(actions: Any) -> Any:
-    """Add the action to those of `kohort group`; its parser."""
+    """Add the action `why` to `kohort group`, and return its parser."""
     why = actions.add_parser(
         "why",
         help="a rebalance, the owners of a partition or the wait for a member, explained",
@@ -38,11 +38,11 @@ def add_why(actions: Any) -> Any:
     why.add_argument("group", metavar="GROUP")
     what = why.add_mutually_exclusive_group()
     what.add_argument("--last", action="store_true", help="the latest rebalance only")
-    what.add_argument("--rebalance", metavar="N", type=int, help="the one with this epoch, or generation")
+    what.add_argument("--rebalance", metavar="N", type=int, help="the rebalance with this epoch or generation")
     what.add_argument(
         "--partition", metavar="TOPIC-N", type=read_partition, help="the owners of a partition, one after the other"
     )
-    what.add_argument("--member", metavar="M", help="what a member has, and why: its name in the sentences, or its id")
+    what.add_argument("--member", metavar="M", help="a member's partitions, and why: its name in sentences, or its id")
     what.add_argument("--now", action="store_true", help="the members that the group waits for at this moment")
     return why
 
@@ -70,13 +70,13 @@ def run_why(options: argparse.Namespace) -> int:
         latest = [] if found.last is None else _told(found.last)
         _say(options, {"last": found.last, "now": found.now, "summary": found.summary}, [*latest, found.summary])
     if gone:
-        say(f"what was before the oldest rows of this group's history is not known: {gone}")
+        say(f"events before the oldest rows of this group's history are not known: {gone}")
     return 0
 
 
 def _explain(admin: Admin, options: argparse.Namespace) -> GroupExplanation:
-    """Fetch as much of the history as the question needs."""
-    # Most questions are about the latest events.
+    """Fetch the explanation of the latest events, or of the whole history if the options need it."""
+    # Most users ask about the latest events.
     found = admin.explain_group(options.group)
     is_there = options.partition is None and options.member is None
     if options.rebalance is not None:
@@ -100,7 +100,7 @@ def _say(options: argparse.Namespace, values: object, sentences: list[str]) -> N
 
 
 def read_partition(text: str) -> TopicPartition:
-    """Read TOPIC-N, or TOPIC:N as sentences and tables have it, for argparse.
+    """Parse TOPIC-N, or TOPIC:N as sentences and tables have it, for argparse.
 
     >>> read_partition("my-orders:2") == read_partition("my-orders-2")
     True

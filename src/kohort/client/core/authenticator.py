@@ -1,7 +1,7 @@
-"""The login of one connection: its mechanism, its messages, and how long it lasts.
+"""The login of one connection: its mechanism, its SASL messages, and its lifetime.
 
-Laws: no other request is sent before the login is over, nor while it is renewed. After a refusal it is not tried again
-on the same connection. No secret is in any text of it.
+Laws: no other request is sent before the login has succeeded, or while it is renewed. A refused login is not repeated
+on the same connection. No error message or log line has a secret.
 Source: KIP-152 (SaslAuthenticate), KIP-368 (sessions end, and are renewed on the same connection).
 """
 
@@ -24,7 +24,7 @@ from kohort.security.scram import ScramExchange
 from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-#: A session is renewed after a percentage of it between these two, which each client draws.
+#: A session is renewed after a percentage of its lifetime between these two, which each connection draws.
 FIRST_RENEWAL_PERCENT: Final = 85
 LAST_RENEWAL_PERCENT: Final = 95
 #: Shortest pause before a failed renewal is tried again.
@@ -35,16 +35,16 @@ Response = SaslHandshakeResponse | SaslAuthenticateResponse
 
 
 class AuthenticationRefused(Exception):
-    """The broker refuses the login, or has failed to prove itself; the text says why and what to do."""
+    """The broker has refused the login, or has failed to authenticate itself; the message has advice."""
 
 
 class Authenticator:
-    """One login."""
+    """One login: its SASL exchange, without I/O."""
 
     def __init__(self, mechanism: str, exchange: sasl.Exchange) -> None:
         self._mechanism: Final = mechanism
         self._exchange: Final = exchange
-        #: How long the session lasts from now, ms; 0: for ever. Known when `on_answer` has returned `None`.
+        #: The lifetime of the session, ms; 0: it does not end. Known once `on_answer` has returned `None`.
         self.lifetime_ms = 0
 
     def start(self) -> Request:
@@ -52,10 +52,10 @@ class Authenticator:
         return SaslHandshakeRequest(mechanism=self._mechanism)
 
     def on_answer(self, answer: Response) -> Request | None:
-        """Return the next request; `None`: the login has succeeded.
+        """Take a response, and return the next request; `None`: the login has succeeded.
 
         Raises:
-            AuthenticationRefused: the broker refuses it, or fails to prove itself.
+            AuthenticationRefused: the broker has refused the login, or has failed to authenticate itself.
         """
         if isinstance(answer, SaslHandshakeResponse):
             self._check_handshake(answer)
@@ -89,7 +89,7 @@ class Authenticator:
 
 
 def renewal_ms(lifetime_ms: int, draw: int) -> int:
-    """Return when to renew a session of `lifetime_ms`; `draw`, any number, spreads the clients.
+    """Return the age at which to renew a session; `draw`, any number, spreads the clients.
 
     >>> renewal_ms(1000, 0), renewal_ms(1000, 10)
     (850, 950)
@@ -99,9 +99,9 @@ def renewal_ms(lifetime_ms: int, draw: int) -> int:
 
 
 def repeat_ms(left_ms: int) -> int | None:
-    """Return the pause before a failed renewal is tried again, of a session that has `left_ms` left.
+    """Return the pause before a failed renewal is repeated; the session lasts another `left_ms`.
 
-    `None`: no more; the broker ends the session, and the next connection logs in from the beginning.
+    `None`: it is not repeated. The broker ends the session, and the next connection logs in from the beginning.
 
     >>> repeat_ms(60_000), repeat_ms(1_000), repeat_ms(30)
     (15000, 250, None)
@@ -110,32 +110,33 @@ def repeat_ms(left_ms: int) -> int | None:
     return pause_ms if pause_ms >= LEAST_REPEAT_MS else None
 
 
-#: A token with so little time left, in seconds or as a part of its life, is not used any more.
+#: A token is not used any more if it ends within so many seconds, or within this part of its lifetime.
 _LEAST_LEFT_S: Final = 10.0
 _LEAST_LEFT: Final = 0.2
-#: A later end, behind the year 5138, was meant in milliseconds.
+#: A later end, after the year 5138, was given in milliseconds by mistake.
 _LATEST_END_S: Final = 1e11
-#: Most calls that have not returned; with more, the function is not called again.
+#: The most calls of the function that have not returned; then the function is not called again.
 _MOST_HANGING: Final = 8
 
 
 class TokenFailed(Exception):
-    """The application's function made no token; the text says why."""
+    """The application's function has returned no token; the message has the reason."""
 
 
 class Credentials:
     """The logins of one client's connections, with their nonces and tokens.
 
-    Laws: one token is asked for at a time, for all connections. It is used until it is about to end or is refused.
+    Laws: one token is requested at a time, for all connections. A token is used until shortly before its end, or until
+    a broker refuses it.
     Source: KIP-255 (tokens from the application); librdkafka's oauth_cb, kafka-python's token provider.
     """
 
     def __init__(self, settings: SaslSettings) -> None:
         self._settings: Final = settings
         self._token: tuple[str, dict[str, str]] | None = None
-        #: Until when the token is used, seconds of `time.time`.
+        #: The time until which the token is used, seconds since 1970.
         self._fresh_until_s = -math.inf
-        #: Threads in which the function runs, or hangs.
+        #: Threads whose call of the function has not returned.
         self._calls: list[threading.Thread] = []
         self._lock: Final = asyncio.Lock()
 
@@ -162,7 +163,7 @@ class Credentials:
                 return Authenticator(scram, exchange)
 
     def forget_token(self) -> None:
-        """Forget the token, because a broker has refused it; the next login asks for another one."""
+        """Drop the token, because a broker has refused it; the next login requests another one."""
         self._token = None
 
     async def _fresh_token(self) -> tuple[str, dict[str, str]]:
@@ -189,7 +190,7 @@ class Credentials:
 
     async def _in_thread(self, call: Callable[[], object]) -> tuple[Any, BaseException | None]:
         """Call a function in a daemon thread; return its result or its exception."""
-        # In a thread of its own, so that no heartbeat waits for it. The end of the client waits for no call that hangs.
+        # The function gets its own thread, so that no heartbeat waits for it, and closing waits for no call that hangs.
         self._calls = [each for each in self._calls if each.is_alive()]
         if len(self._calls) >= _MOST_HANGING:
             return None, RuntimeError(f"{len(self._calls)} calls of it have not returned")
@@ -222,7 +223,7 @@ class Credentials:
 def _read(made: object) -> tuple[str, float, dict[str, str]]:
     """Read a token: a text, or the tuple of librdkafka (token, end in s, principal, extensions).
 
-    The end is in seconds since 1970. A token without an end is asked for anew with each login.
+    The end is in seconds since 1970. A token without an end is requested again for each login.
     """
     if not isinstance(made, tuple):
         return sasl.check_token(made), -math.inf, {}

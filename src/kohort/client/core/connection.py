@@ -1,6 +1,6 @@
-"""One connection to one broker: frames, correlation ids, versions, a login, answers in order.
+"""One connection to one broker: frames, correlation ids, versions, a login, responses in order.
 
-Laws: the answer to a request is the next frame that arrives; any other order ends the connection. A connection that is
+Laws: responses arrive in the order of their requests; any other order closes the connection. A connection that is
 closed, or was never open, has no memory for frames and is in no reference cycle. So hours of attempts leave nothing for
 the garbage collector, which counts objects and not bytes.
 Source: Kafka's wire protocol; KIP-511 (how ApiVersions steps down).
@@ -49,11 +49,11 @@ from kohort.wire.schema import Message, schema_of
 
 _LENGTH: Final = Struct(">i")
 _CLOSED: Final = "the broker closed the connection"
-#: Longest answer to ApiVersions, the first on every connection; bytes of other protocols read as more.
+#: Longest response to ApiVersions, the first on every connection; bytes of other protocols look like a longer one.
 _FIRST_ANSWER_LIMIT_BYTES: Final = 1024 * 1024
-#: Requests up to this size are joined before they are sent: as much as one TLS record holds.
+#: The parts of requests up to this size, that of a TLS record, are joined before they are sent.
 _JOINED_BYTES: Final = 16 * 1024
-#: Version of ApiVersions that every broker since 2.4 reads; older ones refuse it by an answer of version 0.
+#: Version of ApiVersions that every broker since 2.4 supports; older ones refuse it by a response of version 0.
 _API_VERSIONS_FIRST: Final = 3
 
 Buffer = bytes | bytearray | memoryview
@@ -66,7 +66,7 @@ class UnsupportedError(LocalProtocolError):
 @dataclass(slots=True, kw_only=True)
 class _InFlight:
     correlation_id: int
-    #: The request; `None` for the connection's own: ApiVersions, and those of a login.
+    #: The request; `None` for the connection's own requests: ApiVersions and those of a login.
     send: Send | None
     key: AnyApiKey
     version: int
@@ -97,72 +97,72 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_limit_bytes = frame_limit_bytes
         self._traffic = traffic
         self._sign_in = sign_in
-        #: Versions are agreed and the login has succeeded, so requests may be sent; called again after each login.
+        #: Called when requests may be sent: after the negotiation of versions and the login, and after each renewal.
         self._on_ready = on_ready
-        #: (token, version, message), in the order of the requests.
+        #: Called with token, version and message of each response, in the order of the requests.
         self._on_response = on_response
-        #: (itself, reason, sends that were not answered); called once, if it was ever open.
+        #: Called once, if the connection was ever open: with itself, the reason, and the sends without a response.
         self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
         self._in_flight: deque[_InFlight] = deque()
         self._next_correlation_id = 1
-        #: API -> (first, last) version that the broker has announced.
+        #: API -> (lowest, highest) version that the broker supports.
         self._versions: dict[int, tuple[int, int]] = {}
-        #: Request with the versions that it may have -> its API, and the version that both sides know.
+        #: (request class, lowest, highest version) -> its API, and the highest version that both sides support.
         self._agreed: dict[tuple[type[Message], int | None, int | None], tuple[AnyApiKey, int]] = {}
         #: Name and version of the broker's software.
         self._software = ""
         #: Whether the broker is kohort's.
         self.is_kohort = False
-        #: Whether requests could be sent once, even if the connection is closed now.
+        #: Whether the connection was ready at any time, even if it is closed now.
         self.was_ready = False
         self._close_reason: str | None = None
         #: Deadline of the connection's own requests.
         self._own_deadline_ms = 0
-        #: When the present session began, and how long it lasts, ms; 0: it does not end.
+        #: The start of the session, and its lifetime, ms; 0: it does not end.
         self._session: tuple[int, int] = (0, 0)
-        #: How long a login lasts, milliseconds; 0: without end.
+        #: The lifetime of a login, milliseconds; 0: without end.
         self.login_ms = 0
         self._logs_in = sign_in is not None
-        #: Whether any request but the connection's own was answered.
+        #: Whether the broker has responded to any request but the connection's own.
         self._has_answered = False
-        #: Whether login or certificate was refused by one of the two sides.
+        #: Whether the client or the broker has refused the login or a certificate.
         self.is_refused = False
 
     @property
     def is_ready(self) -> bool:
-        """Whether versions are agreed, no login is under way, and the connection is open."""
+        """Whether the connection is open, its versions are negotiated, and no login is in progress."""
         return self.was_ready and self._sign_in is None and self._close_reason is None
 
     @property
     def renew_at_ms(self) -> int | None:
-        """When to renew the login, before its session ends; `None`: it does not end."""
+        """The time to renew the login before its session ends, ms; `None`: the session does not end."""
         began_ms, lifetime_ms = self._session
         return began_ms + authenticator.renewal_ms(lifetime_ms, id(self) >> 4) if lifetime_ms > 0 else None
 
     def renew_again_ms(self, now_ms: int) -> int | None:
-        """Return when to try a failed renewal again; `None`: the session will have ended."""
+        """Return the time to repeat a failed renewal, ms; `None`: too little of the session is left."""
         began_ms, lifetime_ms = self._session
         pause_ms = authenticator.repeat_ms(began_ms + lifetime_ms - now_ms)
         return None if pause_ms is None else now_ms + pause_ms
 
     def next_deadline(self) -> int | None:
-        """Return when the earliest request in flight times out."""
+        """Return the earliest timeout of a request in flight, ms; `None`: none is in flight."""
         return min((each.deadline_ms for each in self._in_flight), default=None)
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Return whether a request has waited for its answer for too long."""
+        """Return whether a request in flight has timed out."""
         return any(each.deadline_ms <= now_ms for each in self._in_flight)
 
     # -- sending --------------------------------------------------------------------------------------------------
 
     def negotiate_versions(self, *, deadline_ms: int) -> None:
-        """Ask the broker for its versions, and log in if that is wanted; `on_ready` follows."""
+        """Request the broker's versions, and log in if a login is configured; `on_ready` follows."""
         self._own_deadline_ms = deadline_ms
         self._ask_versions(_API_VERSIONS_FIRST)
 
     def sign_in_again(self, sign_in: authenticator.Authenticator, *, deadline_ms: int) -> None:
-        """Renew the login, behind the requests under way; no request may be sent until `on_ready`."""
+        """Renew the login, after the requests in flight; no request may be sent until `on_ready`."""
         assert self.is_ready, "a session is begun anew where there is one"
         self._own_deadline_ms = deadline_ms
         self._sign_in = sign_in
@@ -185,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
         key, version = agreed
         self._write(send.request, key, version, send=send, deadline_ms=deadline_ms)
         if not send.has_response:
-            # The broker does not answer: the end of the sending counts as the answer.
+            # The broker does not respond, so the request counts as its own response.
             self._in_flight.pop()
             self._on_response(send.token, version, send.request)
 
@@ -244,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
             )
         )
         self._traffic.on_sent(size, is_answered=send is None or send.has_response)
-        # Each part would be a TLS record of its own, which costs both sides more than a copy of a few bytes.
+        # Each part would be a separate TLS record, which costs both sides more than copying a few bytes.
         if size <= _JOINED_BYTES:
             self._transport.write(b"".join((_LENGTH.pack(size), *parts)))
         else:
@@ -265,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._receiver.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take the frames that have arrived."""
+        """Process the frames that have arrived."""
         try:
             for frame in self._receiver.received(nbytes):
                 self._on_frame(frame)
@@ -277,12 +277,12 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"bytes that do not follow the protocol: {error}")
 
     def eof_received(self) -> bool:
-        """Note that the broker has closed its side."""
+        """Record that the broker has closed its side."""
         self._close_reason = self._close_reason or _CLOSED + self._hint()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail all requests in flight: the socket is gone."""
+        """Fail all requests in flight: the socket is closed."""
         reason = self._close_reason
         if reason is None:
             reason = explain(exc) if isinstance(exc, ssl.SSLError) else (str(exc) if exc else _CLOSED) + self._hint()
@@ -297,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
         self._on_closed(self, reason, lost)
 
     def _hint(self) -> str:
-        """Return the likely reason of a broker that closes the connection without an answer."""
+        """Return the likely reason why the broker has closed the connection without a response."""
         if self._has_answered or self._transport is None:
             return ""
         if self.was_ready and not self._logs_in:
@@ -316,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
     def _on_frame(self, frame: memoryview) -> None:
         if not self._in_flight:
             raise RemoteProtocolError("an answer without a request")
-        # It stays in flight until its answer is decoded: a broken answer fails it with the connection.
+        # The request stays in flight until its response is decoded: an invalid response fails it with the connection.
         waiting = self._in_flight[0]
         header, position = decode(ResponseHeader, response_header_version(waiting.key, waiting.version), frame)
         if header.correlation_id != waiting.correlation_id:
@@ -354,7 +354,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _become_ready(self) -> None:
         self.was_ready = True
-        # The peer speaks Kafka's protocol, so long answers may follow.
+        # The peer speaks Kafka's protocol, so long responses may follow.
         self._receiver.limit_bytes = self._frame_limit_bytes
         self._on_ready()
 
@@ -366,7 +366,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_versions(self, frame: memoryview, position: int, version: int) -> None:
         if int.from_bytes(frame[position : position + 2], "big") == ErrorCode.UNSUPPORTED_VERSION and version > 0:
-            # KIP-511: a broker refuses an unknown version by an answer of version 0, with the versions that it knows.
+            # KIP-511: a broker refuses an unknown version by a response of version 0, with the versions that it knows.
             response, _ = decode(ApiVersionsResponse, 0, frame, position)
             theirs = next((each for each in response.api_keys if each.api_key == ApiKey.API_VERSIONS), None)
             self._ask_versions(0 if theirs is None else max(0, min(theirs.max_version, version - 1)))
@@ -385,16 +385,16 @@ class Connection(asyncio.BufferedProtocol):
 async def connect(
     factory: Callable[[], Connection], to: Endpoint, tls: ssl.SSLContext | None = None
 ) -> asyncio.Transport:
-    """Open a connection, with TLS if a context is given; `OSError` if no address of that name accepts one.
+    """Open a connection, with TLS if a context is given; `OSError` if no address of the host accepts one.
 
-    The caller bounds the time. An `ssl.SSLError`, which is an `OSError`, means that the handshake failed.
+    The caller limits the time. An `ssl.SSLError`, which is an `OSError`, means that the handshake has failed.
     """
     loop = asyncio.get_running_loop()
     name = None if tls is None else to.host
     try:
         return (await loop.create_connection(factory, to.host, to.port, ssl=tls, server_hostname=name))[0]
     except RuntimeError:
-        # A program that is ending cannot start the thread in which the loop would resolve the name.
+        # At the exit of a program no thread can be started, in which the loop would resolve the name.
         found = socket.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM)
     failure: OSError | None = None
     for *_, (host, *_) in found:
@@ -406,13 +406,13 @@ async def connect(
 
 
 _SCRATCH_BYTES: Final = 128 * 1024
-#: Buffers of large answers that are kept to be used again, by all connections of a client together: as much as a
-#: consumer holds by default.
+#: The most bytes of buffers that all connections of a client keep for large responses: as many as a consumer buffers by
+#: default.
 POOL_BYTES: Final = 64 * 1024 * 1024
 
 
 class BodyPool:
-    """Buffers for large frames, used again without views: fresh memory costs more than receiving.
+    """Buffers for large frames; a buffer without a view is reused, because new memory is slow.
 
     >>> pool = BodyPool(limit_bytes=1 << 20)
     >>> frame = pool.take(100_000)
@@ -429,17 +429,17 @@ class BodyPool:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that are kept, in use or not."""
+        """The bytes of all buffers of the pool, in use or not."""
         return sum(map(len, self._buffers))
 
     def take(self, size: int) -> memoryview:
-        """Return writable memory of that size; it is free again when the last view of it is gone."""
+        """Return writable memory of that size; it is free again once its last view is deleted."""
         for index, buffer in enumerate(self._buffers):
             if len(buffer) >= size and _is_unseen(buffer):
                 # The least recently used one comes first.
                 self._buffers.append(self._buffers.pop(index))
                 return memoryview(buffer)[:size]
-        # Rounded up, since the next answer is seldom of exactly this size.
+        # The size is rounded up, because the next response is seldom of exactly this size.
         fresh = blank(-(-size // _SCRATCH_BYTES) * _SCRATCH_BYTES)
         self._buffers.append(fresh)
         while self.held_bytes > self._limit:
@@ -447,7 +447,7 @@ class BodyPool:
         return memoryview(fresh)[:size]
 
     def clear(self) -> None:
-        """Keep no buffer for later; those with a view live as long as it does."""
+        """Drop all buffers; a buffer with a view lives as long as the view."""
         self._buffers.clear()
 
 
@@ -462,10 +462,10 @@ def _is_unseen(buffer: bytearray) -> bool:
 
 
 class FrameReceiver:
-    """Cuts a stream into frames: small ones are copied out of a scratch buffer, large ones stay in place.
+    """The frames of a byte stream: small ones are copied from a scratch buffer, large ones stay in place.
 
-    Law: no frame longer than the limit is given memory.
-    Source: Kafka's wire protocol: each answer follows its size as int32.
+    Law: no memory is allocated for a frame that is longer than the limit.
+    Source: Kafka's wire protocol: each response follows its size as int32.
 
     >>> receiver = FrameReceiver(limit_bytes=100)
     >>> space = receiver.buffer()
@@ -477,7 +477,7 @@ class FrameReceiver:
     __slots__ = ("_body", "_filled", "_pool", "_scratch", "_scratch_filled", "_scratch_view", "limit_bytes")
 
     def __init__(self, *, limit_bytes: int, pool: BodyPool | None = None) -> None:
-        #: Longest frame that is given memory.
+        #: Longest frame that is received, bytes.
         self.limit_bytes = limit_bytes
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._scratch_view = memoryview(self._scratch)
@@ -494,7 +494,7 @@ class FrameReceiver:
         return self._scratch_view[self._scratch_filled :]
 
     def received(self, count: int) -> list[memoryview]:
-        """Count bytes that were put into `buffer()`; return the frames that they complete."""
+        """Count bytes that were written to `buffer()`, and return the frames that they complete."""
         if self._body is None:
             self._scratch_filled += count
             return self._cut()
@@ -534,7 +534,7 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH
 
 
 class Unopened(Exception):
-    """A connection could not be opened; `failure` is for machines, `reason` for people."""
+    """A connection could not be opened; `failure`: the kind, for the machine; `reason`: a text."""
 
     def __init__(self, failure: Failure, reason: str) -> None:
         super().__init__(failure, reason)
@@ -543,9 +543,9 @@ class Unopened(Exception):
 
 
 class Opener:
-    """Opens the connections of one client: a socket, TLS around it, and the login to begin with.
+    """The opener of one client's connections: a socket, TLS, and the login.
 
-    Law: an attempt ends in time, in a connection or in one sentence that says what failed and what to set.
+    Law: an attempt ends in time, with a connection or with a sentence that names the failure and the option to set.
     Source: Kafka's `socket.connection.setup.timeout.ms` and `security.protocol`.
     """
 
@@ -556,7 +556,7 @@ class Opener:
         self._credentials: Final = None if sasl is None else authenticator.Credentials(sasl)
 
     async def sign_in(self) -> authenticator.Authenticator | None:
-        """Return a login for one connection; `None`: none is wanted. Raise `Unopened` without a token."""
+        """Return a login for one connection; `None`: no login is configured. `Unopened` without a token."""
         if self._credentials is None:
             return None
         limit_ms = self._settings.options["request_timeout_ms"]
@@ -570,14 +570,14 @@ class Opener:
             raise Unopened(Failure.NOT_AUTHENTICATED, reason) from None
 
     def on_refused(self) -> None:
-        """Forget the token, since a broker has refused the login."""
+        """Drop the token, because a broker has refused the login."""
         if self._credentials is not None:
             self._credentials.forget_token()
 
     async def open(
         self, to: Endpoint, build: Callable[[authenticator.Authenticator | None], Connection], *, timeout_ms: int
     ) -> Connection:
-        """Connect the connection that `build` makes of a login. Raise `Unopened` if that fails."""
+        """Open the connection that `build` creates for a login; raise `Unopened` if that fails."""
         connection = build(await self.sign_in())
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -587,7 +587,7 @@ class Opener:
             failure = Failure.NO_BROKER if is_other else Failure.NOT_AUTHENTICATED
             raise Unopened(failure, explain(error, to.host)) from error
         except (OSError, ValueError, OverflowError) as error:
-            # An impossible name or port raises ValueError or OverflowError. Brokers name addresses, too.
+            # An invalid host or port raises ValueError or OverflowError. Brokers may advertise one.
             raise Unopened(Failure.UNREACHABLE, _reason(error, is_tls=self._tls is not None)) from error
         self._size_buffers(transport)
         return connection
@@ -608,5 +608,5 @@ def _reason(error: Exception, *, is_tls: bool) -> str:
         return "it closes the connection during the TLS handshake: is TLS spoken there? see security.protocol"
     if not isinstance(error, OSError):
         return f"no address: {error}"
-    # asyncio puts the address into its own errors; the caller names it anyway.
+    # asyncio's own errors have the address, which the caller adds anyway.
     return os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))

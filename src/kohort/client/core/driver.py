@@ -1,18 +1,19 @@
-"""The driver of a client machine: connections, clock and timers on one side, `handle` on the other.
+"""The driver of a client's machine (protocol logic without I/O): connections, clock and timers.
 
-A machine is any object with `handle` and `next_deadline` (see `Machine`). It has no clock, no loop and no thread. A new
-one is made of these:
+A machine is any object with `handle` and `next_deadline` (see `Machine`). A machine has no clock, no loop and no
+thread. A new machine consists of these:
 
-- Events of the application, as frozen values. A *ticket* in one is opaque to the machine: it comes back in
-  `Complete(ticket, value)` or `Fail(ticket, error)`. A deadline is an instant of the driver's clock, milliseconds.
-- `requests.Requests`, its outbox: `requests.send(endpoint, lane, request, then)` calls `then` once, with the answer.
-  The driver opens the connection, agrees the version and encodes. A field that the version lacks is dropped.
+- Events of the application, as frozen values. An event may have a *ticket*, the handle of a waiting call. The machine
+  returns it in `Complete(ticket, value)` or `Fail(ticket, error)`. Deadlines are in milliseconds of the driver's clock.
+- `requests.Requests`, the outbox: `requests.send(endpoint, lane, request, then)` calls `then` once with the response.
+  The driver opens the connection, negotiates the version and encodes. A field that the version lacks is dropped.
 - `cluster.Cluster`: metadata, leaders, bootstrap. A machine of many parts has a `timers.Schedule`.
-- `handle` ends with `return requests.drain()`. A deadline that is due is gone after it. `Stop()` ends the driver.
-- A door with a host (`thread.IoThread`, `in_loop.InLoop`): `post(event)` expects no answer, `call` waits for it.
+- `handle` ends with `return requests.drain()`, and has handled every deadline that was due. `Stop()` ends the driver.
+- A public API (blocking or async) with a host (`thread.IoThread`, `in_loop.InLoop`): `post(event)` expects no result,
+  `call` waits for one.
 
-Laws: a machine sees one event at a time; actions are carried out in order; a request ends in exactly one event; what
-the machine raises is a bug: it is logged and the driver stops. With the driver every ticket ends that it was given.
+Laws: a machine handles one event at a time. Actions are carried out in order. A request ends in exactly one event. An
+exception of the machine is a bug: it is logged and the driver stops. Every open ticket ends with the driver.
 Source: architecture rules 1, 2 and 6.
 """
 
@@ -38,7 +39,7 @@ from kohort.errors import LocalProtocolError, StateError
 from kohort.wire.schema import Message
 
 _LOG: Final = logging.getLogger("kohort.client")
-#: Longest answer that is given memory; above fetch.max.bytes, below what a broken length could ask for.
+#: Longest response that is received: more than fetch.max.bytes, less than a corrupt length could say.
 _FRAME_LIMIT_BYTES: Final = 512 * 1024 * 1024
 _OVERDUE: Final = "no answer in time"
 
@@ -47,14 +48,14 @@ E_contra = TypeVar("E_contra", contravariant=True)
 
 
 class Machine(Protocol[E_contra]):
-    """A machine as the driver sees it; `E_contra` are the events of the application."""
+    """The methods of a machine that the driver calls; `E_contra`: the events of the application."""
 
     def handle(self, event: E_contra | DriverEvent, now_ms: int) -> list[Action]:
         """Take one event; return the actions that follow from it."""
         ...
 
     def next_deadline(self) -> int | None:
-        """Return when `DeadlineReached` is due, milliseconds of the driver's clock; `None` means never."""
+        """Return the time of the next `DeadlineReached`, milliseconds of the driver's clock; `None`: none."""
         ...
 
 
@@ -78,19 +79,19 @@ class Driver(Generic[E]):
         self._traffic = traffic
         self._pool = BodyPool(limit_bytes=POOL_BYTES)
         self._deliver = deliver
-        #: Called once at the end, with the bug that ended it or `None`.
+        #: Called once when the driver stops, with the bug that has stopped it, or `None`.
         self._on_stopped = on_stopped
-        #: Makes the error for each ticket that is open at the end or comes later; asked after `on_stopped`.
+        #: Creates the error for each ticket that is open when the driver stops, or arrives later.
         self._refusal = refusal
         self._tickets = Tickets()
         self._connections: dict[tuple[Endpoint, Lane], BrokerConnection] = {}
         self._addresses = Addresses(settings)
         self._opener = Opener(settings)
-        #: Events that have happened and were not handled yet.
+        #: Events that the machine has not handled yet.
         self._events: deque[E | DriverEvent] = deque()
         self._is_handling = False
         self._is_stopped = False
-        #: Goes off at `_timer_ms` or, if that has passed, at once.
+        #: The timer that fires at `_timer_ms`, or at once if that has passed.
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
@@ -98,15 +99,15 @@ class Driver(Generic[E]):
     # -- events ---------------------------------------------------------------------------------------------------
 
     def handle(self, event: E | DriverEvent) -> None:
-        """Hand an event to the machine, and all events that follow from it."""
-        # Noted first: the ticket ends even if the machine fails while it handles the event.
+        """Pass an event to the machine, and all events that follow from it."""
+        # The ticket is recorded first, so that it ends even if the machine fails while it handles the event.
         if (ticket := getattr(event, "ticket", None)) is not None:
             self._tickets.open[id(ticket)] = ticket
         if self._is_stopped:
             self._tickets.refuse(self._refusal)
             return
         self._events.append(event)
-        # An event that an action brings about is handled behind it, by the loop in `_run`.
+        # An event that an action causes is handled after the present one, by the loop in `_run`.
         if not self._is_handling:
             self._run()
 
@@ -146,7 +147,7 @@ class Driver(Generic[E]):
         except BaseException as bug:
             self._on_bug(bug)
             if not isinstance(bug, Exception):
-                # A callback of a future has called sys.exit. The thread ends by that, and no caller waits for its work.
+                # A callback of a future has called sys.exit. The exit ends the thread, and no caller waits for it.
                 raise
         finally:
             self._is_handling = False
@@ -173,11 +174,11 @@ class Driver(Generic[E]):
     # -- time -----------------------------------------------------------------------------------------------------
 
     def _wake_by(self, instant_ms: int | None) -> None:
-        """Have the timer go off by that time; `None`: never."""
+        """Let the timer fire at `instant_ms` at the latest; `None` changes nothing."""
         if instant_ms is None or self._is_stopped:
             return
         if self._timer is not None:
-            # A timer that goes off for a deadline that has moved finds the next one.
+            # A timer that fires for a deadline that was moved is set to the next deadline.
             if self._timer_ms <= instant_ms:
                 return
             self._timer.cancel()
@@ -238,7 +239,7 @@ class Driver(Generic[E]):
         if link is None:
             link = self._connections[(send.to, send.lane)] = BrokerConnection(to=send.to, lane=send.lane)
         deadline_ms = self._clock.now_ms() + send.timeout_ms
-        # Queued requests go first: a request without an answer may bring on the next one at once.
+        # Queued requests go first: a request without a response may cause the next one at once.
         if link.connection is not None and link.connection.is_ready and not link.queue:
             self._write(link.connection, send, deadline_ms)
             return
@@ -273,7 +274,7 @@ class Driver(Generic[E]):
 
     async def _open(self, link: BrokerConnection) -> None:
         pause_ms = link.not_before_ms - self._clock.now_ms()
-        # Attempts to reconnect keep their distance (reconnect.backoff.ms).
+        # There is a pause between attempts to reconnect (reconnect.backoff.ms).
         if pause_ms > 0:
             await asyncio.sleep(pause_ms / 1000)
         try:
@@ -284,7 +285,7 @@ class Driver(Generic[E]):
             self._on_unopened(link, why.failure, why.reason)
             return
         except asyncio.CancelledError:
-            # The loop has ended, which other code shares: queued requests are sent all the same.
+            # The task was cancelled with the tasks of other code on this loop. Queued requests are sent all the same.
             link.opening = None if self._is_stopped else self._loop.create_task(self._open(link))
             raise
         link.opening = None
@@ -334,7 +335,7 @@ class Driver(Generic[E]):
         self._rearm()
 
     def _on_unopened(self, link: BrokerConnection, failure: Failure, reason: str) -> None:
-        """Fail the queued requests after an attempt without a connection that is ready."""
+        """Fail the queued requests after an attempt that has made no ready connection."""
         self._back_off(link)
         self._addresses.on_failed(link.to, reason, link.failures)
         queued = [send for send, _ in link.queue]
@@ -344,7 +345,7 @@ class Driver(Generic[E]):
     def _on_closed(self, link: BrokerConnection, connection: Connection, reason: str, lost: list[Send]) -> None:
         if connection.is_refused:
             self._opener.on_refused()
-        # A connection that was closed on purpose is off its link already: queued requests wait for the next one.
+        # A connection that was closed on purpose was removed before: queued requests wait for the next connection.
         if link.connection is connection:
             link.connection, link.renew_at_ms = None, None
             if not (connection.was_ready or self._is_stopped):
@@ -377,14 +378,14 @@ class Tickets:
     """The tickets of calls that have not ended: each ends once, by the machine or with the driver."""
 
     def __init__(self) -> None:
-        #: By identity: a ticket need not be hashable.
+        #: The id of a ticket -> the ticket, which need not be hashable.
         self.open: dict[int, object] = {}
 
     def end(self, ticket: object, value: object, error: Exception | None) -> None:
-        """End a ticket by its value, or by `error` if that is not `None`."""
+        """End a ticket with its value, or with `error` if that is not `None`."""
         self.open.pop(id(ticket), None)
         try:
-            # Machines carry tickets without knowing what they are.
+            # The type of a ticket is `object`, because machines do not use tickets themselves.
             if error is None:
                 ticket.set_result(value)  # type: ignore[attr-defined]
             else:
@@ -393,48 +394,48 @@ class Tickets:
             _LOG.debug("the end of a call came after its caller had given up")
 
     def refuse(self, build: Callable[[], Exception]) -> None:
-        """End every open ticket, oldest first, each with an error of its own."""
+        """End every open ticket, oldest first, each with another error that `build` returns."""
         tickets, self.open = self.open, {}
         for ticket in tickets.values():
             self.end(ticket, None, build())
 
 
-#: Failed attempts of one connection in a row that are worth a line in the log.
+#: Failed attempts of one connection in a row after which a line is logged.
 _WORTH_A_LINE: Final = 4
-#: Timeout of the first attempt to connect to an address that a broker has named.
+#: Timeout of the first attempt to connect to an advertised address.
 _NAMED_CONNECT_MS: Final = 3_000
-#: Timeout of the first answer over the first connection; doubled by each failure, since a broker may be slow.
+#: Timeout of the first response on the first connection; doubled by each failure, because a broker may be slow.
 _FIRST_ANSWER_MS: Final = 5_000
 
 
 class Addresses:
-    """The brokers that can be reached at present, over all connections to each: log lines and timeouts.
+    """The addresses that are reachable at present, for log lines and timeouts of all connections to them.
 
-    Laws: an address that stays unreachable is one line per reason, and one when it is reached again, however many
+    Laws: an address that stays unreachable is logged once per reason, and once when it is reached again, however many
     connections try.
     Source: Kafka's `socket.connection.setup.timeout.ms`, `advertised.listeners`.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        #: Addresses at which a broker has answered.
+        #: Addresses at which a broker has responded.
         self._known: set[Endpoint] = set()
-        #: Address that is down -> the reasons that were logged; no empty sets.
+        #: Unreachable address -> the reasons that were logged; no empty sets.
         self._said: dict[Endpoint, set[str]] = {}
 
     def connect_timeout_ms(self, to: Endpoint, failures: int) -> int:
         """Return the timeout of an attempt to connect, after so many failures in a row."""
         limit_ms = self._settings.options["socket_connection_setup_timeout_ms"]
-        # An address that a broker has named and that was never reached may be one that no client reaches.
+        # No client may be able to reach an advertised address that was never reached.
         is_doubtful = to not in self._known and to not in self._settings.bootstrap
         return min(limit_ms, _NAMED_CONNECT_MS) if is_doubtful and failures == 0 else limit_ms
 
     def first_answer_timeout_ms(self, failures: int) -> int:
-        """Return the timeout of the answer to ApiVersions, after so many failures in a row."""
+        """Return the timeout of the response to ApiVersions, after so many failures in a row."""
         return min(self._settings.options["request_timeout_ms"], _FIRST_ANSWER_MS << min(failures, 8))
 
     def on_ready(self, to: Endpoint) -> None:
-        """Note that a broker has answered at an address."""
+        """Record that a broker has responded at an address."""
         self._known.add(to)
         if self._said.pop(to, None):
             _LOG.warning("broker %s: connected again", to)
@@ -448,11 +449,11 @@ class Addresses:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class BrokerConnection:
-    """The broker and lane of a connection, with its state over all reconnects: at most one is open or being opened."""
+    """The broker and lane of a connection, with its state over all reconnects."""
 
     to: Endpoint
     lane: Lane
-    #: Open or being negotiated; `None`: there is none.
+    #: The one connection that is open or being negotiated; `None`: there is none.
     connection: Connection | None = None
     #: The task that opens the connection; `None`: none is being opened.
     opening: asyncio.Task[None] | None = None
@@ -462,7 +463,7 @@ class BrokerConnection:
     failures: int = 0
     #: No attempt before this time.
     not_before_ms: int = 0
-    #: When the connection's login has to be renewed; `None`: it need not be.
+    #: The time at which the login of the connection has to be renewed; `None`: it need not be renewed.
     renew_at_ms: int | None = None
     #: The task that renews the login.
     renewing: asyncio.Task[None] | None = None

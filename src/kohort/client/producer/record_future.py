@@ -27,7 +27,7 @@ T = TypeVar("T")
 #: Encoded headers: (name, value) pairs.
 Headers = tuple[tuple[str, bytes | None], ...]
 #: Called for a finished record: (`None`, its metadata) if it is stored, (error, metadata with offset -1) if it failed.
-DeliveryCall = Callable[[KohortError | None, RecordMetadata | None], object]
+DeliveryCall = Callable[[KohortError | None, RecordMetadata], object]
 
 #: Held for a moment only, while a future gets its condition.
 _LOCK: Final = Lock()

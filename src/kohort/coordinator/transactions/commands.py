@@ -82,13 +82,14 @@ class AbortOverdue(Command):
 
 @value
 class MarkersWritten(Command):
-    """Partitions have the transaction's marker, durably, or are gone; no reply."""
+    """Partitions have the transaction's marker, durably, or are gone; no reply. `number`: that of the order."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     partitions: tuple[Partition, ...]
+    number: int
 
 
 @value

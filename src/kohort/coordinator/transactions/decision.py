@@ -34,7 +34,8 @@ class SendMarkers:
     """Write the transaction's marker to each partition, once the log is durable up to the decision.
 
     `version`: transaction version of the producer, which WriteTxnMarkers names from version 2 on. Each partition is
-    reported by `MarkersWritten`; until then the shell tries again.
+    reported by `MarkersWritten` with the same `number`; until then the shell tries again. Two transactions of a
+    producer of the older flow differ by nothing else.
     """
 
     transactional_id: str
@@ -44,6 +45,7 @@ class SendMarkers:
     is_commit: bool
     partitions: tuple[Partition, ...]
     version: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,7 @@ def check_shard(shard: TransactionShard, *, now_ms: int) -> None:
     if not shard.unmarked.keys() <= shard.transactions.keys():
         raise InvariantViolation("EveryTransactionEnds: markers are missing of an id that is gone")
     for transactional_id, commands in shard.waiting.items():
-        is_ready = shard.next_deadline() is not None and not shard.is_prepared(transactional_id)
-        if not commands or not (is_ready or shard.is_prepared(transactional_id)):
+        if not commands or not (shard.is_ready(transactional_id) or shard.is_prepared(transactional_id)):
             raise InvariantViolation(f"NoRequestIsForgotten: {transactional_id} has {len(commands)} requests that wait")
         for command in commands:
             if shard.timers.deadline(TimerKey(transactional_id, command.request)) is None:

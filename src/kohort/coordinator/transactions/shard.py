@@ -70,6 +70,9 @@ class TransactionShard:
         self.transactions: Final[dict[str, TransactionStored]] = {}
         #: Transactional id in a Prepare state -> partitions that have no marker yet; not empty. A restart begins anew.
         self.unmarked: Final[dict[str, set[Partition]]] = {}
+        #: The same ids -> number of the latest order for their markers; and the last number of any order.
+        self._numbers: Final[dict[str, int]] = {}
+        self._last_number = 0
         #: transactional id -> requests that wait for its transaction's end, in order of arrival; not empty.
         self.waiting: Final[dict[str, deque[TransactionCommand]]] = {}
         #: Deadlines of ids without markers to write, and of requests that wait.
@@ -118,7 +121,7 @@ class TransactionShard:
                 case NoteMarkers(transactional_id, partitions):
                     self.unmarked[transactional_id].difference_update(partitions)
                 case SendMarkers():
-                    self._markers.append(effect)
+                    self._order(effect)
                 case NeedProducerId():
                     raise AssertionError("the shell takes a producer id, and handles the command again")
                 case _:
@@ -141,7 +144,7 @@ class TransactionShard:
         for transactional_id, transaction in self.transactions.items():
             self._follow(transactional_id, now_ms)
             if transactional_id in self.unmarked:
-                self._markers.append(transitions.build_markers(transaction, self.coordinator_epoch))
+                self._order(self._build_markers(transaction))
 
     def take_markers(self) -> list[SendMarkers]:
         """Take the markers to write; each is needed until it is reported, or the coordinator is loaded anew."""
@@ -178,6 +181,10 @@ class TransactionShard:
         if command in self.waiting.get(command.transactional_id, ()):
             self._release(command.transactional_id, command.request)
             self.timers.disarm(TimerKey(command.transactional_id, command.request))
+
+    def is_ready(self, transactional_id: str) -> bool:
+        """Return whether the id's waiting requests are decided next."""
+        return transactional_id in self._ready
 
     def all_waiting(self) -> Iterator[TransactionCommand]:
         """Yield every request that waits."""
@@ -234,6 +241,7 @@ class TransactionShard:
             transaction is None
             or transaction.state not in COMPLETION
             or told != (transaction.producer_id, transaction.producer_epoch, self.coordinator_epoch)
+            or command.number != self._numbers.get(command.transactional_id)
         ):
             # It was written twice, or before a restart.
             return Decision()
@@ -264,14 +272,21 @@ class TransactionShard:
         last = decision.records[-1] if decision.records else None
         if not isinstance(last, TransactionStored) or last.state not in COMPLETION:
             return decision
-        markers = transitions.build_markers(last, self.coordinator_epoch)
-        return replace(decision, effects=(*decision.effects, markers))
+        return replace(decision, effects=(*decision.effects, self._build_markers(last)))
+
+    def _build_markers(self, transaction: TransactionStored) -> SendMarkers:
+        return transitions.build_markers(transaction, self.coordinator_epoch, number=self._last_number + 1)
+
+    def _order(self, markers: SendMarkers) -> None:
+        self._last_number = self._numbers[markers.transactional_id] = markers.number
+        self._markers.append(markers)
 
     def _follow(self, transactional_id: str, now_ms: int) -> None:
         """Set the deadline and the missing markers of an id by its state."""
         key = TimerKey(transactional_id)
         transaction = self.transactions.get(transactional_id)
         self.unmarked.pop(transactional_id, None)
+        self._numbers.pop(transactional_id, None)
         if transaction is None:
             self.timers.disarm(key)
         elif transaction.state in COMPLETION and transaction.partitions:

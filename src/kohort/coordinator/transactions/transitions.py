@@ -186,7 +186,7 @@ def build_completed(transaction: TransactionStored, now_ms: int) -> TransactionS
     )
 
 
-def build_markers(transaction: TransactionStored, coordinator_epoch: int) -> SendMarkers:
+def build_markers(transaction: TransactionStored, coordinator_epoch: int, *, number: int) -> SendMarkers:
     """Build the order to write the markers of a transaction in a Prepare state."""
     return SendMarkers(
         transactional_id=transaction.transactional_id,
@@ -196,6 +196,7 @@ def build_markers(transaction: TransactionStored, coordinator_epoch: int) -> Sen
         is_commit=transaction.state is TransactionState.PREPARE_COMMIT,
         partitions=transaction.partitions,
         version=transaction.client_version,
+        number=number,
     )
 
 

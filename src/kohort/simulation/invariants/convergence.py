@@ -28,8 +28,7 @@ def why_not_at_rest(
 ) -> str | None:
     """Explain why a group is not at rest; `None` if it is.
 
-    Args:
-        processes: the living members of the group.
+    `processes`: the living members of the group.
     """
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     if not processes:

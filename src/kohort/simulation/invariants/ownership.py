@@ -29,11 +29,9 @@ from kohort.simulation.trace import LawBroken
 class OwnerLaws:
     """Comparison of members' ownership with the coordinator's.
 
-    Args:
-        label_of: returns a topic id's label, the name that members use.
-        members: every process of the world.
-        is_first_of_its_name: returns whether a name never meant another topic. Only such topics can be compared between
-            a member that knows topics by name and one that knows them by id.
+    `label_of`: returns a topic id's label, the name that members use. `members`: every process of the world.
+    `is_first_of_its_name`: returns whether a name never meant another topic. Only such topics can be compared between a
+    member that knows topics by name and one that knows them by id.
     """
 
     def __init__(

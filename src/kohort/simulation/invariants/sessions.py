@@ -40,8 +40,7 @@ _SIGNS: Final = (
 class SessionLaws:
     """The members of one shard, with the times of their last signs of life and the reasons of removals.
 
-    Args:
-        groups: the groups as the shard loaded them.
+    `groups`: the groups as the shard loaded them.
     """
 
     def __init__(self, groups: GroupsState, *, now_ms: int) -> None:
@@ -392,8 +391,7 @@ _OTHER_WISHES: Final = frozenset({"subscription changed", "assignor changed"})
 class CauseLaws:
     """Checks of the reasons in journal entries.
 
-    Args:
-        is_by_administrator: whether a request came from the administrator.
+    `is_by_administrator`: whether a request came from the administrator.
     """
 
     def __init__(self, is_by_administrator: Callable[[commands.LeaveGroup], bool]) -> None:

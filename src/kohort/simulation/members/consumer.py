@@ -423,8 +423,7 @@ _LOST: Final = 0.25
 class MembershipUpdates:
     """The watches of one member, by which it gets news beside heartbeats.
 
-    Args:
-        random: a random source of its own, so that it does not affect other draws.
+    `random`: a random source of its own, so that it does not affect other draws.
     """
 
     def __init__(self, member: ConsumerMember, random: Random) -> None:
@@ -538,8 +537,7 @@ PUBLISHES_EVERY_MS = (300, 6_000)
 class Publisher:
     """The published metadata of one member; half of the members publish, and half watch.
 
-    Args:
-        random: a random source of its own, so that it does not affect other draws.
+    `random`: a random source of its own, so that it does not affect other draws.
     """
 
     def __init__(self, random: Random, name: str) -> None:

@@ -47,11 +47,9 @@ def follow(spark: SparkSession, group_id: str | Mapping[str, str], **options: Un
     `kafka.group.id`. Offsets are committed as soon as Spark reports a finished batch; nothing else changes for the
     queries. Offsets never move backwards; if two queries of one group read a partition, the slower one counts.
 
-    Args:
-        spark: the session whose queries are followed, including those that run already.
-        group_id: the group, which must have no members; or a dictionary from `queryName` to group, and then queries
-            that it does not name are not followed.
-        options: how to reach the brokers, as for `kohort.Consumer`.
+    `spark`: the session whose queries are followed, including those that run already. `group_id`: the group, which must
+    have no members; or a dictionary from `queryName` to group, and then queries that it does not name are not followed.
+    `options`: how to reach the brokers, as for `kohort.Consumer`.
 
     Raises:
         StateError: the group has members, which commit its offsets themselves.
@@ -120,8 +118,7 @@ class Follower(listener.StreamingQueryListener):
     def close(self, timeout: float = 30.0) -> None:
         """Wait for the queries' last progress, commit it, and stop listening; a second call does nothing.
 
-        Args:
-            timeout: seconds; offsets that could not be committed until then are logged.
+        `timeout`: seconds; offsets that could not be committed until then are logged.
         """
         atexit.unregister(self.close)
         deadline_s = time.monotonic() + timeout

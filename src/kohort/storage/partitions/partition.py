@@ -201,19 +201,13 @@ class PartitionLog:
         return self.config.flush_ms if is_limited else None
 
     def append(
-        self,
-        batches: Buffer | CheckedBatch,
-        *,
-        now_ms: int,
-        validate: bool = True,
-        begins_transaction: bool = False,
+        self, batches: Buffer | CheckedBatch, *, now_ms: int, validate: bool = True, begins_transaction: bool = False
     ) -> Appended:
         """Store whole record batches at the end, in one write.
 
         Args:
-            batches: a client's one, which `validation.prepare` may have checked already, or several of the
-                broker's own; offsets and leader epoch are written into them in place if they can be written to,
-                otherwise into a copy. They may change after the call.
+            batches: a client's one, which `validation.prepare` may have checked already, or several of the broker's
+                own; their offsets and leader epoch are written in place where possible. They may change afterwards.
             now_ms: the broker's time, for topics dated by it.
             validate: `False` for batches that the broker itself made: no limits, CRC or producer checks.
             begins_transaction: the producer's transaction, of which its coordinator knows, may begin here.

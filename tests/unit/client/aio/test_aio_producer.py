@@ -151,9 +151,9 @@ def test_flush_and_the_end_wait_for_every_record(broker: Broker) -> None:
 
 def test_callbacks_run_on_the_loop(broker: Broker) -> None:
     async def main() -> None:
-        told: asyncio.Queue[tuple[KohortError | None, RecordMetadata | None, int]] = asyncio.Queue()
+        told: asyncio.Queue[tuple[KohortError | None, RecordMetadata, int]] = asyncio.Queue()
 
-        def on_delivery(error: KohortError | None, metadata: RecordMetadata | None) -> None:
+        def on_delivery(error: KohortError | None, metadata: RecordMetadata) -> None:
             told.put_nowait((error, metadata, threading.get_ident()))
 
         async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:

@@ -69,7 +69,7 @@ class ClusterCalls(Calls):
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         ...     [(each.name, each.version_level) for each in admin.describe_features().features]
-        [('group.version', 1)]
+        [('group.version', 1), ('transaction.version', 2)]
         """
         request = api_versions.ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
         response = await self._questions.ask_checked(

@@ -1,8 +1,8 @@
 """A member by the classic protocol, eager or cooperative.
 
-Laws: an eager member gives every partition up before each rebalance, so its JoinGroup goes out only when it owns
-nothing. A cooperative member's JoinGroup says what it owns. The member gives up what the answer lacks, takes what is
-new, and joins again if it has given something up. An answer that belongs to an earlier generation changes nothing.
+Laws: an eager member revokes every partition before each rebalance, so its JoinGroup is sent only when it owns none. A
+cooperative member's JoinGroup has the owned partitions. The member revokes those that the new assignment lacks, adds
+the new ones, and joins again if it has revoked any. A response of an earlier generation changes nothing.
 Source: Kafka's JoinGroup, SyncGroup, Heartbeat and LeaveGroup; KIP-394 (MEMBER_ID_REQUIRED), KIP-62; static members:
 KIP-345, KIP-814; cooperative rebalancing: KIP-429; reasons: KIP-800; requirement H1.
 """
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from kohort.client.consumer.membership.client_assignor import Assignment
 
 
-#: The first versions of JoinGroup and LeaveGroup that know static members.
+#: The first versions of JoinGroup and LeaveGroup that support static members.
 FIRST_STATIC: Final = 5
 FIRST_LEAVE_BY_NAME: Final = 3
 _PROTOCOL_TYPE: Final = "consumer"
-#: Longest reason that brokers take, characters (KIP-800).
+#: Longest reason that brokers accept, characters (KIP-800).
 _LONGEST_REASON: Final = 255
-#: JoinGroup is answered when the rebalance ends: at the latest so long after max.poll.interval.ms.
+#: The response to JoinGroup is sent at the end of the rebalance: at most so long after max.poll.interval.ms.
 _JOIN_MARGIN_MS = 5_000
-#: The reason of a rebalance where the broker does not send one, as Apache Kafka's does not.
+#: The reason of a rebalance if the broker sends none, as Apache Kafka.
 _ANY_REASON = "a member came, went, fell silent or changed its subscription"
 _TIMEOUTS_REFUSED: Final = (
     "registration.timeout.ms and expansion.timeout.ms have to be within the broker's bounds: 100 ms to a day, "
@@ -55,16 +55,16 @@ class ClassicMember(Member):
 
     is_classic = True
     _due_ms: int = 0
-    #: Token of the JoinGroup, SyncGroup or Heartbeat under way; `None`: none.
+    #: Token of the JoinGroup, SyncGroup or Heartbeat in flight; `None`: none.
     _in_flight: int | None = None
     #: Whether that request is a Heartbeat.
     _is_beating: bool = False
     _protocol_name: str = ""
     #: The member's work as leader of the group.
     _leader: LeaderAssignment
-    #: Whether to join again: the group rebalances, or the subscription has changed.
+    #: Whether to join again, because the group rebalances or the subscription has changed.
     _must_rejoin: bool = False
-    #: The new assignment, while partitions have to be given up for it first; `None` otherwise.
+    #: The new assignment, while partitions have to be revoked first; `None` otherwise.
     _target: Set[TopicPartition] | None = None
     _attempts: int = 0
     _matched: PatternSubscription
@@ -72,7 +72,7 @@ class ClassicMember(Member):
     # -- requests that are due ------------------------------------------------------------------------------------
 
     def work(self, now_ms: int) -> None:
-        """Give up a silent coordinator, compute the assignment as leader, join again if there is a reason."""
+        """Handle a silent coordinator, compute the assignment as leader, and join again if necessary."""
         is_late = self._check_application(now_ms)
         if self.state not in ACTIVE or not self._knows_topics() or (is_late and self._give_up_silence(now_ms)):
             return
@@ -82,7 +82,7 @@ class ClassicMember(Member):
             self._check_rejoin(now_ms)
 
     def speak(self, now_ms: int) -> None:
-        """Send the JoinGroup or Heartbeat that is due."""
+        """Send the JoinGroup or Heartbeat if it is due."""
         is_knowing = self.pattern is None or self._matched.is_known
         is_busy = self._in_flight is not None or self._leader.open is not None
         if self.state not in ACTIVE or not is_knowing or is_busy or now_ms < self._due_ms:
@@ -97,7 +97,7 @@ class ClassicMember(Member):
             self._heartbeat(endpoint, now_ms)
 
     def next_deadline(self) -> int | None:
-        """Return when the next request or a time limit is due."""
+        """Return the time of the next request or time limit, ms; `None`: there is none."""
         deadlines = self._shared_deadlines()
         if self.state in ACTIVE:
             is_idle = self._in_flight is None and self._leader.open is None and not self._is_waiting_for_poll
@@ -111,7 +111,7 @@ class ClassicMember(Member):
         self._matched = PatternSubscription(self._cluster)
 
     def on_word(self, word: Word, now_ms: int) -> None:
-        """Join again, with the application's reason, if it has asked for a rebalance."""
+        """Join again with the application's reason, if the application has requested a rebalance."""
         if self.epoch >= 0 and isinstance(word, RebalanceEnforced):
             self._must_rejoin, self._why = True, word.reason
 
@@ -126,17 +126,17 @@ class ClassicMember(Member):
         return self._matched.is_known
 
     def _want_rejoin(self, why: str) -> None:
-        """Join again when the member is at rest; an open callback ends first."""
+        """Record that the member has to join again, once no callback of the application is open."""
         if not self._must_rejoin:
             self._must_rejoin, self._why = True, why
 
     def followed_topics(self) -> set[str]:
-        """Return its own topics; as leader, those of every member of the group."""
+        """Return the topics of the member's subscription; for the leader, those of every member of the group."""
         return {*self.topics, *self._leader.topics}
 
     @property
     def _is_cooperative(self) -> bool:
-        # Of a list of both kinds the members are eager: that is how a group is rolled from one to the other.
+        # With eager assignors in the list as well, the member is eager: so a group can be migrated to cooperative.
         return set(self._settings.assignment_strategy) == {"cooperative-sticky"}
 
     @property
@@ -144,7 +144,7 @@ class ClassicMember(Member):
         return self._settings.options["session_timeout_ms"]
 
     def _is_watched(self) -> bool:
-        # JoinGroup and SyncGroup under way have time limits of their own.
+        # JoinGroup and SyncGroup requests in flight have their own time limits.
         if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE):
             return bool(self.owned) and self._in_flight is None and self._leader.open is None
         return self.epoch >= 0
@@ -154,7 +154,7 @@ class ClassicMember(Member):
         return self.epoch >= 0
 
     def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
-        # Everything that could be refused goes by the one connection on which heartbeats go, too.
+        # Every request that could be refused uses the connection of the heartbeats, so a heartbeat on it is enough.
         self._drop_request()
         self._due_ms = now_ms
         return self._interval_ms
@@ -164,8 +164,9 @@ class ClassicMember(Member):
         return longest_interval_ms(self._settings.heartbeat_interval_ms, self._session_ms)
 
     def _on_heard_late(self, sent_ms: int, now_ms: int) -> None:
-        """Count the session from an answer to JoinGroup or SyncGroup, which a broker may hold for long."""
-        # The answer's time on its way is not known: half a session at most, or the next heartbeat comes too late.
+        """Count the session from a response to JoinGroup or SyncGroup, which a broker may delay for long."""
+        # The transit time of the response is unknown. It is taken as half a session at most, or the next heartbeat
+        # would be late.
         self._on_heard(max(sent_ms, now_ms - self._session_ms // 2))
 
     def _check_rejoin(self, now_ms: int) -> None:
@@ -175,7 +176,7 @@ class ClassicMember(Member):
             return
         self._must_rejoin = False
         self._due_ms = now_ms
-        # Eager: every partition is given up before a rebalance.
+        # An eager member revokes every partition before a rebalance.
         surplus = set(self.owned)
         if self._is_cooperative:
             # KIP-429: only partitions of topics that are no longer subscribed to.
@@ -189,7 +190,7 @@ class ClassicMember(Member):
     def _after_revocation(self, now_ms: int) -> None:
         self._drop_request()
         target, self._target = self._target, None
-        # KIP-429: what was given up is handed on in the rebalance that this member begins then.
+        # KIP-429: the rebalance that this member begins next assigns the revoked partitions to other members.
         self._must_rejoin = False
         if target is not None:
             self._want_rejoin("what this member has given up is to be handed on")
@@ -207,7 +208,7 @@ class ClassicMember(Member):
 
     def _forget_membership(self) -> None:
         self.epoch = -1
-        # Both hold the picture of the generation that has ended.
+        # Both have state of the generation that has ended.
         self._target = None
         self._leader, self._matched = LeaderAssignment(self._cluster), PatternSubscription(self._cluster)
         self._must_rejoin = False
@@ -216,7 +217,7 @@ class ClassicMember(Member):
 
     def _drop_request(self) -> None:
         self._leader.open = None
-        # A broker may hold the answer to a heartbeat; a member that joins again or leaves forgets it.
+        # A broker may delay the response to a heartbeat. A member that joins again or leaves ignores that response.
         if self._in_flight is not None:
             self._requests.forget(self._in_flight)
             self._in_flight = None
@@ -304,7 +305,7 @@ class ClassicMember(Member):
 
     def _on_join_error(self, code: ErrorCode, endpoint: Endpoint, now_ms: int) -> None:
         if self._attempts == 0:
-            # A member that keeps partitions while it joins gives a silent coordinator up, but not after a long join.
+            # The silence of the coordinator counts from now on, and not from the start of a long join.
             self._waited_ms = now_ms
         if code in _UNKNOWN:
             # The next JoinGroup asks for a new id.
@@ -367,7 +368,7 @@ class ClassicMember(Member):
         )
 
     def _rebalance_patience_ms(self) -> int:
-        # A broker answers JoinGroup when every member has joined, for which it waits max.poll.interval.ms.
+        # A broker responds to JoinGroup when every member has joined, for which it waits max.poll.interval.ms.
         return max(self._settings.options["max_poll_interval_ms"] + _JOIN_MARGIN_MS, self._requests.request_timeout_ms)
 
     def _on_synced(self, answer: Answer, endpoint: Endpoint, sent_ms: int, now_ms: int) -> None:
@@ -377,7 +378,7 @@ class ClassicMember(Member):
             self._on_join_error(code, endpoint, now_ms)
             return
         self._on_heard_late(sent_ms, now_ms)
-        self._due_ms = now_ms  # A heartbeat that is held is how a member hears of the next rebalance.
+        self._due_ms = now_ms  # A delayed heartbeat is at the broker when the next rebalance begins.
         try:
             assigned = decode_assignment(response.assignment).partitions
         except ProtocolError as error:
@@ -385,7 +386,7 @@ class ClassicMember(Member):
             return
         target = {TopicPartition(topic, number) for topic, numbers in assigned.items() for number in numbers}
         if self._after_leave is not None:
-            return  # All that it has is being given up.
+            return  # Every partition is being revoked.
         if surplus := self.owned - target:
             self._has_assignment, self._target = True, target
             self._begin_revocation(surplus, now_ms)
@@ -447,11 +448,11 @@ class ClassicMember(Member):
         request = LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id, members=[identity])
         self.member_id = ""
         if self._in_flight is not None and not self._is_beating:
-            # A broker serves one request of a connection at a time, and JoinGroup may wait for minutes.
+            # A broker handles one request of a connection at a time, and JoinGroup may wait for minutes.
             self._requests.add(Disconnect(to=endpoint, lane=Lane.COORDINATOR))
         self._drop_request()
         if not (name is None if self.goes_for_good is None else self.goes_for_good):
-            # KIP-345: a static member does not say that it goes; its partitions wait for it until its session ends.
+            # KIP-345: a static member sends no leave request. Its partitions are kept until its session ends.
             if then is not None:
                 then(now_ms)
             return
@@ -461,21 +462,21 @@ class ClassicMember(Member):
             if then is not None:
                 then(now_ms)
 
-        oldest = None if name is None else FIRST_LEAVE_BY_NAME  # Before it a member has no name.
+        oldest = None if name is None else FIRST_LEAVE_BY_NAME  # Earlier versions have no instance id.
         self._requests.send(endpoint, Lane.COORDINATOR, request, answered, min_version=oldest)
 
 
 class LeaderAssignment:
-    """The assignment that a member computes as the leader of its group; empty while the member follows.
+    """The assignment that a member computes as the leader of its group; empty while it is no leader.
 
     Laws: nothing is computed before the metadata of every subscribed topic of the group are known. The leader joins
-    again, once, when a topic no longer has as many partitions as it has computed with.
-    Source: KIP-814 (a static leader that returns computes nothing, but watches).
+    again, once, when the number of partitions of a topic differs from that of the computation.
+    Source: KIP-814 (a static leader that returns computes nothing, but watches the topics).
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        #: The answer to JoinGroup, until the assignment can be computed; `None` for a follower.
+        #: The response to JoinGroup, until the assignment can be computed; `None` for a follower.
         self.open: JoinGroupResponse | None = None
         #: The subscribed topics of all members; empty for a follower.
         self.topics: Set[str] = frozenset()
@@ -487,16 +488,16 @@ class LeaderAssignment:
         self.open, self.topics, self._counted = None, frozenset(), {}
 
     def has_changed(self) -> bool:
-        """Return whether the topics have other numbers of partitions than the assignment was computed with."""
+        """Return whether the numbers of partitions differ from those of the computed assignment."""
         return bool(self._counted) and self._counted != self._count(self._counted.keys())
 
     def compute(self) -> Assignment | None:
-        """Compute the assignment of all members, empty if the former one stands; `None`: a topic is unknown.
+        """Compute the assignment of all members; empty: the former one stays; `None`: a topic is unknown.
 
         Raises:
             ProtocolError: a member's subscription cannot be read.
         """
-        # Only leaders pay for the assignors.
+        # Only leaders import the assignors.
         from kohort.client.consumer.membership.client_assignor import GroupMember, assign
 
         response = self.open
@@ -527,14 +528,14 @@ class LeaderAssignment:
 
 
 class PatternSubscription:
-    """The topics that the pattern of one member matches, by new metadata each time.
+    """The topics that match the pattern of one member, matched again after each change of metadata.
 
     Source: Kafka's subscriptions by pattern, which the classic protocol leaves to the client.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        #: Generation of the cluster's metadata that was matched last; 0 before the first time.
+        #: Generation of the cluster's metadata that was matched last; 0 before the first match.
         self._seen_generation = 0
 
     @property

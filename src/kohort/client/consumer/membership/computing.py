@@ -1,9 +1,9 @@
-"""A member's part in assignors that members run: describe its own, and compute when it is asked to.
+"""Local assignors of a member: describe them to the coordinator, and compute assignments on request.
 
-The coordinator asks in the answer to a heartbeat. The member fetches the group's data, the application's assignor runs
-in the application's thread, and the member sends the result, again if need be.
+The coordinator requests a computation in the response to a heartbeat. The member fetches the data of the group. The
+application's assignor runs in the application's thread. Then the member sends the result, repeatedly if necessary.
 
-Laws: one computation at a time; a new request ends the one before. Nothing here waits for the application.
+Laws: one computation runs at a time; a new request replaces the one before. Nothing here waits for the application.
 Source: KIP-848 as drafted (ConsumerGroupPrepareAssignment, ConsumerGroupInstallAssignment).
 """
 
@@ -27,9 +27,9 @@ from kohort.wire.messages import consumer_group_install_assignment as install
 from kohort.wire.messages import consumer_group_prepare_assignment as prepare
 from kohort.wire.messages.consumer_group_heartbeat import ClientAssignor, ConsumerGroupHeartbeatResponse
 
-#: The reason of a heartbeat by which the application asks for a computation.
+#: The reason in a heartbeat with which the application requests a computation.
 _WANTED: Final = 1
-#: Why a member with local assignors cannot join a group of another broker.
+#: The error of a member with local assignors at a broker that is not kohort's.
 NOT_OFFERED: Final = (
     "assignors that members run (group.local.assignors) are of kohort's brokers, and this is none: leave the option "
     "out, and choose one of the broker's by group.remote.assignor"
@@ -39,7 +39,7 @@ FAILED: Final = 1
 
 
 class _Result(NamedTuple):
-    """A computed assignment to be sent; with an `error` other than 0 the other fields do not count."""
+    """A computed assignment to be sent; if `error` is not 0, `owners` and `said` are empty."""
 
     group_epoch: int
     error: int
@@ -48,7 +48,7 @@ class _Result(NamedTuple):
 
 
 class AssignmentComputation:
-    """The computations of one membership."""
+    """The computations of one member."""
 
     def __init__(
         self,
@@ -62,21 +62,21 @@ class AssignmentComputation:
     ) -> None:
         self._requests = requests
         self._lookup = lookup
-        #: In the order of preference; without any, the coordinator does not ask this member.
+        #: The local assignors in the order of preference; without any, the coordinator requests no computation.
         self._assignors: Final = assignors
         self._group_id: Final = group_id
-        #: For so long the result is sent again, if the coordinator does not take it at once.
+        #: The time for which a result is sent again if the coordinator does not accept it at once.
         self._timeout_ms: Final = timeout_ms
-        #: Called with the time when the coordinator knows that this member computes: a heartbeat that is sent then is
-        #: answered with the result's assignment.
+        #: Called with the present time when the coordinator knows that this member computes. The response to a
+        #: heartbeat that is sent then has the assignment of the result.
         self._on_begun = on_begun
         #: Metadata by assignor; empty until the application has given them.
         self._metadata: tuple[bytes, ...] = ()
         self._is_wanted = False
-        #: Whether the next heartbeat brings the assignors' metadata.
+        #: Whether the next heartbeat has the assignors' metadata.
         self.has_news = False
-        #: Counts computations. The fields below are the steps of the present one: fetching the group's data, assigning,
-        #: sending.
+        #: The number of the present computation. The fields below are its phases: fetching the group's data, assigning,
+        #: sending the result.
         self._number = 0
         self._preparing: int | None = None
         self._group_epoch: int | None = None
@@ -89,14 +89,14 @@ class AssignmentComputation:
     # -- heartbeat fields ---------------------------------------------------------------------------------------------
 
     def describe(self, metadata: tuple[bytes, ...], *, is_wanted: bool) -> None:
-        """Take the metadata of the application's assignors; `is_wanted`: also ask for a new assignment."""
+        """Take the metadata of the local assignors; `is_wanted`: also request a new assignment."""
         if self._assignors:
             self.has_news = self.has_news or is_wanted or metadata != self._metadata
             self._metadata = metadata
             self._is_wanted = self._is_wanted or is_wanted
 
     def take_words(self, *, is_full: bool) -> list[ClientAssignor] | None:
-        """Build the assignors' field of the next heartbeat; `None`: no news."""
+        """Build the assignors' field of the next heartbeat; `None`: nothing has changed."""
         if not self._assignors or not (is_full or self.has_news):
             return None
         reason = _WANTED if self._is_wanted else 0
@@ -115,7 +115,7 @@ class AssignmentComputation:
         ]
 
     def on_told(self, response: ConsumerGroupHeartbeatResponse, endpoint: Endpoint, member: tuple[str, int]) -> None:
-        """Take the request to compute from a good heartbeat answer; `member`: id and epoch by that answer."""
+        """Take a request to compute from a heartbeat response; `member`: id and epoch in that response."""
         said = response.client_assignment
         if said is not None:
             told = AssignmentSaid(error=said.error, version=said.metadata_version, metadata=bytes(said.metadata_bytes))
@@ -124,7 +124,7 @@ class AssignmentComputation:
             self._prepare(endpoint, *member)
 
     def forget(self) -> None:
-        """Forget the computation, because the membership has ended."""
+        """Drop the computation, because the membership has ended or a new computation begins."""
         self._number += 1
         self._preparing = self._group_epoch = self._result = None
         self._is_bringing = False
@@ -140,7 +140,7 @@ class AssignmentComputation:
                 return
             self._preparing = None
             response = message_of(answer, prepare.ConsumerGroupPrepareAssignmentResponse)
-            # Without an answer, or with an error, the next heartbeat says whether this is still to be done.
+            # Without a response, or after an error, the next heartbeat response repeats the request if necessary.
             if response is not None and response.error_code == ErrorCode.NONE:
                 self._group_epoch = response.group_epoch
                 group = read_group(response)
@@ -151,7 +151,7 @@ class AssignmentComputation:
         request = prepare.ConsumerGroupPrepareAssignmentRequest(
             group_id=self._group_id, member_id=member_id, member_epoch=epoch
         )
-        # Not by the heartbeats' connection: there it would wait behind a hold, or cut it.
+        # Not on the heartbeats' connection: there the request would wait for a delayed heartbeat, or end its delay.
         self._requests.send(endpoint, Lane.CONTROL, request, then)
 
     def on_computed(self, done: ComputationDone, now_ms: int) -> None:
@@ -161,7 +161,7 @@ class AssignmentComputation:
         group_epoch, self._group_epoch = self._group_epoch, None
         if done.error:
             self._requests.warn(f"the assignment of group {self._group_id} could not be computed here: {done.error}")
-            # The coordinator asks another member.
+            # The coordinator then requests the computation of another member.
             self._result = _Result(group_epoch, FAILED, (), ())
         else:
             version = {each.name: each.maximum_version for each in self._assignors}.get(done.assignor, 0)
@@ -170,12 +170,12 @@ class AssignmentComputation:
         self._attempts, self._due_ms, self._until_ms = 0, now_ms, now_ms + self._timeout_ms
 
     def speak(self, member: tuple[str, int], now_ms: int) -> None:
-        """Send the computed assignment when it is due; `member`: present id and epoch."""
+        """Send the computed assignment when it is due; `member`: the present id and epoch."""
         result = self._result
         if result is None or self._is_bringing or now_ms < self._due_ms:
             return
         if now_ms >= self._until_ms:
-            # The coordinator has asked another member by now.
+            # By now the coordinator has requested the computation of another member.
             self._result = None
             return
         endpoint = self._lookup.need(now_ms)
@@ -204,7 +204,7 @@ class AssignmentComputation:
         self._requests.send(endpoint, Lane.CONTROL, request, then)
 
     def next_deadline(self) -> int | None:
-        """Return when `speak` has a result to send."""
+        """Return the time at which `speak` has a result to send, ms; `None`: it has none."""
         if self._result is None or self._is_bringing or self._lookup.endpoint is None:
             return None
         return min(self._due_ms, self._until_ms)
@@ -224,13 +224,13 @@ class AssignmentComputation:
                     f"{response.error_message or code.name}"
                 )
             return
-        # For a stale epoch: the answer to a heartbeat under way brings the new one.
+        # After STALE_MEMBER_EPOCH, the response to a heartbeat in flight has the new epoch.
         self._due_ms = now_ms + self._requests.retry.delay_ms(self._attempts)
         self._attempts += 1
 
 
 def read_group(response: prepare.ConsumerGroupPrepareAssignmentResponse) -> Assignable:
-    """Build the assignor's input from the coordinator's answer, as a broker builds it for its own."""
+    """Build the assignor's input from the coordinator's response, as a broker builds it for its assignors."""
     names = tuple(topic.topic_name for topic in response.topics)
     wanted = [tuple(names[place] for place in each.topics) for each in response.subscriptions]
     by_topic = subscribers_by_topic([wanted[member.subscription] for member in response.members])

@@ -1,10 +1,11 @@
-"""A member by KIP-848: the coordinator decides, each heartbeat carries one step.
+"""A member by KIP-848: the coordinator decides, and heartbeats report and request each change.
 
-Laws: after any failure the next heartbeat is a full one. A refused heartbeat prolongs no session. A failure that may
-pass is tried again after growing pauses; one that cannot pass ends the membership with its reason. The assignment of
-an overtaken answer counts only with the answer behind it. A partition that its leader refuses is given up like one that
-the coordinator takes back, and comes back with the next assignment. No fetch stands for a heartbeat that has to say
-something, nor for longer than the coordinator is known to count it.
+Laws: after any failure the next heartbeat is a full one. A refused heartbeat extends no session. A failure that may be
+temporary is retried after growing pauses; any other failure ends the membership with its reason. If a heartbeat is sent
+before the response to the previous one (an overtaken heartbeat), the assignment in the first response is used only
+after the second response. A partition that its leader refuses is revoked as if by the coordinator, and can be assigned
+again. A fetch replaces no heartbeat with content. Fetches replace heartbeats only as long as the coordinator is known
+to count them.
 Source: KIP-848; KIP-1082 (the client makes the member id); reactions to errors as in Apache Kafka 4.3; requirements H5
 (grants), H7 (liveness by fetches) and H10 (release with a commit).
 """
@@ -28,34 +29,34 @@ from kohort.ids import TopicId, TopicPartition
 from kohort.wire.messages import consumer_group_heartbeat as heartbeat
 from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
 
-#: The coordinator does not know this member (any more): the member joins again with epoch 0.
+#: Errors after which the member joins again with epoch 0, because the coordinator does not know it any more.
 FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
-#: Epochs that leave: for good, and for a while, so that the partitions wait for a static member's return.
+#: Epochs with which a member leaves: for good, or as a static member that returns and keeps its partitions.
 _LEAVE: Final = -1
 _LEAVE_FOR_A_WHILE: Final = -2
 _NONE: Final[frozenset[int]] = frozenset()
 _FENCED: Final = int(ErrorCode.FENCED_MEMBER_EPOCH)
-#: Added to the session timeout before a member gives its `group.instance.id` up, which another one holds.
+#: Added to the session timeout: the wait for a `group.instance.id` that another member uses.
 _RELEASE_MARGIN_MS: Final = 5_000
-#: States in which a member may begin to give partitions up.
+#: States in which a member may begin to revoke partitions.
 _AT_REST: Final = (MemberState.STABLE, MemberState.PREPARING_REBALANCE)
-#: A leader refuses reads a moment before the coordinator says why.
+#: The wait for the coordinator's reason after a partition leader has refused a fetch.
 _NEWS_MS: Final = 100
-#: Without grants, which show that it counts fetches, the coordinator hears of the member so often in a session.
+#: Heartbeats per session beside fetches, if no grants (leases of partitions) show that fetches are counted.
 _BEATS_BESIDE_FETCHES: Final = 3
-#: A coordinator that counts fetches notes them four times in an interval, of which there are three in a session.
+#: A coordinator that counts fetches records them four times per heartbeat interval, which is a third of a session.
 _COUNTS_PER_SESSION: Final = 12
-#: Refusals that may pass without the member changing anything.
+#: Errors that may be temporary without any change of the member.
 _TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 
 def explain_fence(code: ErrorCode, message: str | None) -> str:
-    """Say why the coordinator has fenced the member."""
+    """Return a text with the error code and message of a fenced member."""
     return f"{code.name}{f': {message}' if message else ''}"
 
 
 class _AnsweredHeartbeat(NamedTuple):
-    """An answered heartbeat: time of sending, interval by then (0: none yet), whether cut, whether full."""
+    """A heartbeat with its response: send time, interval then (0: none), whether cut short, whether full."""
 
     sent_ms: int
     interval_ms: int
@@ -69,47 +70,47 @@ class ConsumerMember(Member):
     is_classic = False
     #: topic id -> partitions of the target assignment; `None` before the first one.
     _target: Mapping[TopicId, tuple[int, ...]] | None = None
-    #: topic -> id by which its partitions were assigned.
+    #: topic -> the topic id with which its partitions were assigned.
     _ids: dict[str, TopicId]
-    #: Generation of the cluster's metadata with which the target was last compared.
+    #: Generation of the cluster's metadata with which the target assignment was last compared.
     _seen_generation: int = -1
-    #: Whether the next heartbeat names every field; so until a full one has been answered well.
+    #: Whether the next heartbeat has every field; true until a full one has succeeded.
     _is_full: bool = True
-    #: When the next heartbeat is due.
+    #: The time of the next heartbeat.
     _due_ms: int = 0
     _version: int = 1
     _attempts: int = 0
-    #: When the `group.instance.id` was first found held by another member; `None` while it is not.
+    #: Since when another member is known to use the `group.instance.id`; `None`: none does.
     _held_since_ms: int | None = None
     _interval_ms: int = 0
-    #: The group's session timeout as the coordinator says it, milliseconds; 0: it has not said.
+    #: The group's session timeout in the coordinator's last response, milliseconds; 0: not received.
     _told_session_ms: int = 0
-    #: The lease of grants as it was told last, milliseconds; 0: no grant has come.
+    #: The lease of the last grant, milliseconds; 0: no grant was received.
     _lease_ms: int = 0
-    #: Whether the coordinator takes fetches of a settled member for heartbeats.
+    #: Whether the coordinator counts fetches of a stable member as heartbeats.
     _counts_fetches: bool = False
-    #: When refused partitions are given up without a word of the coordinator.
+    #: When refused partitions are revoked even without a response of the coordinator.
     _fenced_due_ms: int = 0
-    #: Whether refused partitions are left out of an assignment that the coordinator has told with them.
+    #: Whether `_latest` lacks refused partitions that the coordinator's assignment has.
     _is_cut_down: bool = False
-    #: When the heartbeat was sent that was answered well last.
+    #: The send time of the latest successful heartbeat.
     _beat_ms: int = 0
-    #: Tokens of the heartbeats under way, oldest first, two at the most.
+    #: Tokens of the heartbeats in flight, oldest first, two at most.
     _in_flight: tuple[int, ...] = ()
     #: The broker that these heartbeats were sent to.
     _asked: Endpoint | None = None
-    #: The latest assignment; it becomes the target once no overtaken answer is awaited.
+    #: The latest assignment; it becomes the target assignment once no overtaken heartbeat waits for its response.
     _latest: Mapping[TopicId, tuple[int, ...]]
-    #: The latest assignment was new, and no list of owned partitions has followed: the coordinator waits for one, and
-    #: removes members that do not send it.
+    #: Whether the latest assignment was new and no heartbeat with the owned partitions has followed. The coordinator
+    #: waits for that heartbeat, and removes members that do not send it.
     _is_owed: bool = False
-    #: The next heartbeat lists the owned partitions, and goes out at once.
+    #: Whether the next heartbeat lists the owned partitions, and is sent at once.
     _has_news: bool = False
-    #: The next heartbeat names the subscription.
+    #: Whether the next heartbeat has the subscription.
     _has_new_topics: bool = False
-    #: The coordinator may know a pattern that the subscription no longer has.
+    #: Whether the coordinator may know a pattern that the subscription no longer has.
     _has_said_pattern: bool = False
-    #: Tokens of the heartbeats under way that list the owned partitions.
+    #: Tokens of the heartbeats in flight that list the owned partitions.
     _listing: tuple[int, ...] = ()
 
     @cached_property
@@ -128,7 +129,7 @@ class ConsumerMember(Member):
 
     @property
     def _has_word(self) -> bool:
-        """Whether the next heartbeat has news for the coordinator."""
+        """Whether the next heartbeat has changes for the coordinator."""
         is_news = self._has_news or self._has_new_topics
         return is_news or (bool(self._settings.local_assignors) and self._computing.has_news)
 
@@ -143,7 +144,7 @@ class ConsumerMember(Member):
     # -- heartbeats that are due ----------------------------------------------------------------------------------
 
     def work(self, now_ms: int) -> None:
-        """Give up a silent coordinator; reconcile with the target if the topics have changed."""
+        """Handle a silent coordinator and time limits; reconcile again if the metadata has changed."""
         is_late = self._check_application(now_ms)
         if self.state not in ACTIVE or (is_late and self._give_up_silence(now_ms)):
             return
@@ -156,7 +157,7 @@ class ConsumerMember(Member):
             self._reconcile(now_ms)
 
     def speak(self, now_ms: int) -> None:
-        """Send the heartbeat that is due, and the assignment that the application has computed."""
+        """Send the heartbeat if it is due, and the assignment if the application has computed one."""
         if self.state not in ACTIVE:
             return
         if self._settings.local_assignors:
@@ -171,7 +172,7 @@ class ConsumerMember(Member):
                 self._heartbeat(endpoint, now_ms)
 
     def next_deadline(self) -> int | None:
-        """Return when the next heartbeat or a time limit is due."""
+        """Return the time of the next heartbeat or time limit, ms; `None`: there is none."""
         deadlines = self._shared_deadlines()
         if self.state in ACTIVE:
             computed_ms = self._computing.next_deadline() if self._settings.local_assignors else None
@@ -191,14 +192,14 @@ class ConsumerMember(Member):
         self._due_ms = now_ms
 
     def on_word(self, word: Word, now_ms: int) -> None:
-        """Have the group's assignment computed anew if members compute it; take a computed assignment."""
+        """Take a computed assignment, or request a new computation if members compute assignments."""
         if isinstance(word, ComputationDone):
             self._computing.on_computed(word, now_ms)
         elif self._settings.local_assignors:
             self._computing.describe(word.metadata, is_wanted=True)
             self._due_ms = now_ms
         else:
-            # The coordinator alone decides when to assign anew, as for Kafka's own consumer.
+            # Only the coordinator decides when to compute a new assignment, as for Kafka's own consumer.
             self._requests.warn(
                 f"a rebalance of group {self.group_id} was asked for ({word.reason}): in the consumer protocol that "
                 "has no effect, the coordinator decides"
@@ -223,13 +224,13 @@ class ConsumerMember(Member):
         return self.epoch > 0
 
     def _next_ms(self) -> int | None:
-        """Return when the next heartbeat goes out; `None`: none may, before an event."""
-        # A heartbeat has to carry metadata or ask for them. A full one, and one that joins, carry them anyway.
+        """Return the time of the next heartbeat, ms; `None`: none may be sent before an event."""
+        # The time for a heartbeat that publishes metadata or requests them. A full or joining one does so anyway.
         publishes_ms = None if self.epoch <= 0 or self._is_full else self._host.publishing.due_ms
         if self._in_flight:
-            # One without news waits for the answer to the one before, which a broker may hold.
-            # One with news may overtake one that is held. By another connection its answer might come before that of
-            # the one that it overtakes.
+            # A heartbeat without changes waits for the response to the previous one, which a broker may delay.
+            # A heartbeat with changes may overtake a delayed one, on the same connection: on another connection its
+            # response might arrive first.
             has_word = self._has_word
             is_news = self.epoch > 0 and (has_word or publishes_ms is not None)
             if not (is_news and len(self._in_flight) == 1 and self._asked == self._lookup.endpoint):
@@ -241,7 +242,8 @@ class ConsumerMember(Member):
 
     def _after_revocation(self, now_ms: int) -> None:
         self._has_news = True
-        # To the coordinator the member may have all of it still, and only a full heartbeat is told so again.
+        # The coordinator may still count refused partitions as assigned. The response to a full heartbeat has the
+        # assignment again.
         self._is_full = self._is_full or self._is_cut_down
         self._due_ms = now_ms
 
@@ -272,16 +274,16 @@ class ConsumerMember(Member):
 
     def _heartbeat(self, endpoint: Endpoint, now_ms: int) -> None:
         is_full, says_topics = self._is_full, self._is_full or self._has_new_topics
-        # The overtaken one may bring a new epoch: by the old one only heartbeats that list what is owned are taken.
+        # An overtaken heartbeat may bring a new epoch; with the old one only lists of owned partitions are accepted.
         lists_owned = is_full or self._has_news or bool(self._in_flight)
         said = self._host.publishing.say(now_ms, is_full=is_full)
         self._is_owed = self._is_owed and not (lists_owned and self._target == self._latest)
         request = heartbeat.ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
-            # Before version 1 the coordinator makes the id, and knows none when the member joins.
+            # Before version 1 the coordinator generates the member id, so a joining member sends none.
             member_id="" if self._version == 0 and self.epoch == 0 else self.member_id,
             member_epoch=self.epoch,
-            # With every heartbeat: one without it would be a dynamic member's.
+            # In every heartbeat: without an instance id the heartbeat would be that of a dynamic member.
             instance_id=self._settings.options["group_instance_id"],
             rack_id=(self._settings.options["client_rack"] or None) if is_full else None,
             rebalance_timeout_ms=self._settings.options["max_poll_interval_ms"] if is_full else -1,
@@ -289,7 +291,7 @@ class ConsumerMember(Member):
             subscribed_topic_regex=self._regex() if says_topics else None,
             server_assignor=self._settings.options["group_remote_assignor"] if is_full else None,
             topic_partitions=self._list() if lists_owned else None,
-            # With every heartbeat, for the coordinator does not remember it; others skip the tagged field.
+            # In every heartbeat, because the coordinator does not store it; other brokers skip the tagged field.
             proposed_heartbeat_interval_ms=self._settings.proposed_heartbeat_interval_ms,
             registration_timeout_ms=self._settings.registration_timeout_ms if self.epoch == 0 else -1,
             expansion_timeout_ms=self._settings.expansion_timeout_ms if self.epoch == 0 else -1,
@@ -311,7 +313,7 @@ class ConsumerMember(Member):
             if self._in_flight:
                 self._on_overtaken(answer, now_ms, was_full=is_full)
             elif 0 < epoch < self.epoch and response is not None and response.error_code == _FENCED:
-                # It has heard of a newer epoch since: that one counts.
+                # The member has received a newer epoch since, so the heartbeat with the old one was refused.
                 self._is_full, self._due_ms = True, answered_ms
             else:
                 beat = _AnsweredHeartbeat(now_ms, interval_ms, self._requests.is_followed(endpoint, token), is_full)
@@ -332,14 +334,14 @@ class ConsumerMember(Member):
         self._listing += (token,) if lists_owned else ()
 
     def _regex(self) -> str | None:
-        # An empty text takes an earlier pattern back; `None` would leave it.
+        # An empty text removes an earlier pattern; `None` would keep it.
         return "" if self.pattern is None and self._has_said_pattern else self.pattern
 
     def _list(self) -> list[heartbeat.TopicPartitions]:
         """List the partitions that no other member may get: the owned and the assigned ones."""
-        # The list stays true until its answer, for the coordinator gives the rest to other members. The application may
-        # be on its way into the callback for the partitions that it is just being given. Partitions of a topic without
-        # a known name will be taken later.
+        # The coordinator assigns the other partitions to other members, so the list has to stay true until its
+        # response. The application may just begin the callback for newly assigned partitions. Partitions of a topic
+        # whose name is unknown are added later.
         wanted = self.callbacks.open
         given = wanted.partitions if wanted is not None and wanted.kind is CallbackKind.ASSIGNED else ()
         listed = {topic_id: set(partitions) for topic_id, partitions in (self._target or {}).items()}
@@ -348,10 +350,10 @@ class ConsumerMember(Member):
         return [heartbeat.TopicPartitions(topic_id=each, partitions=sorted(listed[each])) for each in sorted(listed)]
 
     def _on_overtaken(self, answer: Answer, sent_ms: int, *, was_full: bool) -> None:
-        """Read an answer that another heartbeat has overtaken; only the later answer is acted on."""
+        """Record the response to an overtaken heartbeat; the member acts only on the later response."""
         response = message_of(answer, heartbeat.ConsumerGroupHeartbeatResponse)
         if response is None or response.error_code:
-            # Its content may be lost. The heartbeat behind it meets the same failure, or is right by now.
+            # The content of the heartbeat may be lost. The next one fails in the same way, or has succeeded meanwhile.
             self._is_full = True
         else:
             self._note(response, sent_ms, was_full=was_full)
@@ -381,39 +383,40 @@ class ConsumerMember(Member):
             self._refuse(ErrorCode.UNSUPPORTED_VERSION, NOT_OFFERED, now_ms)
             return
         if not self._follow(now_ms) and not (self._has_word or self._is_full):
-            # An answer with an assignment has ended its hold by itself, not because of the request behind it.
+            # With an assignment the broker has responded for that reason, not because of the request behind.
             is_cut = beat.is_cut and response.assignment is None
             due_ms = self._schedule.next_ms(
                 beat.sent_ms, self._interval_ms, now_ms, is_cut=is_cut, former_ms=beat.interval_ms
             )
-            # A member that was told others' metadata heartbeats again at once, so that the broker can tell it the next
-            # ones. So does a member that has joined without partitions: only a held heartbeat brings it its assignment.
+            # A member that has received others' metadata sends the next heartbeat at once, so that the broker can
+            # respond with the next changes. So does a member that has joined without partitions: the response to a
+            # delayed heartbeat has its assignment.
             is_waiting = is_kohort and beat.was_full and not self._latest and not response.should_compute_assignment
-            # A grant that is due is not held back either, and the heartbeat behind it may be held again.
+            # After a renewed grant the next heartbeat is sent at once as well, so that the broker can delay it again.
             is_renewed = response.grant is not None and response.assignment is None
             self._due_ms = now_ms if is_waiting or is_renewed or response.metadata_news is not None else due_ms
 
     def _follow(self, now_ms: int) -> bool:
-        """Go for the latest assignment; return whether to list the owned partitions at once."""
+        """Use the latest assignment as the target; return whether to list the owned partitions at once."""
         self._target = self._latest
         if self.state is MemberState.JOINING or self.state in _AT_REST:
             self._reconcile(now_ms)
         if not self._is_owed or self.state is not MemberState.STABLE:
             return False
-        # Nothing to take, nothing to give up. Perhaps partitions were assigned and are wanted back, and were never
-        # taken.
+        # There is nothing to revoke and nothing to add. Partitions may have been assigned and revoked by the
+        # coordinator before the member added them.
         self._has_news, self._due_ms = True, now_ms
         return True
 
     def _reconcile(self, now_ms: int) -> None:
-        """Compare the target with the owned partitions: first give up the surplus, then take the rest."""
+        """Compare the target assignment with the owned partitions: revoke the surplus, then add the new ones."""
         self._seen_generation = self._cluster.generation
         if self._target is None:
             return
-        # A refused partition is given up before it is taken again.
+        # A refused partition is revoked before it is added again.
         surplus = self._fenced & self.owned
         for each in self.owned:
-            # By the id under which it was given: the name may belong to a younger topic, or to none, by now.
+            # Compared by the topic id of its assignment: the name may belong to a newer topic, or to none, by now.
             if each.partition not in self._target.get(self._ids[each.topic], ()):
                 surplus.add(each)
         if surplus:
@@ -423,8 +426,8 @@ class ConsumerMember(Member):
         for topic_id, partitions in self._target.items():
             name = self._cluster.topic_name(topic_id)
             if name is None:
-                # The target is kept whole and compared again with new metadata, so that a topic whose name is not known
-                # yet is taken later and never forgotten (KAFKA-16198).
+                # The target assignment is kept whole and compared again with new metadata. So partitions of a topic
+                # whose name is unknown are added later, and never lost (KAFKA-16198).
                 self._cluster.refresh_soon(now_ms)
                 continue
             new = set(map(partial(TopicPartition, name), partitions)) - self.owned
@@ -436,14 +439,14 @@ class ConsumerMember(Member):
         self._has_assignment = True
 
     def _note(self, response: heartbeat.ConsumerGroupHeartbeatResponse, sent_ms: int, *, was_full: bool) -> None:
-        """Take epoch, intervals and assignment from a good answer."""
+        """Take epoch, intervals, assignment and grant from a successful response."""
         said = self.epoch, self._latest, self._is_full, self._lookup.updates.grants
         self._attempts = 0
         self._held_since_ms = None
         self._lookup.works()
         self._is_full = self._is_full and not was_full
         self._on_heard(sent_ms)
-        # News beside heartbeats may have brought a later epoch already.
+        # An update outside of heartbeats may have had a later epoch.
         self.epoch = max(response.member_epoch, self.epoch)
         self.member_id = response.member_id or self.member_id
         if response.session_timeout_ms != self._told_session_ms:
@@ -458,8 +461,7 @@ class ConsumerMember(Member):
         if self._asked is not None and is_told:
             self._computing.on_told(response, self._asked, (self.member_id, self.epoch))
         if response.assignment is not None and self._lookup.updates.takes(response.number):
-            # The coordinator waits for the list of owned partitions even if a heartbeat's answer assigns what the
-            # member has.
+            # The coordinator waits for the list of owned partitions even if the assignment has not changed.
             self._is_owed = self._is_owed or self.state is not MemberState.JOINING
             self._take(response.assignment, response.rebalance_reason)
         if response.grant is not None or self._leased_until_ms == 0:
@@ -470,7 +472,7 @@ class ConsumerMember(Member):
             self._host.wake_fetches()
 
     def _take(self, assignment: heartbeat.Assignment, reason: str | None) -> None:
-        """Take an assignment, from a heartbeat's answer or from news beside heartbeats."""
+        """Take an assignment from a heartbeat response, or from an update outside of heartbeats."""
         if self._after_leave is None:
             why = f" ({reason})" if reason else ""
             self._why = f"the coordinator's assignment at member epoch {self.epoch}{why}"
@@ -483,7 +485,7 @@ class ConsumerMember(Member):
 
     def _on_failure(self, answer: RequestFailed, endpoint: Endpoint, now_ms: int) -> None:
         if answer.failure is Failure.UNSUPPORTED and self.state is MemberState.JOINING:
-            # Version 0 of ConsumerGroupHeartbeat has no patterns, so only a list of topics can step down to it.
+            # Version 0 of ConsumerGroupHeartbeat has no patterns, so only a list of topics can use it.
             if self._version > 0 and self.pattern is None:
                 self._version = 0
                 self._due_ms = now_ms
@@ -503,13 +505,13 @@ class ConsumerMember(Member):
             self._retry_all(now_ms)
         elif code in BUSY or code in _TROUBLED:
             if code in _TROUBLED:
-                # The broker does not say which of several topics it refuses.
+                # The response does not name the refused topic.
                 only = self.topics[0] if len(self.topics) == 1 else ""
                 during = f"heartbeating in group {self.group_id}"
                 error = refused(code, message, during=during, operation="read", name=only)
                 self._host.on_trouble(error, is_fatal=False)
             elif code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                # A loaded coordinator gives its members a whole session from the end of the loading on.
+                # After loading, a coordinator gives its members a whole session.
                 self._on_heard(sent_ms)
             self._retry_all(now_ms)
         elif code is ErrorCode.UNSUPPORTED_VERSION and is_joining:
@@ -519,14 +521,14 @@ class ConsumerMember(Member):
         elif code in FENCED and not is_joining:
             self._lose(explain_fence(code, message), now_ms)
         elif code in FENCED and code is not ErrorCode.GROUP_ID_NOT_FOUND:
-            # Epoch 0 joins whatever was before. The coordinator may know so after one pause.
+            # Epoch 0 joins in any case, so a fenced join can only be temporary.
             self._retry_all(now_ms)
         else:
             self._refuse(code, message, now_ms)
 
     def _may_be_released(self, now_ms: int) -> bool:
-        """Return whether to wait on for a `group.instance.id` that another member holds; warn at the first time."""
-        # KIP-345: a process that was killed holds its name until its session ends.
+        """Return whether to wait for a `group.instance.id` that another member uses; warn the first time."""
+        # KIP-345: the instance id of a killed process is in use until its session ends.
         options = self._settings.options
         session_ms = options["session_timeout_ms"]
         if self._held_since_ms is None:
@@ -539,7 +541,7 @@ class ConsumerMember(Member):
 
     def _retry_all(self, now_ms: int) -> None:
         """Send a full heartbeat after a pause that grows with each failure."""
-        # The coordinator may have missed any earlier field.
+        # The coordinator may not have received an earlier field.
         self._is_full = True
         self._due_ms = now_ms + self._requests.retry.delay_ms(self._attempts)
         self._attempts += 1
@@ -558,7 +560,7 @@ class ConsumerMember(Member):
         if self.epoch <= 0 or self.state not in ACTIVE or news.member_id != self.member_id:
             return
         if news.assignment is not None and news.member_epoch < self.epoch:
-            # Of before the member joined anew.
+            # The update is older than the member's last join.
             return
         if news.assignment is not None:
             self._requests.wake_all()
@@ -577,14 +579,14 @@ class ConsumerMember(Member):
     def on_counted(self, sent_ms: int) -> None:
         if not self._counts_fetches or self.epoch <= 0 or self.state is not MemberState.STABLE:
             return
-        # The coordinator has noted the latest of them that long ago at most. The application's side is told as often.
+        # The coordinator has recorded a fetch at most one step ago. The application's thread is notified as often.
         step_ms = (self._told_session_ms or self._session_ms) // _COUNTS_PER_SESSION
         if sent_ms - step_ms >= self._heard_ms + step_ms:
             self._heard_ms = sent_ms - step_ms
             self._host.wake_member()
 
     def _counted_until_ms(self) -> int:
-        """Return until when the fetches that named the member stand for heartbeats; 0: they do not."""
+        """Return the time until which the fetches of the member replace heartbeats, ms; 0: they do not."""
         is_settled = self.state is MemberState.STABLE and self._doubt is None and not self._is_owed
         says_more = self._has_word or self._is_full or bool(self._settings.local_assignors)
         if self._in_flight or not is_settled or says_more or self._host.publishing.is_used:
@@ -593,21 +595,21 @@ class ConsumerMember(Member):
         if updates.grant is None:
             known_until_ms = self._beat_ms + self._session_ms // _BEATS_BESIDE_FETCHES
         else:
-            # The coordinator alone renews it, after a third of its lease, with the next fetch that ends.
+            # Only the coordinator renews the grant, after a third of its lease, in the response to the next fetch.
             since_ms, until_ms = updates.grant.since_ms, updates.grant.until_ms
             known_until_ms = since_ms + (until_ms - since_ms) * 2 // 3
-        # The coordinator may not have counted one that came within a quarter of an interval after another.
+        # The coordinator may not have counted a fetch within a quarter of an interval after another.
         return min(updates.fetched_ms + self._interval_ms * 3 // 4, known_until_ms)
 
     # -- grants, and leaders that refuse ----------------------------------------------------------------------------
 
     def _take_grant(self, told: heartbeat.OwnershipGrant | None, sent_ms: int) -> None:
-        """Take the grant that came with an answer to a request of `sent_ms`."""
+        """Take the grant in the response to a request that was sent at `sent_ms`; `None`: it had none."""
         updates = self._lookup.updates
         was_lapsed = updates.is_lapsed
         held = updates.grant
         if told is not None and told.lease_ms > 0:
-            # Of one that was told before a part of the lease is over.
+            # If the token is known, `lease_ms` is only the rest of its lease.
             is_known = held is not None and held.token == told.token
             self._lease_ms = max(told.lease_ms, self._lease_ms) if is_known else told.lease_ms
             until_ms = sent_ms + silence_ms(told.lease_ms)
@@ -622,15 +624,15 @@ class ConsumerMember(Member):
             self._requests.wake_all()
 
     def _is_void(self, held: HeldGrant, sent_ms: int) -> bool:
-        """Return whether an answer without a grant, to a request of `sent_ms`, ends the one that the member has."""
+        """Return whether a response without a grant, to a request of `sent_ms`, ends the present grant."""
         if self._leased_until_ms == 0 and sent_ms >= held.until_ms:
-            # A member whose lease is over is given a grant, unless nothing is enforced any more.
+            # A member whose lease has ended gets a new grant, unless ownership is not enforced any more.
             return True
-        # So is one whose assignment is new, unless no token can name so many partitions.
+        # A member with a new assignment gets one as well, unless no token can have so many partitions.
         return any(not held.partitions.get(each, _NONE).issuperset(found) for each, found in self._latest.items())
 
     def _lapse(self, now_ms: int) -> None:
-        """Fetch and hand out nothing until the grant is renewed, whose lease is over, and ask for that."""
+        """Stop fetching and returning records after the end of the lease, and request a new grant."""
         self._lookup.updates.is_lapsed = True
         self._leased_until_ms = 0
         self._is_full = self._has_news = True
@@ -642,7 +644,7 @@ class ConsumerMember(Member):
             return True
         leased_ms = self._leased_until_ms
         if leased_ms is not None and leased_ms <= now_ms:
-            # That is why they are refused. Perhaps they still belong to the member.
+            # The lease has ended, so fetches are refused. The partitions may still belong to the member.
             if leased_ms:
                 self._lapse(now_ms)
             return True
@@ -656,25 +658,25 @@ class ConsumerMember(Member):
         self._fenced |= found
         self._requests.deliver(ReadsRefused(partitions=tuple(sorted(found))))
         self._host.pause_reading(sorted(found))
-        # Only the next assignment gives them again.
+        # Only the next assignment can add them again.
         self._latest, self._is_cut_down = self._without(self._latest, found), True
         self._target = None if self._target is None else self._without(self._target, found)
         self._has_news, self._due_ms = True, now_ms
-        # The coordinator tells the same, and the reason.
+        # The coordinator is expected to send the same change with its reason.
         self._fenced_due_ms = now_ms + _NEWS_MS
         if self._after_leave is None:
             self._why = "their leader refuses to let this member read: the coordinator gives them to others"
         return True
 
     def _give_up_fenced(self, now_ms: int) -> None:
-        """Give up refused partitions though the coordinator has not said anything."""
+        """Revoke refused partitions although the coordinator has not responded."""
         if self.state in _AT_REST:
             self._reconcile(now_ms)
 
     def _without(
         self, assigned: Mapping[TopicId, tuple[int, ...]], gone: set[TopicPartition]
     ) -> Mapping[TopicId, tuple[int, ...]]:
-        """Return an assignment but for some partitions."""
+        """Return an assignment without the partitions `gone`."""
         ids = {(self._ids[topic], partition) for topic, partition in gone}
         left = {
             topic_id: tuple(each for each in partitions if (topic_id, each) not in ids)
@@ -687,7 +689,7 @@ class ConsumerMember(Member):
             return None
         listed: dict[TopicId, list[int]] = {}
         for topic, partition in sorted(partitions):
-            # The coordinator may have assigned it anew meanwhile.
+            # The coordinator may have assigned the partition again meanwhile.
             if partition not in self._latest.get(self._ids[topic], ()):
                 listed.setdefault(self._ids[topic], []).append(partition)
         return [heartbeat.TopicPartitions(topic_id=each, partitions=listed[each]) for each in sorted(listed)] or None
@@ -718,7 +720,7 @@ class ConsumerMember(Member):
             elif code is ErrorCode.NONE:
                 self._on_heard(now_ms)
 
-        # It lists no partitions, so it is harmless if it arrives late by either connection. The next one is a full one.
+        # This heartbeat lists no partitions, so it does no harm if it arrives late. The next one is a full one.
         self._requests.send(
             endpoint,
             lane,
@@ -732,10 +734,10 @@ class ConsumerMember(Member):
 
     def _send_leave(self, then: Later | None, now_ms: int) -> None:
         endpoint = self._lookup.endpoint
-        # A join under way may succeed after all, so it is undone too.
+        # A join in flight may succeed, so the leave request is sent in that case as well.
         is_known = self.epoch > 0 or bool(self._in_flight)
         name = self._settings.options["group_instance_id"]
-        # A member without a name that comes back sends no leave request.
+        # A dynamic member that is to stay in the group sends no leave request.
         is_said = name is not None or self.goes_for_good is not False
         if endpoint is None or not is_said or not is_known:
             if then is not None:
