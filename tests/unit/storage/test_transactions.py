@@ -97,7 +97,7 @@ def read_committed(log: PartitionLog, max_bytes: int = 1 << 20) -> Iterator[tupl
     """What Apache Kafka's client gives out: aborted producers by the answer's list, until their abort markers."""
     offset = log.log_start_offset
     while offset < (end := log.last_stable_offset):
-        views = log.read(offset, max_bytes, up_to=end)
+        views = log.read(offset, max_bytes, up_to=log.end_before_hole(offset, end))
         up_to = next_offset_of(views[-1])
         listed = sorted(log.aborted_transactions(offset, up_to), key=lambda each: each.first_offset)
         aborted: set[int] = set()

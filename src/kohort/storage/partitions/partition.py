@@ -353,6 +353,13 @@ class PartitionLog:
             return []
         return read_batches(self.segments, offset, end_offset, max_bytes, at_least_one=at_least_one, wait=wait)
 
+    def end_before_hole(self, offset: int, end: int) -> int:
+        """Return where one answer with committed records ends that begins at `offset`, at `end` at the latest.
+
+        A transaction whose marker was in a hole is told as aborted. A client would not see that it ends there.
+        """
+        return min([end, *(hole.first_offset for hole in self.holes if hole.first_offset > offset)])
+
     def measure(self, offset: int, max_bytes: int, *, up_to: int, wait: bool = True) -> int:
         """Estimate the bytes that `read` would return, at most `max_bytes`; raise as `read` does."""
         end_offset = self._readable_end(offset, up_to)
