@@ -231,6 +231,8 @@ class Rules:
     on_batch: Callable[[BatchHeader], None]
     #: Gets each control batch whole, in addition to `on_batch`; `None`: they are not needed.
     on_control: Callable[[BatchHeader, bytes], None] | None = None
+    #: Called at damage, before the batch behind it; `None`: not needed.
+    on_damage: Callable[[], None] | None = None
 
 
 def scan_file(
@@ -278,6 +280,8 @@ def scan_file(
                 reader.is_blank(position) or _is_torn(reader, position, segment.next_offset)
             )
             piece.damage = Damage(position=position, end=end, reason=str(why), is_unwritten=is_unwritten)
+            if rules.on_damage is not None:
+                rules.on_damage()
             if found is None:
                 break
             base = reader.header_at(found).base_offset
