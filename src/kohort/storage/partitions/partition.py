@@ -387,7 +387,7 @@ class PartitionLog:
         self.has_dropped = True
         # The index of the old file must not be taken for that of the new one.
         remove_index(self._fs, self.directory, first)
-        # What was aborted is in no compacted segment. The old file's list goes first: a start makes a missing one again.
+        # Nothing aborted is in a compacted segment. The old list goes first: a start makes a missing one again.
         aborted = self._take_aborted(old)
         try:
             self._fs.rename(cleaned_path, compacted.path)
