@@ -223,18 +223,44 @@ def test_what_cannot_be_taken_over_is_refused_in_one_sentence(
     assert not (tmp_path / "data").exists()
 
 
-def test_transactions_that_a_copy_cannot_keep_are_refused_by_name(
+def test_transaction_coordinator_is_taken_over_and_ends_what_is_open(
     former: Former, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["log", "import", str(former.directory), "--into", str(tmp_path / "data")]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "payments-0 has 5 records of 1 aborted transaction and 5 records of 1 open transaction" in line
-    assert "has offsets of ledger in 1 open transaction" in line
-    assert "--end-transactions" in line
-    assert not (tmp_path / "data").exists()
+    target = tmp_path / "data"
+    words = ["log", "import", str(former.directory), "--into", str(target)]
+    assert main([*words, "--config", "keyed:cleanup.policy=compact"]) == 0
+    told = capsys.readouterr().err
+    ends_later = "open transaction: the transaction coordinator ends it once the broker runs"
+    assert f"payments-0 has 5 records of 1 {ends_later}" in told
+    assert f"has offsets of ledger in 1 {ends_later}" in told
+    assert main(["log", "check", str(target)]) == 0
+    capsys.readouterr()
+    for folder in target.glob("__transaction_state-*"):
+        assert main(["log", "dump", str(folder), "--records"]) == 0
+    dumped = capsys.readouterr().out
+    assert "TransactionStored  transactional_id=open" in dumped
+    assert "UNREADABLE" not in dumped
+    with kohort.Broker(data_dir=target) as broker:
+        address = broker.bootstrap_servers
+        with kohort.Admin(bootstrap_servers=address) as admin:
+            states = {row.transactional_id: row.state for row in admin.list_transactions()}
+        assert {name: str(state) for name, state in states.items()}.keys() == {"committed", "aborted", "open"}
+        # The next producer of the id ends what is open, as any that comes back does.
+        settings = {"bootstrap.servers": address, "transactional.id": "open", "log_level": 0}
+        producer = confluent_kafka.Producer(settings)
+        producer.init_transactions(30)
+        assert committed_values(address) == former.committed
+        producer.begin_transaction()
+        producer.produce("payments", b"on we go")
+        producer.commit_transaction(30)
+        assert committed_values(address) == [*former.committed, b"on we go"]
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "ledger"})
+        (row,) = consumer.committed([confluent_kafka.TopicPartition("orders", 0)], timeout=20)
+        assert row.offset == 3
+        consumer.close()
 
 
-def test_transactions_that_did_not_count_are_left_out_and_told(
+def test_open_transactions_are_ended_where_the_coordinator_is_left(
     former: Former, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert former.committed == [b"committed %d" % number for number in range(5)]
@@ -245,8 +271,8 @@ def test_transactions_that_did_not_count_are_left_out_and_told(
     folders = [str(each) for each in former.directory.glob("__transaction_state-*")]
     # Complete with a commit, with an abort, and ongoing.
     states = last_states(DiskFileSystem(reads_only=True), folders)
-    assert sorted(state for _, state in states.values()) == [1, 4, 5]
-    assert "payments-0 has 5 records of 1 aborted transaction and 5 records of 1 open transaction: left out" in told
+    assert sorted(each.state for each in states.values()) == [1, 4, 5]
+    assert "payments-0 has 5 records of 1 open transaction: aborted" in told
     assert "has offsets of ledger in 1 open transaction: aborted" in told
     assert main(["log", "check", str(target)]) == 0
     with kohort.Broker(data_dir=target) as broker:

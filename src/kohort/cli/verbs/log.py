@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -21,7 +21,7 @@ from kohort.cli.arguments import parse_offset
 from kohort.cli.main import add_execute, add_json
 from kohort.cli.output import NOTHING_CHANGED, complain, plain, print_json, print_table, show, text
 from kohort.errors import ConfigError, CorruptRecordError, StorageError
-from kohort.ids import OFFSETS_TOPIC, format_topic_id
+from kohort.ids import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, format_topic_id
 
 if TYPE_CHECKING:
     from kohort.records.batch import Record
@@ -68,7 +68,7 @@ def run_check(options: argparse.Namespace) -> int:
         complain(damage)
     for each in () if options.json else found:
         for hanging in each.hanging:
-            complain(f"{each.topic}-{each.partition}: {hanging}; no reader of committed records gets them")
+            complain(f"{each.topic}-{each.partition}: {hanging}; they are not shown to readers of committed records")
     return 1 if damages else 0
 
 
@@ -109,12 +109,12 @@ def add_dump(actions: Any) -> Any:
         "dump",
         help="print the batches of a segment file or of a partition's folder, and their records",
         description="Print a line for each batch, with --records also for each record. Records of __consumer_offsets "
-        "are decoded. The exit code is 1 if something is damaged.",
+        "and __transaction_state are decoded. The exit code is 1 if something is damaged.",
         run=run_dump,
     )
     dump.add_argument("path", metavar="PATH", help="DIR/orders-0, or one of the files in it that end in .log")
     dump.add_argument("-r", "--records", action="store_true", help="print records, too")
-    dump.add_argument("--raw", action="store_true", help="do not decode the records of __consumer_offsets")
+    dump.add_argument("--raw", action="store_true", help="do not decode the records of these two topics")
     dump.add_argument("-o", "--from", dest="start", type=parse_offset, default=0, metavar="N", help="from offset N on")
     dump.add_argument("-n", "--count", type=int, default=0, metavar="N", help="stop after N batches")
     return dump
@@ -133,7 +133,7 @@ def run_dump(options: argparse.Namespace) -> int:
     holder = broker_on(fs, directory)
     if holder is not None:
         raise StorageError(f"a broker{holder} runs on {directory}; stop it first, or read with kohort tail")
-    decode_groups = not options.raw and (folder.rpartition("/")[2]).startswith(f"{OFFSETS_TOPIC}-")
+    topic = "" if options.raw else folder.rpartition("/")[2].rpartition("-")[0]
     left = options.count or -1
     is_damaged = False
     for each in _batches(fs, path):
@@ -144,7 +144,7 @@ def run_dump(options: argparse.Namespace) -> int:
             else:
                 print(f"DAMAGED {each}")
         elif each.header.last_offset >= options.start:
-            _tell_batch(each, options, decode_groups=decode_groups)
+            _tell_batch(each, options, topic=topic)
             left -= 1
             if left == 0:
                 break
@@ -167,9 +167,9 @@ def _batches(fs: FileSystem, path: str) -> Iterator[FoundBatch | Damage]:
         yield from walk_segment(fs, f"{folder or '.'}/{each}", segment_base(each) or 0)
 
 
-def _tell_batch(batch: FoundBatch, options: argparse.Namespace, *, decode_groups: bool) -> None:
+def _tell_batch(batch: FoundBatch, options: argparse.Namespace, *, topic: str) -> None:
     header = batch.header
-    rows = _records(batch, decode_groups=decode_groups) if options.records else []
+    rows = _records(batch, topic=topic) if options.records else []
     if options.json:
         shown = {"position": batch.position, "size_bytes": header.size_bytes, **header._asdict()}
         shown |= {"last_offset": header.last_offset, "compression": header.compression}
@@ -190,15 +190,18 @@ def _tell_batch(batch: FoundBatch, options: argparse.Namespace, *, decode_groups
         print(f"  {line}")
 
 
-def _records(batch: FoundBatch, *, decode_groups: bool) -> list[tuple[object, str]]:
+def _records(batch: FoundBatch, *, topic: str) -> list[tuple[object, str]]:
     """Return each record as JSON and as a line of text; an unreadable record ends the list."""
     from kohort.records.batch import iterate_records
 
     rows: list[tuple[object, str]] = []
     try:
         for record in iterate_records(batch.read(), include_control=True, check_crcs=False):
-            is_group = decode_groups and not batch.header.is_control
-            rows.append(_group_row(record) if is_group else _plain_row(record))
+            if batch.header.is_control:
+                rows.append(_control_row(record))
+            else:
+                is_decoded = topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+                rows.append(_decoded_row(record, topic) if is_decoded else _plain_row(record))
     except CorruptRecordError as why:
         rows.append(({"unreadable": str(why)}, f"UNREADABLE {why}"))
     return rows
@@ -210,10 +213,24 @@ def _plain_row(record: Record) -> tuple[object, str]:
     return record, "  ".join(words)
 
 
-def _group_row(record: Record) -> tuple[object, str]:
-    """Return a coordinator's record, decoded, as JSON and as a line of text."""
-    from kohort.coordinator.records.codec import decode
+def _control_row(record: Record) -> tuple[object, str]:
+    """Return a marker as JSON and as a line of text."""
+    from kohort.records.batch import coordinator_epoch_of, is_commit_marker
 
+    is_commit = is_commit_marker(record.key)
+    if is_commit is None:
+        return _plain_row(record)
+    said = {"marker": "commit" if is_commit else "abort", "coordinator_epoch": coordinator_epoch_of(record.value)}
+    line = f"{record.offset}  {_time(record.timestamp)}  {said['marker']} by coordinator epoch "
+    return {"offset": record.offset, "timestamp": record.timestamp, **said}, f"{line}{said['coordinator_epoch']}"
+
+
+def _decoded_row(record: Record, topic: str) -> tuple[object, str]:
+    """Return a coordinator's record, decoded, as JSON and as a line of text."""
+    from kohort.coordinator.records import codec
+    from kohort.coordinator.transactions import records
+
+    decode: Callable[[bytes, bytes | None], object] = codec.decode if topic == OFFSETS_TOPIC else records.decode
     try:
         fact = decode(record.key or b"", record.value)
     except StorageError as why:
@@ -221,7 +238,7 @@ def _group_row(record: Record) -> tuple[object, str]:
     if fact is None:
         return _plain_row(record)
     # Topic ids are bytes in the coordinator's records, and text in every output.
-    said = {field.name: _with_ids(getattr(fact, field.name)) for field in fields(fact)}
+    said = {field.name: _with_ids(getattr(fact, field.name)) for field in fields(fact)}  # type: ignore[arg-type]
     kind = type(fact).__name__
     shown = "  ".join(f"{name}={value}" for name, value in said.items())
     return {"offset": record.offset, "type": kind, **said}, f"{record.offset}  {kind}  {shown}"
@@ -349,8 +366,7 @@ def _make_catalog(options: argparse.Namespace) -> list[dict[str, object]]:
     ]
 
 
-#: Partitions with transactions that an error names, and groups that are named of one partition.
-_PLACES_TOLD: Final = 10
+#: Groups that are named of one partition.
 _GROUPS_TOLD: Final = 10
 _NO_CONFIGS: Final = (
     "configs of topics are not in a log directory: give them with --config TOPIC:NAME=VALUE, "
@@ -375,8 +391,8 @@ def add_import(actions: Any) -> Any:
     taking.add_argument(
         "--end-transactions",
         action="store_true",
-        help="leave out the records of aborted transactions, and end open ones: they are aborted, except those whose "
-        "coordinator had decided to commit them",
+        help="leave __transaction_state, and end the open transactions: they are aborted, except those whose "
+        "coordinator had decided to commit them; without it the transaction coordinator is taken over and ends them",
     )
     return taking
 
@@ -384,7 +400,13 @@ def add_import(actions: Any) -> Any:
 def run_import(options: argparse.Namespace) -> int:
     """Copy topics and offsets into a new data directory, and print a row for each topic."""
     from kohort.storage.files.fs import DiskFileSystem, is_locked_by_record
-    from kohort.storage.tools.kafka_import import read_decisions, read_topic, survey_directories, take_over
+    from kohort.storage.tools.kafka_import import (
+        leave_coordinator,
+        read_coordinator,
+        read_topic,
+        survey_directories,
+        take_over,
+    )
 
     fs, reader = DiskFileSystem(), DiskFileSystem(reads_only=True)
     sources = [source.rstrip("/") or "/" for source in options.sources]
@@ -392,13 +414,13 @@ def run_import(options: argparse.Namespace) -> int:
         if is_locked_by_record(f"{source}/.lock"):
             raise StorageError(f"Apache Kafka is running on {source}; stop it first")
     survey = survey_directories(reader, sources)
+    if options.end_transactions:
+        leave_coordinator(survey)
     configs = _configs(options.config, survey)
-    committed = read_decisions(reader, survey.decisions)
+    coordinator = read_coordinator(reader, survey)
     for topic in survey.topics.values():
-        read_topic(reader, topic, committed)
+        read_topic(reader, topic, coordinator)
     endings = list(_endings(reader, survey))
-    if endings and not options.end_transactions:
-        raise StorageError(_refusal(endings))
     total_bytes = sum(topic.bytes for topic in survey.topics.values())
     copied_bytes = 0
 
@@ -408,7 +430,15 @@ def run_import(options: argparse.Namespace) -> int:
         _show_progress(f"{copied_bytes / 1_000_000:,.0f} of {total_bytes / 1_000_000:,.0f} MB copied")
 
     directory = options.into.rstrip("/") or "/"
-    take_over(fs, survey, directory, source_fs=reader, configs=configs, on_copied=on_copied)
+    take_over(
+        fs,
+        survey,
+        directory,
+        source_fs=reader,
+        coordinator=coordinator,
+        configs=configs,
+        on_copied=on_copied,
+    )
     _show_progress()
     _check(fs, directory)
     _tell(options, survey, endings)
@@ -417,30 +447,25 @@ def run_import(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The outcome of one partition's transactions: those aborted, and those left open."""
+    """The open transactions of one partition."""
 
     topic: str
     partition: int
-    aborted_transactions: int
-    aborted_records: int
-    #: Open transactions, their records, and the open transactions whose coordinator had decided to commit them.
+    #: Open transactions, their records, and those that the import commits, since their coordinator had decided so.
     open_transactions: int
     open_records: int
     committed_transactions: int
+    #: Those that the copied transaction coordinator ends.
+    coordinated_transactions: int
     #: Groups that have offsets in open transactions.
     groups: list[str]
 
     def __str__(self) -> str:
-        place = f"{self.topic}-{self.partition}"
+        place, count = f"{self.topic}-{self.partition}", _counted(self.open_transactions, "open transaction")
         if self.groups:
             shown = ", ".join(self.groups[:_GROUPS_TOLD]) + (", ..." if len(self.groups) > _GROUPS_TOLD else "")
-            return f"{place} has offsets of {shown} in {_counted(self.open_transactions, 'open transaction')}"
-        parts = (
-            (self.aborted_records, self.aborted_transactions, "aborted transaction"),
-            (self.open_records, self.open_transactions, "open transaction"),
-        )
-        told = [f"{_counted(records, 'record')} of {_counted(count, kind)}" for records, count, kind in parts if count]
-        return f"{place} has {' and '.join(told)}"
+            return f"{place} has offsets of {shown} in {count}"
+        return f"{place} has {_counted(self.open_records, 'record')} of {count}"
 
 
 def _counted(count: int, noun: str) -> str:
@@ -450,16 +475,15 @@ def _counted(count: int, noun: str) -> str:
 def _endings(fs: FileSystem, survey: Survey) -> Iterator[Ending]:
     for topic in sorted(survey.topics.values(), key=lambda topic: topic.name):
         for partition, found in sorted(topic.transactions.items()):
-            if found.is_in_the_way:
-                still_open = found.open
+            still_open = found.open
+            if still_open:
                 yield Ending(
                     topic=topic.name,
                     partition=partition,
-                    aborted_transactions=0 if found.is_of_groups else found.aborted,
-                    aborted_records=0 if found.is_of_groups else found.aborted_records,
                     open_transactions=len(still_open),
                     open_records=sum(each.records for each in still_open),
-                    committed_transactions=sum(each.is_committed for each in still_open),
+                    committed_transactions=sum(each.is_committed and not each.is_coordinated for each in still_open),
+                    coordinated_transactions=sum(each.is_coordinated for each in still_open),
                     groups=_groups(fs, topic.folders[partition], found) if found.is_of_groups else [],
                 )
 
@@ -477,16 +501,6 @@ def _groups(fs: FileSystem, folder: str, transactions: Transactions) -> list[str
             if isinstance(each, FoundBatch) and transactions.is_open(each.header):
                 found.update((record.group_id, None) for record in read_log_batch(each.read()))
     return list(found)
-
-
-def _refusal(endings: Sequence[Ending]) -> str:
-    shown = [str(each) for each in endings[:_PLACES_TOLD]]
-    if len(endings) > _PLACES_TOLD:
-        shown.append(f"and so do {_counted(len(endings) - _PLACES_TOLD, 'more partition')}")
-    return (
-        f"{'; '.join(shown)}: this broker has no transactions, and would serve them as if they were committed or wait "
-        "for them for ever; end what is open in Apache Kafka, and leave out the rest with --end-transactions"
-    )
 
 
 def _configs(pairs: list[str], survey: Survey) -> dict[str, dict[str, str]]:
@@ -529,7 +543,9 @@ def _tell(options: argparse.Namespace, survey: Survey, endings: Sequence[Ending]
 
 
 def _outcome(ending: Ending) -> str:
-    word = "aborted" if ending.groups else "left out"
-    committed = ending.committed_transactions
-    but = f", but for {_counted(committed, 'open one')} that the coordinator had decided to commit" if committed else ""
-    return f"{ending}: {word}{but}"
+    if ending.coordinated_transactions == ending.open_transactions:
+        return f"{ending}: the transaction coordinator ends it once the broker runs"
+    committed, left = ending.committed_transactions, ending.coordinated_transactions
+    buts = [f"{_counted(committed, 'one')} that the coordinator had decided to commit"] * bool(committed)
+    buts += [f"{_counted(left, 'one')} that the transaction coordinator ends once the broker runs"] * bool(left)
+    return f"{ending}: aborted{', but for ' * bool(buts)}{' and '.join(buts)}"

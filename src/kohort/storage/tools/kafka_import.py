@@ -1,41 +1,70 @@
 """The import of Apache Kafka's log directories: topics are copied into a new directory of kohort's.
 
 Laws: the source is only read. The copy is no data directory until all of it is durable: its catalog is written last. A
-topic is taken whole or refused; what belongs to Kafka alone (its metadata, its transactions) is left and named. Records
-of transactions that were aborted, or are open, are not copied: here nothing tells them from records that count.
+topic is taken whole or refused; what belongs to Kafka alone (its metadata) is left and named. Records of transactions
+are copied as they are, with their markers. The copied transaction coordinator ends what is open; where it is not taken
+over, or knows nothing of a transaction, a marker at the end of the copy does.
 Source: Apache Kafka 4.3's log directories: meta.properties version 1, partition.metadata, segments of batches.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
 
-from kohort.errors import CorruptRecordError, StorageError
-from kohort.ids import OFFSETS_TOPIC, TopicId
-from kohort.records.batch import build_marker, is_commit_marker, iterate_records
+from kohort.base.values import value
+from kohort.errors import CorruptRecordError, ProtocolError, StorageError
+from kohort.ids import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicId
+from kohort.records.batch import build_marker, iterate_records
 from kohort.records.header import BatchHeader, rebase
 from kohort.storage import catalog, data_directory
 from kohort.storage.catalog import CatalogChange, CatalogFile, TopicEntry
 from kohort.storage.data_directory import META_NAME
 from kohort.storage.files.fs import FileSystem
+from kohort.storage.partitions.partition import read_marker
 from kohort.storage.recovery import keep_log_start, mark_sparse
 from kohort.storage.segments.segment import segment_base, segment_name
 from kohort.storage.tools.inspection import Damage, FoundBatch, batches_in, walk_segment
 from kohort.storage.topicconfig import LogConfig
+from kohort.wire import codec
+from kohort.wire.messages.transaction_records import TransactionLogValue
+from kohort.wire.schema import schema_of
 
-#: The topic in which the transaction coordinator keeps its decisions.
-DECISIONS_TOPIC: Final = "__transaction_state"
-_KEY_VERSION: Final = Struct(">h")
-#: Version of the value, producer's id, its epoch, timeout, state.
-_DECISION: Final = Struct(">hqhib")
-_PREPARE_COMMIT: Final = 2
-#: Ends of open and of committed transactions: larger than any offset, and smaller.
-_OPEN: Final = (1 << 63) - 1
-_COMMITTED: Final = -1
+_INT16: Final = Struct(">h")
+#: The states of a transaction that has not ended, and the one in which its end is a commit.
+_ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT = 1, 2, 3
+_UNDECIDED: Final = frozenset({_ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT})
+
+
+@value
+class CoordinatedTransaction:
+    """The latest record of a transactional id in `__transaction_state`."""
+
+    producer_id: int
+    #: The producer id that takes its place when the transaction has ended; -1: none.
+    next_producer_id: int
+    state: int
+    #: (topic, partition) of the open transaction.
+    partitions: frozenset[tuple[str, int]]
+
+
+@value
+class Coordinator:
+    """The transactions of a directory's transaction coordinator."""
+
+    #: Producer -> its open transaction.
+    open: Mapping[int, CoordinatedTransaction] = field(default_factory=dict)
+    #: Largest producer id of all transactional ids; -1: there are none.
+    producer_id: int = -1
+    #: Whether its log is copied, so that the copy ends what is open.
+    is_taken: bool = False
+
+    def knows(self, producer_id: int, topic: str, partition: int) -> CoordinatedTransaction | None:
+        """Return a producer's open transaction if a partition is in it."""
+        known = self.open.get(producer_id)
+        return known if known is not None and (topic, partition) in known.partitions else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,32 +76,32 @@ class OpenTransaction:
     records: int
     #: Whether its coordinator had decided on a commit, and had not written the marker yet.
     is_committed: bool
+    #: Whether the copied coordinator ends it, and no marker of the import does.
+    is_coordinated: bool
+
+
+@dataclass(slots=True)
+class _Open:
+    """What is known of an open transaction."""
+
+    first_offset: int
+    epoch: int
+    records: int = 0
 
 
 @dataclass(slots=True)
 class Transactions:
-    """The transactions of one partition; `note` is called for each batch, in log order.
+    """The open transactions of one partition; `note` is called for each batch, in log order.
 
     Laws: a transaction begins with its producer's first transactional batch and ends with the producer's next marker.
-    Records of one that was aborted never count; those of one that is open count only where its coordinator had decided
-    on a commit. What is known of a transaction takes 32 bytes here, fewer than its smallest batch takes in the log.
     Source: KIP-98; Apache Kafka's ProducerAppendInfo, TransactionLogValue and TransactionState.
     """
 
-    #: Producers whose open transactions were decided to be committed.
-    committed: frozenset[int] = frozenset()
-    #: Whether the coordinator of groups reads it, which knows aborted transactions from others by their markers.
-    is_of_groups: bool = False
-    aborted: int = 0
-    aborted_records: int = 0
-    #: By transaction in the order in which they began: first offset, producer, the offset at which it was aborted or
-    #: one of the two ends above, records.
-    _first: array[int] = field(default_factory=lambda: array("q"))
-    _producer: array[int] = field(default_factory=lambda: array("q"))
-    _end: array[int] = field(default_factory=lambda: array("q"))
-    _records: array[int] = field(default_factory=lambda: array("q"))
-    #: Producer -> its open transaction, and the largest epoch in it.
-    _open: dict[int, tuple[int, int]] = field(default_factory=dict)
+    topic: str = ""
+    partition: int = 0
+    coordinator: Coordinator = field(default_factory=Coordinator)
+    #: Producer -> its open transaction.
+    _open: dict[int, _Open] = field(default_factory=dict)
     _latest: BatchHeader | None = None
 
     def note(self, batch: FoundBatch) -> None:
@@ -85,78 +114,51 @@ class Transactions:
             self._note_marker(batch)
         elif header.record_count:
             # Compaction leaves empty batches of producers behind, and takes their markers.
-            slot, epoch = self._open.get(header.producer_id, (len(self._first), -1))
-            if slot == len(self._first):
-                for column, value in zip(
-                    self._columns(), (header.base_offset, header.producer_id, _OPEN, 0), strict=True
-                ):
-                    column.append(value)
-            self._open[header.producer_id] = slot, max(epoch, header.producer_epoch)
-            self._records[slot] += header.record_count
-
-    def _columns(self) -> Iterable[array[int]]:
-        return self._first, self._producer, self._end, self._records
+            known = self._open.setdefault(header.producer_id, _Open(header.base_offset, header.producer_epoch))
+            known.epoch = max(known.epoch, header.producer_epoch)
+            known.records += header.record_count
 
     def _note_marker(self, batch: FoundBatch) -> None:
         try:
-            control = next(iterate_records(batch.read(), include_control=True), None)
+            marker = read_marker(batch.header, batch.read())
         except CorruptRecordError:
-            control = None
-        is_commit = None if control is None else is_commit_marker(control.key)
-        if is_commit is None or batch.header.producer_id not in self._open:
-            return
-        slot, _ = self._open.pop(batch.header.producer_id)
-        # Records before the abort marker do not count; those of committed transactions do.
-        self._end[slot] = _COMMITTED if is_commit else batch.header.base_offset
-        if not is_commit:
-            self.aborted += 1
-            self.aborted_records += self._records[slot]
+            marker = None
+        if marker is not None:
+            self._open.pop(batch.header.producer_id, None)
+
+    @property
+    def is_of_groups(self) -> bool:
+        """Whether its records are of groups, whose coordinator settles them with the markers."""
+        return self.topic == OFFSETS_TOPIC
 
     @property
     def open(self) -> list[OpenTransaction]:
         """The transactions without a marker, in the order in which they began."""
-        return [
-            OpenTransaction(
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                records=self._records[slot],
-                is_committed=producer_id in self.committed,
+        found = []
+        for producer_id, each in self._open.items():
+            known = self.coordinator.knows(producer_id, self.topic, self.partition)
+            is_committed = known is not None and known.state == _PREPARE_COMMIT
+            found.append(
+                OpenTransaction(
+                    producer_id=producer_id,
+                    producer_epoch=each.epoch,
+                    records=each.records,
+                    is_committed=is_committed,
+                    is_coordinated=known is not None and self.coordinator.is_taken,
+                )
             )
-            for producer_id, (slot, epoch) in self._open.items()
-        ]
-
-    @property
-    def records_left_out(self) -> int:
-        """The number of records that a copy leaves out."""
-        if self.is_of_groups:
-            return 0
-        return self.aborted_records + sum(each.records for each in self.open if not each.is_committed)
-
-    @property
-    def is_in_the_way(self) -> bool:
-        """Whether an exact copy would show records that do not count, or wait for a missing marker."""
-        return bool(self._open) or bool(self.aborted and not self.is_of_groups)
+        return found
 
     def is_open(self, header: BatchHeader) -> bool:
         """Whether a batch belongs to an open transaction."""
-        slot, _ = self._open.get(header.producer_id, (-1, 0))
-        return slot >= 0 and _is_data(header) and header.base_offset >= self._first[slot]
-
-    def sieve(self) -> BatchFilter:
-        """Return a filter of the batches that a copy leaves out."""
-        ends = self._end
-        if self.is_of_groups:
-            ends = array("q", [_COMMITTED]) * len(ends)
-        elif self.committed:
-            ends = array("q", ends)
-            for producer_id in self.committed & self._open.keys():
-                ends[self._open[producer_id][0]] = _COMMITTED
-        return BatchFilter(self._first, self._producer, ends)
+        known = self._open.get(header.producer_id)
+        is_data = header.is_transactional and not header.is_control
+        return known is not None and is_data and header.base_offset >= known.first_offset
 
     def markers(self, offset: int) -> list[bytearray]:
-        """Build the marker batches that end the open transactions, from `offset` on."""
+        """Build the marker batches, from `offset` on, of the open transactions that nothing else ends."""
         latest, found = self._latest, []
-        for number, each in enumerate(self.open):
+        for number, each in enumerate(each for each in self.open if not each.is_coordinated):
             assert latest is not None, "it has batches"
             marker = bytearray(
                 build_marker(
@@ -171,62 +173,60 @@ class Transactions:
         return found
 
 
-class BatchFilter:
-    """A filter of the batches that are left out; asked in log order."""
-
-    def __init__(self, first: array[int], producer: array[int], end: array[int]) -> None:
-        self._first, self._producer, self._end = first, producer, end
-        self._next = 0
-        #: Producer -> the offset at which its latest transaction was aborted.
-        self._ends: dict[int, int] = {}
-
-    def leaves_out(self, header: BatchHeader) -> bool:
-        """Whether a batch belongs to a transaction that does not count."""
-        while self._next < len(self._first) and self._first[self._next] <= header.base_offset:
-            self._ends[self._producer[self._next]] = self._end[self._next]
-            self._next += 1
-        return _is_data(header) and header.base_offset < self._ends.get(header.producer_id, _COMMITTED)
+def read_coordinator(fs: FileSystem, survey: Survey) -> Coordinator:
+    """Read the transactions of `__transaction_state`; one of which nothing can be read is not committed."""
+    latest = last_states(fs, survey.decisions).values()
+    return Coordinator(
+        open={each.producer_id: each for each in latest if each.state in _UNDECIDED},
+        producer_id=max((max(each.producer_id, each.next_producer_id) for each in latest), default=-1),
+        is_taken=TRANSACTIONS_TOPIC in survey.topics,
+    )
 
 
-def _is_data(header: BatchHeader) -> bool:
-    return header.is_transactional and not header.is_control
-
-
-def read_decisions(fs: FileSystem, folders: Iterable[str]) -> frozenset[int]:
-    """Read from folders of `DECISIONS_TOPIC` the producers with transactions to be committed."""
-    states = last_states(fs, folders).values()
-    # The coordinator has decided: only the markers are missing.
-    return frozenset(producer_id for producer_id, state in states if state == _PREPARE_COMMIT)
-
-
-def last_states(fs: FileSystem, folders: Iterable[str]) -> dict[bytes, tuple[int, int]]:
-    """Read the latest (producer id, state) of each transactional id, by its key."""
-    states: dict[bytes, tuple[int, int]] = {}
+def last_states(fs: FileSystem, folders: Iterable[str]) -> dict[bytes, CoordinatedTransaction]:
+    """Read the latest record of each transactional id, by its key."""
+    states: dict[bytes, CoordinatedTransaction] = {}
     for folder in folders:
         for batch in batches_in(fs, folder):
             if not batch.header.is_control:
-                _note_decisions(states, batch)
+                _note_states(states, batch)
     return states
 
 
-def _note_decisions(states: dict[bytes, tuple[int, int]], batch: FoundBatch) -> None:
+def _note_states(states: dict[bytes, CoordinatedTransaction], batch: FoundBatch) -> None:
     try:
         for record in iterate_records(batch.read(), check_crcs=False):
-            key, value = record.key or b"", record.value
-            if len(key) < _KEY_VERSION.size or _KEY_VERSION.unpack_from(key)[0] != 0:
+            key, content = record.key or b"", record.value
+            if len(key) < _INT16.size or _INT16.unpack_from(key)[0] != 0:
                 continue
-            if value is None or len(value) < _DECISION.size:
+            known = None if content is None else _state_of(content)
+            if known is None:
                 states.pop(key, None)
             else:
-                _, producer_id, _, _, state = _DECISION.unpack_from(value)
-                states[key] = producer_id, state
+                states[key] = known
     except CorruptRecordError:
-        # A transaction of which nothing is known is not committed.
         return
 
 
+def _state_of(content: bytes) -> CoordinatedTransaction | None:
+    try:
+        version = _INT16.unpack_from(content)[0] if len(content) >= _INT16.size else -1
+        if not 0 <= version <= schema_of(TransactionLogValue).last_version:
+            return None
+        found = codec.decode(TransactionLogValue, version, content, _INT16.size)[0]
+    except (ProtocolError, ValueError):
+        return None
+    rows = found.transaction_partitions or ()
+    return CoordinatedTransaction(
+        producer_id=found.producer_id,
+        next_producer_id=found.next_producer_id,
+        state=found.transaction_status,
+        partitions=frozenset((row.topic, each) for row in rows for each in row.partition_ids),
+    )
+
+
 #: Topics for which only Apache Kafka has a use.
-FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata", DECISIONS_TOPIC, "__share_group_state"})
+FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata", "__share_group_state"})
 _COPY_BYTES: Final = 1 << 20
 
 
@@ -249,6 +249,8 @@ class FoundTopic:
     #: Partition -> its transactions.
     transactions: dict[int, Transactions] = field(default_factory=dict)
     damages: list[Damage] = field(default_factory=list)
+    #: Path of a file with a torn end -> where that begins.
+    torn: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -259,7 +261,7 @@ class Survey:
     topics: dict[str, FoundTopic] = field(default_factory=dict)
     #: Topics that are left where they are.
     left: list[str] = field(default_factory=list)
-    #: Folders with the decisions of the transaction coordinator.
+    #: Folders of the transaction coordinator's log.
     decisions: list[str] = field(default_factory=list)
 
 
@@ -290,6 +292,12 @@ def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
     return survey
 
 
+def leave_coordinator(survey: Survey) -> None:
+    """Leave the transaction coordinator's log where it is; `take_over` ends the open transactions then."""
+    if survey.topics.pop(TRANSACTIONS_TOPIC, None) is not None:
+        survey.left.append(TRANSACTIONS_TOPIC)
+
+
 def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
     starts = data_directory.load_offsets(fs, source, data_directory.LOG_START_NAME)
     for folder in fs.list_directory(source):
@@ -300,9 +308,9 @@ def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
         if name in FOREIGN_TOPICS:
             if name not in survey.left:
                 survey.left.append(name)
-            if name == DECISIONS_TOPIC:
-                survey.decisions.append(f"{source}/{folder}")
             continue
+        if name == TRANSACTIONS_TOPIC:
+            survey.decisions.append(f"{source}/{folder}")
         catalog.check_topic_name(name)
         topic_id = data_directory.read_partition_metadata(fs, f"{source}/{folder}")
         if topic_id is None:
@@ -314,11 +322,11 @@ def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
         topic.starts[partition] = starts.get((name, partition), 0)
 
 
-def read_topic(fs: FileSystem, topic: FoundTopic, committed: frozenset[int] = frozenset()) -> None:
-    """Read every batch of a topic: numbers, damage, transactions; `committed`: see `read_decisions`."""
+def read_topic(fs: FileSystem, topic: FoundTopic, coordinator: Coordinator) -> None:
+    """Read every batch of a topic: numbers, damage, open transactions."""
     for partition, folder in topic.folders.items():
         next_offset = 0
-        transactions = Transactions(committed, is_of_groups=topic.name == OFFSETS_TOPIC)
+        transactions = Transactions(topic.name, partition, coordinator)
         topic.transactions[partition] = transactions
         for name in fs.list_directory(folder):
             base = segment_base(name)
@@ -330,17 +338,16 @@ def read_topic(fs: FileSystem, topic: FoundTopic, committed: frozenset[int] = fr
                 if isinstance(each, Damage):
                     topic.damages.append(each)
                     topic.bytes += each.bytes
+                    if each.next_offset is None:
+                        topic.torn[each.path] = each.position
                 else:
                     header = each.header
                     next_offset = header.next_offset
-                    # Records that were deleted by request no longer belong to any transaction.
-                    if next_offset > topic.starts.get(partition, 0):
-                        transactions.note(each)
+                    transactions.note(each)
                     topic.bytes += header.size_bytes
                     topic.records += header.record_count
                     topic.producer_id = max(topic.producer_id, header.producer_id)
         topic.ends[partition] = next_offset
-        topic.records -= transactions.records_left_out
 
 
 def take_over(
@@ -349,10 +356,11 @@ def take_over(
     directory: str,
     *,
     source_fs: FileSystem,
+    coordinator: Coordinator,
     configs: Mapping[str, Mapping[str, str]],
     on_copied: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Copy topics that were read into a new or empty directory; end open transactions in the copy.
+    """Copy topics that were read into a new or empty directory; end open transactions that nothing else ends.
 
     Args:
         source_fs: the file system of the topics.
@@ -374,12 +382,13 @@ def take_over(
             for partition in topic.folders:
                 target = f"{directory}/{topic.name}-{partition}"
                 _copy_partition(fs, topic, partition, target, source_fs=source_fs, on_copied=on_copied)
-            defaults = {"cleanup.policy": "compact"} if topic.name == OFFSETS_TOPIC else {}
+            is_compacted = topic.name in {OFFSETS_TOPIC, TRANSACTIONS_TOPIC}
+            defaults = {"cleanup.policy": "compact"} if is_compacted else {}
             own = {**defaults, **configs.get(topic.name, {})}
             count = len(topic.folders)
             entries.append(TopicEntry(name=topic.name, topic_id=topic.topic_id, partition_count=count, configs=own))
         fs.sync_directory(directory)
-        largest = max((topic.producer_id for topic in survey.topics.values()), default=-1)
+        largest = max([coordinator.producer_id, *(topic.producer_id for topic in survey.topics.values())])
         # Whole blocks are given out, so that no producer gets an id whose sequences a log remembers.
         next_producer_id = (largest // catalog.PRODUCER_ID_BLOCK + 1) * catalog.PRODUCER_ID_BLOCK
         CatalogFile(fs, directory).write(CatalogChange(topics=tuple(entries), next_producer_id=next_producer_id))
@@ -401,22 +410,22 @@ def _copy_partition(
     data_directory.write_partition_metadata(fs, target, topic.topic_id)
     names = [name for name in source_fs.list_directory(source) if segment_base(name) is not None]
     end, transactions = topic.ends.get(partition, 0), topic.transactions.get(partition)
-    sieve: BatchFilter | None = None
-    markers: list[bytearray] = []
-    # Without transactions in the way the files are copied byte by byte.
-    if transactions is not None and transactions.is_in_the_way:
-        sieve, markers = transactions.sieve(), transactions.markers(end)
+    markers = transactions.markers(end) if transactions is not None else []
     for name in names or [segment_name(0)]:
         file = fs.open(f"{target}/{name}", create=True)
         at = 0
-        for position, size in _spans(source_fs, f"{source}/{name}", sieve) if names else ():
+        if names:
             original = source_fs.open(f"{source}/{name}")
-            for done in range(0, size, _COPY_BYTES):
-                data = original.read(position + done, min(_COPY_BYTES, size - done))
+            size = original.size()
+            if markers and name == names[-1]:
+                # Markers come behind a torn end, which a start would cut.
+                size = topic.torn.get(f"{source}/{name}", size)
+            while at < size:
+                data = original.read(at, min(_COPY_BYTES, size - at))
                 file.write(at, data)
                 at += len(data)
                 on_copied(len(data))
-        for marker in markers if name == names[-1] else ():
+        for marker in markers if names and name == names[-1] else ():
             file.write(at, marker)
             at += len(marker)
         file.sync()
@@ -425,24 +434,3 @@ def _copy_partition(
     if start := topic.starts.get(partition):
         keep_log_start(fs, target, start)
     fs.sync_directory(target)
-
-
-def _spans(fs: FileSystem, path: str, sieve: BatchFilter | None) -> Iterator[tuple[int, int]]:
-    """Yield position and size of each part of a file that is copied."""
-    if sieve is None:
-        yield 0, fs.open(path).size()
-        return
-    start = end = 0
-    for each in walk_segment(fs, path, segment_base(path.rpartition("/")[2]) or 0):
-        if isinstance(each, Damage):
-            # Markers come behind a torn end, which a start would cut.
-            is_kept, size = each.next_offset is not None, each.bytes
-        else:
-            is_kept, size = not sieve.leaves_out(each.header), each.header.size_bytes
-        if not is_kept:
-            if end > start:
-                yield start, end - start
-            start = each.position + size
-        end = each.position + size
-    if end > start:
-        yield start, end - start
