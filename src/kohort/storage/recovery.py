@@ -186,13 +186,10 @@ def open_partition(
     reader = _Reader(fs, directory, bases, config, sparse_before=sparse_before, highest_epoch=highest_epoch)
     state = _state_of(fs, directory, names, bases, earlier)
     found = reader.read(state, with_crc=state is not None or expected is None)
-    if found.covered and state is not None and state.aborted:
-        # A crash in a compaction: their transactions are those of several files.
-        remove_file(fs, directory, STATE_NAME)
-        found = reader.read(None, trusted=state)
     promised = max(expected.end_offset if expected else 0, state.offset if state else 0)
     is_clean = expected is not None and found.end == expected and not any(piece.damage for piece in found.pieces)
-    if found.end.end_offset < promised or (expected is not None and not is_clean):
+    is_mixed = bool(found.covered and state is not None and state.aborted)
+    if is_mixed or found.end.end_offset < promised or (expected is not None and not is_clean):
         # The log is not as the broker left it: something changed it, so every byte is checked.
         found = reader.read(None, trusted=state)
     unpromised = unpromised_pieces(found.pieces, names, known, promised, sparse_before=sparse_before, config=config)
@@ -200,8 +197,8 @@ def open_partition(
         # The records in these files were not acknowledged either.
         reader.read_before(unpromised[0].file_base)
         found = reader.read(state if found.known_before else None, trusted=state)
-    if any(piece.damage for piece in found.pieces[:-1]) or found.end.end_offset < promised:
-        # What is said of a log before its repair is no longer reliable.
+    if is_mixed or any(piece.damage for piece in found.pieces[:-1]) or found.end.end_offset < promised:
+        # What is said of a log before its repair, or a compaction that a crash interrupted, is no longer reliable.
         remove_file(fs, directory, STATE_NAME)
         if earlier is not None:
             remove_file(fs, directory.rpartition("/")[0], LAST_STOP_NAME)
@@ -210,8 +207,7 @@ def open_partition(
     _remove_covered(fs, directory, found.covered)
     log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=segments)
     log.producers, log.epochs, log.holes = found.producers, found.epochs.epochs(), mender.holes
-    found.settle_hanging(log.holes, log.log_end_offset)
-    _restore_aborted(fs, directory, segments, found, state)
+    _restore_transactions(fs, log, found, state)
     if not found.known_before:
         # Compaction may have taken the batches by which producers were known.
         recall(log.producers, state.producers if state else load_snapshot(fs, directory, names), log.log_end_offset)
@@ -221,10 +217,14 @@ def open_partition(
         log.state_offset = state.offset
     log.bytes_checked = 0 if is_clean else found.bytes_checked
     log.bytes_gone = _gone_before(found.end, expected) if {*known} >= {*log.holes} else 0
-    log.start_offset = min(load_log_start(fs, directory), log.log_end_offset)
-    log.producers.forget_before(log.log_start_offset)
+    _begin(log, load_log_start(fs, directory))
     _let_go(segments, directory, has_changed=has_changed)
     return log, cut
+
+
+def _begin(log: PartitionLog, start_offset: int) -> None:
+    log.start_offset = min(start_offset, log.log_end_offset)
+    log.producers.forget_before(log.log_start_offset)
 
 
 def _state_of(
@@ -244,10 +244,10 @@ def _state_of(
     return None
 
 
-def _restore_aborted(
-    fs: FileSystem, directory: str, segments: Sequence[Segment], found: Findings, state: LogState | None
-) -> None:
+def _restore_transactions(fs: FileSystem, log: PartitionLog, found: Findings, state: LogState | None) -> None:
     """Write the files of aborted transactions: what the state covers as it was, and what was found behind it."""
+    directory, segments = log.directory, log.segments
+    found.settle_hanging(log.holes, log.log_end_offset)
     known = {base: size for base, size, _ in state.aborted} if state is not None and found.known_before else {}
     names = fs.list_directory(directory)
     ends = [*(segment.base_offset for segment in segments[1:]), NO_LIMIT]
