@@ -11,6 +11,7 @@ Laws: every file is run once; the longest files of a kind are the first, so that
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -28,8 +29,8 @@ PROGRAMS: Final = (
     "tests/interop/test_examples.py",
     "tests/spark/test_spark_tutorial.py",
 )
-#: Folders whose tests wait for other processes.
-WAITING: Final = (SHARED, "tests/interop")
+#: Folders whose tests wait: for other processes, or for the heartbeats of a query's members.
+WAITING: Final = (SHARED, "tests/interop", "tests/unit/spark")
 #: So many workers have one that computes.
 WORKERS_PER_COMPUTING: Final = 4
 #: The files that take longest on the clock, of both kinds, the longest first.
@@ -56,6 +57,18 @@ LONGEST: Final = (
 )
 
 
+class Collection(list[str]):
+    """Names of the tests of a worker, which know their places: the scheduler looks for each of them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(names)
+        self._places = {name: place for place, name in enumerate(names)}
+
+    def index(self, name: str, *_: object) -> int:
+        """Return the place of a test, as `list.index` does."""
+        return self._places[name]
+
+
 class MixedFiles(LoadFileScheduling):
     """Sends files that share a session or a Java to the same worker, and to each worker files of its kind first."""
 
@@ -65,6 +78,19 @@ class MixedFiles(LoadFileScheduling):
         if file in PROGRAMS:
             return PROGRAMS[0]
         return SHARED if str(PurePosixPath(file).parent) == SHARED and file != OWN_DRIVERS else file
+
+    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
+        """Take the tests that a worker has collected."""
+        super().add_node_collection(node, collection)
+        if node in self.registered_collections:
+            self.registered_collections[node] = Collection(collection)
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        """Note that a test was run, and forget its file behind the last one: the scheduler counts all that it knows."""
+        super().mark_test_complete(node, item_index, duration)
+        scope = self._split_scope(self.registered_collections[node][item_index])
+        if all(self.assigned_work[node][scope].values()):
+            del self.assigned_work[node][scope]
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Send a worker the next file of its kind, and of the other kind when there is none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,13 @@ BOUNDS = {field.name for field in fields(GroupSettings) if "_min_" in field.name
 @cache
 def syntax(room: str) -> tuple[ast.AST, ...]:
     return tuple(node for path in (SOURCE / room).rglob("*.py") for node in ast.walk(ast.parse(path.read_text())))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forgotten_source() -> Iterator[None]:
+    """Drop the syntax of all rooms: every later collection of garbage in this process would go through it."""
+    yield
+    syntax.cache_clear()
 
 
 def subscripts(room: str) -> Counter[str]:

@@ -114,21 +114,21 @@ def _of_ours(
 
 
 _ALL: Final = (
-    _of_consumers("session.timeout.ms", "Silence after which a KIP-848 member of the group is fenced."),
-    _of_consumers("heartbeat.interval.ms", "How often a KIP-848 member of the group is told to heartbeat."),
-    _of_consumers("assignment.interval.ms", "Shortest time between two computations of the group's target."),
+    _of_consumers("session.timeout.ms", "Time without heartbeats before a KIP-848 member is fenced."),
+    _of_consumers("heartbeat.interval.ms", "Heartbeat interval of KIP-848 members of the group."),
+    _of_consumers("assignment.interval.ms", "Shortest time between two computations of the assignment."),
     GroupConfig(
         option=Option(
             name="consumer.assignor.offload.enable",
             parse=parse_bool,
             default=None,
-            doc="Whether an assignor of your own runs beside the coordinator's loop; built-in ones always run in it.",
+            doc="Whether a user-defined assignor runs in its own process; built-in ones always run in the loop.",
         ),
         setting="group_consumer_assignor_offload_enable",
     ),
     _of_ours(
         "group.disconnect.grace.ms",
-        "How long a member stays whose connection closed without a leave, from its next heartbeat on; -1: "
+        "How long a member stays after its connection closed without a leave, from its next heartbeat on; -1: "
         "its session decides.",
         low=-1,
     ),
@@ -141,8 +141,8 @@ _ALL: Final = (
     ),
     _of_ours(
         "group.consumer.assignor.mismatch",
-        "What becomes of a member that names another assignor than the group uses: vote: it has one vote; refuse: it "
-        "is not taken in.",
+        "How a member is treated that names another assignor than the group uses: vote: it has one vote; refuse: it "
+        "may not join.",
         parse=parse_str,
         choices=MISMATCH_POLICIES,
     ),
@@ -151,7 +151,7 @@ _ALL: Final = (
         "Most partitions that one assignment moves from a living owner to another; -1: as many as balance needs.",
         low=-1,
     ),
-    _of_ours("group.assignor.imbalance", "By how many partitions beyond one members may differ before any is moved."),
+    _of_ours("group.assignor.imbalance", "Members may differ by so many more than one partition before a move."),
     _of_ours(
         "group.moves.per.second",
         "Most partitions that begin to move from member to member in a second; 0: all at once.",
@@ -160,18 +160,18 @@ _ALL: Final = (
     ),
     _of_ours(
         "group.moves.burst",
-        "How many of them may begin together after a time without any.",
+        "Moves that may begin together after a time without any.",
         low=1,
         high=MOST_MOVES_AT_ONCE,
     ),
     _of_ours(
         "group.moves.paused",
-        "Whether none of them begins; a partition without an owner is given out all the same.",
+        "Whether no move begins; a partition without an owner is assigned all the same.",
         parse=parse_bool,
     ),
     _of_ours(
         "group.moves.order",
-        "Which of those that wait begins next: name: by topic and partition; lag: that with most records that the "
+        "Which waiting move begins next: name: by topic and partition; lag: that with most records that the "
         "group has not committed; size: that with most bytes.",
         parse=parse_str,
         choices=MOVE_ORDERS,
@@ -179,20 +179,20 @@ _ALL: Final = (
     _of_ours("group.initial.rebalance.delay.ms", "How long the group, empty and classic, waits for more members."),
     _of_ours(
         "group.membership",
-        "dynamic: the group takes any member; static: only those with a group.instance.id, which keep what they have "
-        "while they are away.",
+        "dynamic: the group accepts any member; static: only those with a group.instance.id, which keep partitions "
+        "while they are offline.",
         parse=parse_str,
         choices=MEMBERSHIPS,
     ),
     _of_ours(
         "group.registration.timeout.ms",
-        "How long the group, if it is static, keeps what an offline member has.",
+        "How long the group, if it is static, keeps the partitions of an offline member.",
         low="group_min_registration_timeout_ms",
         high="group_max_registration_timeout_ms",
     ),
     _of_ours(
         "group.expansion.timeout.ms",
-        "How long the group, if it is static, gathers new members before one rebalance gives them something.",
+        "How long new members of the group, if it is static, wait for the rebalance that assigns partitions to them.",
         low="group_min_expansion_timeout_ms",
         high="group_max_expansion_timeout_ms",
     ),
@@ -204,28 +204,28 @@ _ALL: Final = (
     ),
     _of_ours(
         "group.ownership.enforce",
-        "Whose fetches are checked for partitions of other members: off: none; ours: those that say whose they are, by "
+        "Which fetches are checked for partitions of other members: off: none; ours: those that name their member, by "
         "a tag or a token; all: also those of a client id and host that only one member has.",
         parse=parse_str,
         choices=ENFORCEMENTS,
     ),
     _of_ours(
         "group.ownership.refusal",
-        "What a stock client is answered for a partition of another member: quiet: no error and no records; strict: "
+        "The response to a stock client for a partition of another member: quiet: no error and no records; strict: "
         "NOT_LEADER_OR_FOLLOWER.",
         parse=parse_str,
         choices=OWNERSHIP_REFUSALS,
     ),
     _of_ours(
         "group.ownership.lease.ms",
-        "How long a member may read that the coordinator has not heard of; -1: half of the session timeout, which is "
+        "How long a member may read without contact to the coordinator; -1: half of the session timeout, which is "
         "also the most.",
         low=-1,
     ),
     _of_ours(
         "group.liveness",
-        "What shows that a settled member lives: heartbeat: its heartbeats; fetch: also fetches that say whose they "
-        "are.",
+        "What keeps the session of a stable member alive: heartbeat: its heartbeats; fetch: also fetches that name "
+        "the member.",
         parse=parse_str,
         choices=LIVENESS,
     ),

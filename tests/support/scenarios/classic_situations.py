@@ -112,7 +112,9 @@ def classic_member_changes_its_assignor() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to generation 3, because client-y subscribed anew: no partition had to move; it took 0 ms")
+@says(
+    "the rebalance to generation 3, because client-y changed its subscription: no partition had to move; it took 0 ms"
+)
 def classic_member_changes_its_subscription() -> MixedDialogue:
     group, clients = classic(x=[0, 1], y=[2, 3])
     clients["y"].topics = ("t", "u")

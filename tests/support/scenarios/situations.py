@@ -208,7 +208,7 @@ def pattern_meets_a_new_topic() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 2, because a subscribed anew: a took u:0-1, which had no owner; it took 0 ms")
+@says("the rebalance to epoch 2, because a changed its subscription: a took u:0-1, which had no owner; it took 0 ms")
 def subscription_changes() -> MixedDialogue:
     group = settled("a", topics={"t": 1, "u": 2})
     group.heartbeat("a", epoch=1, topics=["t", "u"], client_id="a")

@@ -105,7 +105,7 @@ def test_a_name_stays_when_later_rows_bring_its_like() -> None:
         ),
         (
             row("refused", ONE, api="Heartbeat", error="REBALANCE_IN_PROGRESS", times=3),
-            "the heartbeat of app is told that the group rebalances, 3 times until ",
+            "the response to the heartbeat of app says that the group rebalances, 3 times until ",
         ),
         (
             row("LeaveGroup", ONE, by="administrator", reason="too slow"),
@@ -125,29 +125,32 @@ def test_a_name_stays_when_later_rows_bring_its_like() -> None:
         ),
         (
             row("ConsumerGroupHeartbeat", ONE, kind="stimulus", member_epoch="7", answer="held"),
-            "the held heartbeat of app is answered, epoch 7",
+            "the coordinator responds to the delayed heartbeat of app, epoch 7",
         ),
         (
             row("ConsumerGroupHeartbeat", ONE, kind="stimulus", member_epoch="7", answer="held", held_ms="1500"),
-            "the held heartbeat of app is answered after 1.5 s, epoch 7",
+            "the coordinator responds to the delayed heartbeat of app after 1.5 s, epoch 7",
         ),
-        (row("revocation_planned", ONE, partitions="t-0 t-1"), "app shall give up t:0-1, and is told so next"),
+        (
+            row("revocation_planned", ONE, partitions="t-0 t-1"),
+            "app has to give up t:0-1, and is notified by the next response",
+        ),
         (
             row("revocation_planned", ONE, partitions="t-0", heartbeat="held", held_ms="700"),
-            "app shall give up t:0, and is told so at once: its heartbeat is held",
+            "app has to give up t:0, and is notified at once: its heartbeat is delayed",
         ),
         (
             row("revocation_planned", ONE, partitions="t-0", heartbeat="awaited"),
-            "app shall give up t:0, and is told so by its next heartbeat",
+            "app has to give up t:0, and is notified by its next heartbeat",
         ),
         (
             row("moves_waiting", moves="2", partitions="t-0 t-1", pace="paused"),
-            "t:0-1 stay where they are until their turn comes (paused)",
+            "t:0-1 stay where they are until their moves may begin (paused)",
         ),
-        (row("moves_waiting", moves="0"), "no move waits for its turn any more"),
+        (row("moves_waiting", moves="0"), "no move waits any more"),
         (row("moves_begun", moves="1", partitions="t-0", left="1"), "t:0 may move now, 1 still wait"),
         (row("partitions_moved", ONE, partitions="t-0", **{"from": ONE}), "t:0 moved to app from app"),
-        (row("meanwhile", ONE, did="commits"), "app is waited for, and goes on with commits"),
+        (row("meanwhile", ONE, did="commits"), "others wait for app, which goes on with commits"),
         (
             row("group_at_rest", epoch="3", took_ms="1500", moved="2", unowned_ms="0"),
             "at rest: every member has its assignment of epoch 3, after 1.5 s",
@@ -184,10 +187,10 @@ def test_a_classic_request_is_told_with_what_came_of_it() -> None:
     names = named(row("member_joined", ONE, client="app"), row("member_joined", TWO, client="other"))
     assert [said for _, said in fold(events, names)] == [
         "a new member asks to join: new here",
-        "app is given its member id and has to come again with it",
+        "app gets its member id and has to join again with it",
         "app rejoined (member other joined)",
         "app gains t:0 (epoch 2)",
-        "app asks for its part",
+        "app asks for its assignment",
     ]
 
 

@@ -91,13 +91,13 @@ LISTENERS: Final = [
     text(
         "inter.broker.listener.name",
         None,
-        "The listener whose newcomers find room when max.connections is reached: the connection of another listener "
-        "that was idle for longest gives way (Kafka: brokers connect to it, and it is that of PLAINTEXT by default).",
+        "The listener whose new connections are accepted even at max.connections: the connection of another listener "
+        "that was idle for longest is closed (Kafka: brokers connect to it, and it is that of PLAINTEXT by default).",
     ),
     flag(
         "allow.anonymous.beyond.loopback",
         False,
-        "Whether a listener without login and TLS may be reached from other machines, which may do everything then "
+        "Whether a listener without login and TLS may be reached from other machines, whose clients may do everything "
         "(not in Kafka).",
     ),
     Option(
@@ -119,64 +119,64 @@ TLS: Final = [
         name="ssl.keystore.type",
         parse=_store_type,
         default="PEM",
-        doc="Form of ssl.keystore.location: PEM or PKCS12; JKS has to be converted (Kafka: JKS).",
+        doc="Format of ssl.keystore.location: PEM or PKCS12; JKS has to be converted (Kafka: JKS).",
     ),
     text("ssl.keystore.location", None, "File with the broker's private key and its certificates."),
     password("ssl.keystore.password", "Password of a PKCS12 file in ssl.keystore.location."),
     password("ssl.keystore.certificate.chain", "The broker's certificates as PEM, in place of ssl.keystore.location."),
     password("ssl.keystore.key", "The broker's private key as PEM, in place of ssl.keystore.location."),
-    password("ssl.key.password", "Password of the private key, where it is encrypted."),
+    password("ssl.key.password", "Password of the private key, if it is encrypted."),
     Option(
         name="ssl.truststore.type",
         parse=_store_type,
         default="PEM",
-        doc="Form of ssl.truststore.location: PEM or PKCS12; JKS has to be converted (Kafka: JKS).",
+        doc="Format of ssl.truststore.location: PEM or PKCS12; JKS has to be converted (Kafka: JKS).",
     ),
-    text("ssl.truststore.location", None, "File with the certificates of those that sign clients' certificates."),
+    text("ssl.truststore.location", None, "File with the certificates of authorities that sign clients' ones."),
     password("ssl.truststore.password", "Password of a PKCS12 file in ssl.truststore.location."),
     password("ssl.truststore.certificates", "These certificates as PEM, in place of ssl.truststore.location."),
     text(
         "ssl.client.auth",
         "none",
-        "Whether a client shows a certificate: none: it is not asked; requested: if it has one; required: or it is "
+        "Whether clients send a certificate: none: not asked; requested: if they have one; required: or they are "
         "refused.",
         choices=("none", "requested", "required"),
     ),
     names(
         "ssl.enabled.protocols",
         ["TLSv1.2", "TLSv1.3"],
-        "Versions of TLS that are spoken.",
+        "Versions of TLS that are enabled.",
         choices=("TLSv1.2", "TLSv1.3"),
     ),
-    text("ssl.protocol", "TLSv1.3", "The newest version of TLS that is spoken.", choices=("TLSv1.2", "TLSv1.3")),
+    text("ssl.protocol", "TLSv1.3", "The newest version of TLS that is enabled.", choices=("TLSv1.2", "TLSv1.3")),
     names("ssl.cipher.suites", [], "Cipher suites by their names in OpenSSL or Java; empty: those of OpenSSL."),
     text(
         "ssl.principal.mapping.rules",
         "DEFAULT",
         "How a certificate's name becomes a user's: RULE:PATTERN/REPLACEMENT/[LU] with commas, DEFAULT: as it is.",
     ),
-    count("ssl.handshake.timeout.ms", 10_000, "How long a client may take for its handshake (not in Kafka).", low=1),
+    count("ssl.handshake.timeout.ms", 10_000, "Time limit of a TLS handshake (not in Kafka).", low=1),
     count("ssl.handshakes.max", 64, "Most handshakes at a time; further ones wait (not in Kafka).", low=1, high=10_000),
-    count("ssl.handshakes.max.per.ip", 16, "Most of them for one address (not in Kafka).", low=1, high=10_000),
+    count("ssl.handshakes.max.per.ip", 16, "Most handshakes of one address (not in Kafka).", low=1, high=10_000),
 ]
 #: Options of logins by SASL.
 LOGINS: Final = [
     names(
         "sasl.enabled.mechanisms",
         [],
-        "Mechanisms by which clients log in to a SASL listener (Kafka: GSSAPI, which is not served).",
+        "Mechanisms with which clients log in to a SASL listener (Kafka: GSSAPI, which is not supported).",
         choices=MECHANISMS,
     ),
     count(
         "sasl.server.max.receive.size",
         64 * KIBI,
-        "Longest request before the login is done (Kafka: 524288).",
+        "Longest request before the login has succeeded (Kafka: 524288).",
         low=KIBI,
     ),
     count(
         "connections.max.reauth.ms",
         0,
-        "A login holds for so long, then the client has to log in again; 0: as long as its connection.",
+        "Longest session of a login; then the client has to re-authenticate; 0: as long as its connection.",
         high=INT64_MAX,
     ),
     password(
@@ -192,19 +192,19 @@ LOGINS: Final = [
     flag(
         "sasl.capability.tokens.enable",
         True,
-        "Whether PLAIN (user: token) and OAUTHBEARER take capability tokens of this broker, too (not in Kafka).",
+        "Whether PLAIN (user: token) and OAUTHBEARER accept capability tokens of this broker, too (not in Kafka).",
     ),
-    count("sasl.login.timeout.ms", 10_000, "How long a client may take for its login (not in Kafka).", low=1),
+    count("sasl.login.timeout.ms", 10_000, "Time limit of a login (not in Kafka).", low=1),
     count(
         "sasl.failures.per.second.per.ip",
         5,
-        "Logins of one address that may fail in a second; further ones wait (not in Kafka).",
+        "Logins of one address that may fail per second; further ones wait (not in Kafka).",
         low=1,
     ),
     count(
         "connection.failed.authentication.delay.ms",
         100,
-        "How long a connection stays open after a failed login, so that guessing takes time.",
+        "Delay before a failed login is refused and its connection closed, so that guessing takes time.",
         high=60_000,
     ),
 ]
@@ -214,17 +214,22 @@ TOKENS: Final = [
         name="sasl.oauthbearer.jwks.endpoint.url",
         parse=_keys_url,
         default=None,
-        doc="Where the keys are that sign tokens: https://..., file:///..., or http:// on 127.0.0.1.",
+        doc="URL of the keys that sign tokens: https://..., file:///..., or http:// on 127.0.0.1.",
     ),
-    count("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, "How often the keys are fetched again.", low=1_000),
-    count("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100, "The first wait after a fetch that failed.", low=1),
+    count("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, "How often the keys are fetched.", low=1_000),
     count(
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10_000, "The longest wait between such fetches.", low=1
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        100,
+        "The first pause after a failed fetch of the keys.",
+        low=1,
     ),
-    text("sasl.oauthbearer.expected.issuer", None, "The issuer that a token has to have; by default any."),
-    names("sasl.oauthbearer.expected.audience", [], "The audiences of which a token has to have one; empty: any."),
+    count(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10_000, "The longest pause between such fetches.", low=1
+    ),
+    text("sasl.oauthbearer.expected.issuer", None, "The required issuer of a token; by default any."),
+    names("sasl.oauthbearer.expected.audience", [], "The audiences of which a token needs one; empty: any."),
     text("sasl.oauthbearer.scope.claim.name", "scope", "The claim of a token that has its scopes."),
-    text("sasl.oauthbearer.required.scope", None, "The scope that a token has to have; by default any (not in Kafka)."),
+    text("sasl.oauthbearer.required.scope", None, "The required scope of a token; by default any (not in Kafka)."),
     text("sasl.oauthbearer.sub.claim.name", "sub", "The claim of a token that names its user."),
     count(
         "sasl.oauthbearer.clock.skew.seconds",
@@ -239,8 +244,8 @@ RIGHTS: Final = [
         name="authorizer.class.name",
         parse=_authorizer,
         default=None,
-        doc="Whether rights are looked at: with the name of one of Kafka's authorizers they are, with an empty one "
-        "not; by default they are as soon as a listener has SASL or ssl.client.auth=required (Kafka: not).",
+        doc="Whether ACLs are enforced: with the name of one of Kafka's authorizers they are, with an empty one "
+        "not; by default they are if a listener has SASL or ssl.client.auth=required (Kafka: not).",
     ),
     text(
         "super.users",
@@ -250,12 +255,12 @@ RIGHTS: Final = [
     flag(
         "allow.everyone.if.no.acl.found",
         False,
-        "Whether everyone may do everything with what no ACL is about (an option of Kafka's authorizer).",
+        "Whether all users may do everything with resources without an ACL (an option of Kafka's authorizer).",
     ),
 ]
 #: Options of quotas; the quotas themselves are set while the broker runs (kafka-configs, kohort).
 QUOTAS: Final = [
-    count("quota.window.num", 11, "Windows over which the bytes and the time of a client are measured.", low=1),
+    count("quota.window.num", 11, "Windows over which bytes and processing time of a client are measured.", low=1),
     count("quota.window.size.seconds", 1, "Length of each of them.", low=1),
     count(
         "controller.quota.window.num", 11, "Windows over which the changes of topics by a client are measured.", low=1

@@ -29,36 +29,34 @@ HTTP: Final = "http"
 HTTP_LISTEN: Final = "http.listen"
 #: The broker's identity, addresses and data directory.
 _NODE: Final = [
-    count("node.id", 1, "The number of this broker in Metadata answers (Kafka: no default)."),
+    count("node.id", 1, "The id of this broker in Metadata responses (Kafka: no default)."),
     count("broker.id", None, "Older name of node.id (Kafka: -1 for none)."),
-    text(
-        "cluster.id", None, "The cluster's id (in Kafka no option); by default the one that the data directory keeps."
-    ),
+    text("cluster.id", None, "The cluster's id (in Kafka no option); by default that in the data directory."),
     text(
         "listeners",
         None,
-        "Where to listen, as NAME://HOST:PORT with commas; a name is that of a protocol or stands in "
+        "The addresses to listen on, as NAME://HOST:PORT with commas; a name is that of a protocol or is in "
         "listener.security.protocol.map; port 0 takes a free one (Kafka: PLAINTEXT on every address; here on "
         "127.0.0.1).",
     ),
     text(
         "advertised.listeners",
         None,
-        "What clients of each listener are told to connect to, as NAME://HOST:PORT with commas; those of a listener "
-        "that is left out are told the address listened on (Kafka: they find no broker).",
+        "The addresses that clients of each listener connect to, as NAME://HOST:PORT with commas; by default, or for a "
+        "listener that is left out, the address listened on (Kafka: such clients find no broker).",
     ),
     text(
         HTTP_LISTEN,
         None,
-        "Where /metrics, /healthz and /readyz are served by HTTP, and by `kohort up` the console, as HOST:PORT; "
-        "by default nowhere (not in Kafka).",
+        "The HTTP address of /metrics, /healthz and /readyz, and with `kohort up` of the console, as HOST:PORT; "
+        "by default none (not in Kafka).",
     ),
-    text("log.dir", None, "The data directory; without one the log is kept in memory (Kafka: /tmp/kafka-logs)."),
-    text("log.dirs", None, "Another name of log.dir; here too one directory only."),
+    text("log.dir", None, "The data directory; without one, logs are kept in memory (Kafka: /tmp/kafka-logs)."),
+    text("log.dirs", None, "Another name of log.dir; only one directory is supported here."),
     count(
         "memory.limit.bytes",
         None,
-        "What the records of a broker without a data directory may take; beyond that they are refused as by a full "
+        "Most bytes of records in a broker without a data directory; further records are refused as by a full "
         "disk; by default a quarter of the machine's memory (not in Kafka).",
         low=MEBI,
         high=INT64_MAX,
@@ -66,27 +64,27 @@ _NODE: Final = [
 ]
 #: Defaults and rules of topics.
 _TOPICS: Final = [
-    count("num.partitions", 1, "Partitions of a topic that is created without a number.", low=1, high=10_000),
+    count("num.partitions", 1, "Default number of partitions of a created topic.", low=1, high=10_000),
     count("default.replication.factor", 1, "Only 1 makes sense: this cluster is one broker.", low=1, high=1),
     count("min.insync.replicas", 1, "Only 1 makes sense: this cluster is one broker.", low=1, high=1),
-    flag("auto.create.topics.enable", True, "Whether asking for an unknown topic creates it."),
+    flag("auto.create.topics.enable", True, "Whether a Metadata request for an unknown topic creates the topic."),
     flag("delete.topic.enable", True, "Whether topics can be deleted."),
-    count("message.max.bytes", MEBI + 12, "The largest record batch that is taken."),
+    count("message.max.bytes", MEBI + 12, "The largest record batch that is accepted."),
     text(
         "compression.type",
         "producer",
-        "Codec by which batches are stored; producer: as they come.",
+        "Codec with which batches are stored; producer: as the producer has sent them.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     ),
     Option(
         name="compression.gzip.level",
         parse=options.parse_int,
         default=-1,
-        doc="Level of gzip where compression.type is gzip.",
+        doc="Level of gzip if compression.type is gzip.",
         choices=(-1, *range(1, 10)),
     ),
-    count("compression.lz4.level", 9, "Level of lz4 where compression.type is lz4.", low=1, high=17),
-    count("compression.zstd.level", 3, "Level of zstd where compression.type is zstd.", low=-131072, high=22),
+    count("compression.lz4.level", 9, "Level of lz4 if compression.type is lz4.", low=1, high=17),
+    count("compression.zstd.level", 3, "Level of zstd if compression.type is zstd.", low=-131072, high=22),
 ]
 #: The coordinator's defaults, which the options below have, too.
 _GROUP_DEFAULTS: Final = GroupSettings()
@@ -109,22 +107,22 @@ _GROUPS: Final = [
     count(
         "offsets.topic.segment.bytes",
         16 * MEBI,
-        "Size at which a file of the coordinator's log is closed; what is closed is compacted (Kafka: 104857600).",
+        "Size at which a segment of the coordinator's log is closed; closed segments are compacted (Kafka: 104857600).",
         low=64 * KIBI,
     ),
-    _group("offset.metadata.max.bytes", "Longest text that may be committed with an offset."),
-    _group("offsets.retention.minutes", "How long offsets are kept that no member of their group reads by.", low=1),
-    count("offsets.retention.check.interval.ms", 600_000, "How often such offsets are looked for.", low=1),
+    _group("offset.metadata.max.bytes", "Longest metadata text that may be committed with an offset, bytes."),
+    _group("offsets.retention.minutes", "How long offsets are kept while no member of their group uses them.", low=1),
+    count("offsets.retention.check.interval.ms", 600_000, "How often the broker looks for such offsets.", low=1),
     _group("group.min.session.timeout.ms", "Shortest session timeout a classic member may ask for.", low=1),
     _group("group.max.session.timeout.ms", "Longest session timeout a classic member may ask for.", low=1),
     count(
         "group.initial.rebalance.delay.ms",
         100,
-        "How long an empty classic group waits for more members, so that those that start together share from the "
+        "How long an empty classic group waits for more members, so that those that start together are assigned at the "
         "beginning (Kafka: 3000).",
     ),
     _group("group.max.size", "Most members of a classic group.", low=1),
-    _group("group.consumer.session.timeout.ms", "Silence after which a KIP-848 member is fenced.", low=1),
+    _group("group.consumer.session.timeout.ms", "Time without heartbeats before a KIP-848 member is fenced.", low=1),
     _group(
         "group.consumer.min.session.timeout.ms",
         "Lower bound of a KIP-848 group's session timeout (Kafka: 45000).",
@@ -135,7 +133,7 @@ _GROUPS: Final = [
         "Upper bound of a KIP-848 group's session timeout (Kafka: 60000).",
         low=1,
     ),
-    _group("group.consumer.heartbeat.interval.ms", "How often a KIP-848 member is told to heartbeat.", low=1),
+    _group("group.consumer.heartbeat.interval.ms", "Heartbeat interval of KIP-848 members.", low=1),
     _group(
         "group.consumer.min.heartbeat.interval.ms", "Lower bound of a KIP-848 group's interval (Kafka: 5000).", low=1
     ),
@@ -147,93 +145,93 @@ _GROUPS: Final = [
         name="group.consumer.assignors",
         parse=options.parse_list,
         default=list(_GROUP_DEFAULTS.group_consumer_assignors),
-        doc="Server-side assignors that members may choose, your own ones included (docs/reference/assignors.md); "
+        doc="Server-side assignors that members may choose, also user-defined ones (docs/reference/assignors.md); "
         "the first is the default (Kafka: uniform, range).",
     ),
     text(
         "group.assignor",
         _GROUP_DEFAULTS.group_assignor,
-        "The assignor of every KIP-848 group without a group.assignor of its own, whichever its members name: one "
+        "The assignor of every KIP-848 group without a group.assignor config, whichever its members name: one "
         "of group.consumer.assignors; empty: the one that most members name (not in Kafka).",
     ),
     text(
         "group.consumer.assignor.mismatch",
         _GROUP_DEFAULTS.group_consumer_assignor_mismatch,
-        "What becomes of a member that names another assignor than its KIP-848 group uses: vote: it has one vote; "
-        "refuse: it is not taken in (not in Kafka, where members vote).",
+        "How a member is treated that names another assignor than its KIP-848 group uses: vote: it has one vote; "
+        "refuse: it may not join (not in Kafka, where members vote).",
         choices=groups.MISMATCH_POLICIES,
     ),
     text(
         "group.consumer.migration.policy",
         _GROUP_DEFAULTS.group_consumer_migration_policy,
-        "Which way a group with members may change its protocol while its members are replaced one by one.",
+        "In which direction a group with members may change its protocol while its members are replaced one by one.",
         choices=groups.MIGRATION_POLICIES,
     ),
     _group(
-        "group.consumer.assignment.interval.ms", "Shortest time between two computations of a target (Kafka: 1000)."
+        "group.consumer.assignment.interval.ms",
+        "Shortest time between two computations of an assignment (Kafka: 1000).",
     ),
     _group(
         "group.consumer.assignment.window.ms",
-        "A KIP-848 group's target is computed so long after its latest change; 0: with each (Kafka: no option).",
+        "The assignment of a KIP-848 group is computed so long after its latest change; 0: at each (Kafka: no option).",
     ),
     _group(
         "group.consumer.assignment.window.max.ms",
-        "No later than this after the first change the target is computed (Kafka: no option).",
+        "The assignment is computed so long after the first change at the latest (Kafka: no option).",
     ),
     _group("group.consumer.min.assignment.interval.ms", "Lower bound of a KIP-848 group's assignment interval."),
     _group("group.consumer.max.assignment.interval.ms", "Upper bound of a KIP-848 group's assignment interval."),
     flag(
         "group.consumer.assignor.offload.enable",
         _GROUP_DEFAULTS.group_consumer_assignor_offload_enable,
-        "Whether an assignor of your own runs beside the coordinator's loop; built-in ones always run in it "
+        "Whether a user-defined assignor runs in its own process; built-in ones always run in the coordinator's loop "
         "(in Kafka 4.3 an internal option).",
     ),
     _group(
         "group.consumer.assignor.timeout.ms",
-        "How long an assignor of your own may take; then it has failed, and the target stays (in Kafka no option).",
+        "Time limit of a user-defined assignor; then it has failed, and the assignment stays (in Kafka no option).",
         low=1,
     ),
     _group(
         "group.consumer.rebalance.heartbeat.interval.ms",
-        "How often a KIP-848 member is told to heartbeat while it is on its way to its target; "
-        "0 is as always (not in Kafka).",
+        "Heartbeat interval of a KIP-848 member while its assignment changes; 0: the usual interval (not in Kafka).",
     ),
     _group(
         "group.heartbeat.rate.max",
-        "Heartbeats per second of one KIP-848 group above which its members are told longer intervals (not in Kafka).",
+        "Heartbeats per second of one KIP-848 group above which its members get longer intervals (not in Kafka).",
         low=1,
     ),
     _group(
         "group.disconnect.grace.ms",
-        "How long a member stays whose connection closed without a leave, from its next heartbeat on (classic: more "
+        "How long a member stays once its connection closed without a leave, from its next heartbeat on (classic: more "
         "than its interval); -1: its session decides (not in Kafka).",
         low=-1,
     ),
     text(
         "group.ownership.enforce",
         _GROUP_DEFAULTS.group_ownership_enforce,
-        "Whose fetches are checked for partitions of other members: off: none; ours: those that say whose they are, by "
+        "Which fetches are checked for partitions of other members: off: none; ours: those that name their member, by "
         "a tag or a token; all: also those of a client id and host that only one member has (not in Kafka).",
         choices=groups.ENFORCEMENTS,
     ),
     text(
         "group.ownership.refusal",
         _GROUP_DEFAULTS.group_ownership_refusal,
-        "What a stock client is answered for a partition of another member: quiet: no error and no records; strict: "
+        "The response to a stock client for a partition of another member: quiet: no error and no records; strict: "
         "NOT_LEADER_OR_FOLLOWER (not in Kafka).",
         choices=groups.OWNERSHIP_REFUSALS,
     ),
     _group(
         "group.ownership.lease.ms",
-        "How long a member may read that the coordinator has not heard of; -1: half of the session timeout, which is "
+        "How long a member may read without contact to the coordinator; -1: half of the session timeout, which is "
         "also the most (not in Kafka).",
         low=-1,
     ),
     text(
         "group.liveness",
         _GROUP_DEFAULTS.group_liveness,
-        "What shows that a settled member lives: heartbeat: its heartbeats; fetch: also fetches that say whose they "
-        "are (not in Kafka).",
+        "What keeps the session of a stable member alive: heartbeat: its heartbeats; fetch: also fetches that identify "
+        "their member (not in Kafka).",
         choices=groups.LIVENESS,
     ),
     _group(
@@ -244,7 +242,7 @@ _GROUPS: Final = [
     ),
     _group(
         "group.assignor.imbalance",
-        "By how many partitions beyond one members may differ before any is moved (not in Kafka).",
+        "The numbers of partitions of two members may differ by so many more than one before a move (not in Kafka).",
     ),
 ]
 #: Limits on clients.
@@ -260,39 +258,39 @@ _LIMITS: Final = [
     count(
         "max.connections",
         10_000,
-        "Most connections at a time, and no more than there are descriptors for; a further one takes the place of one "
-        "that has asked nothing yet, or is closed (Kafka: no limit).",
+        "Most connections at a time, and no more than there are file descriptors for; a further one replaces one "
+        "without a request so far, or is closed (Kafka: no limit).",
         low=1,
     ),
     count("max.connections.per.ip", INT32_MAX, "Most connections at a time from one address.", low=1),
-    count("connections.max.idle.ms", 600_000, "A connection without a request for so long is closed.", low=1),
+    count("connections.max.idle.ms", 600_000, "Time without a request after which a connection is closed.", low=1),
     count(
         "queued.max.request.bytes",
         256 * MEBI,
-        "Most bytes of unfinished requests over all connections; reading pauses above it; as many of members' "
-        "requests that wait for their groups (Kafka: no limit, for unfinished ones alone).",
+        "Most bytes of incomplete requests over all connections; reading pauses above it; the same limit for members' "
+        "requests that wait for their groups (Kafka: no limit, and only for incomplete ones).",
         low=MEBI,
         high=INT64_MAX,
     ),
-    count("queued.max.requests", 500, "Most unanswered requests of one connection; reading pauses above it.", low=1),
-    count("fetch.max.bytes", 55 * MEBI, "Most bytes in one Fetch answer.", low=KIBI),
+    count("queued.max.requests", 500, "Most requests in flight of one connection; reading pauses above it.", low=1),
+    count("fetch.max.bytes", 55 * MEBI, "Most bytes in one Fetch response.", low=KIBI),
     count(
         "max.incremental.fetch.session.cache.slots",
         1_000,
-        "Most fetch sessions; clients beyond them name all that they read in each Fetch.",
+        "Most fetch sessions; further clients name all of their partitions in each Fetch request.",
         low=0,
     ),
-    count("max.request.partition.size.limit", 2_000, "Most partitions in one DescribeTopicPartitions answer.", low=1),
+    count("max.request.partition.size.limit", 2_000, "Most partitions in a DescribeTopicPartitions response.", low=1),
 ]
 #: Limits of topics and groups.
 _TOPIC_LIMITS: Final = [
     count("max.topics", 20_000, "Most topics; further ones are refused (not in Kafka).", low=1),
     count("max.partitions", 50_000, "Most partitions of all topics; further ones are refused (not in Kafka).", low=1),
-    count("max.groups", 50_000, "Most groups; what would make a further one is refused (not in Kafka).", low=1),
+    count("max.groups", 50_000, "Most groups; requests that create further ones are refused (not in Kafka).", low=1),
     count(
         "auto.create.topics.per.minute",
         1_000,
-        "Most topics that asking for them creates within a minute (not in Kafka).",
+        "Most topics that are auto-created within a minute (not in Kafka).",
         low=1,
     ),
 ]
@@ -305,61 +303,66 @@ _TOPIC_LIMITS: Final = [
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
 _LOGS: Final = [
-    count("log.segment.bytes", 1024 * MEBI, "Size at which a log file is closed and the next one begun.", low=14),
+    count("log.segment.bytes", 1024 * MEBI, "Size at which a segment is closed and the next one begins.", low=14),
     count(
         "log.flush.interval.messages",
         1,
-        "1 makes each append durable before it is acknowledged (acks=all); Kafka's default leaves it to the system.",
+        "1: each append is synced before it is acknowledged (acks=all); by Kafka's default the system decides.",
         low=1,
         high=INT64_MAX,
     ),
     count(
         "log.flush.interval.ms",
         INT64_MAX,
-        "How long a record may stay unsynced, where log.flush.interval.messages lets it (Kafka: no default).",
+        "How long a record may stay unsynced if log.flush.interval.messages is above 1 (Kafka: no default).",
         high=INT64_MAX,
     ),
     Option(
         name="log.cleanup.policy",
         parse=options.parse_list,
         default=["delete"],
-        doc="How old records go: delete, compact or both.",
+        doc="How old records are removed: delete, compact or both.",
         choices=("compact", "delete"),
     ),
-    count("log.retention.hours", 168, "Age at which log files go, by the times of their records; -1: never.", low=-1),
-    count("log.retention.minutes", None, "The same in minutes; before the hours.", low=-1),
-    count("log.retention.ms", None, "The same in milliseconds; before the others.", low=-1, high=INT64_MAX),
     count(
-        "log.retention.bytes", -1, "Size of a partition above which old files go; -1: no limit.", low=-1, high=INT64_MAX
+        "log.retention.hours",
+        168,
+        "Age at which segments are deleted, by their records' timestamps; -1: never.",
+        low=-1,
     ),
-    count("log.retention.check.interval.ms", 300_000, "How often files are looked for that are to go.", low=1),
+    count("log.retention.minutes", None, "The same in minutes; it precedes the hours.", low=-1),
+    count("log.retention.ms", None, "The same in milliseconds; it precedes both.", low=-1, high=INT64_MAX),
+    count(
+        "log.retention.bytes", -1, "Size above which old segments are deleted; -1: no limit.", low=-1, high=INT64_MAX
+    ),
+    count("log.retention.check.interval.ms", 300_000, "How often retention is applied.", low=1),
     count(
         "log.flush.offset.checkpoint.interval.ms",
         60_000,
-        "How often indexes and producers are written for logs that changed, so that a start after a crash is short.",
+        "How often the indexes and producer state of changed logs are written, so that a start after a crash is short.",
         low=1,
     ),
     count(
         "log.scrub.bytes.per.second",
         10 * MEBI,
-        "Rate at which closed log files are read again and held against their checksums; 0: never (not in Kafka).",
+        "Rate at which segments are read again to verify their checksums; 0: never (not in Kafka).",
     ),
-    count("log.segment.delete.delay.ms", 60_000, "How long the file of a segment that went stays.", high=INT64_MAX),
+    count("log.segment.delete.delay.ms", 60_000, "How long the file of a deleted segment is kept.", high=INT64_MAX),
     count(
         "producer.id.expiration.ms",
         86_400_000,
-        "How long a partition remembers an idempotent producer that is silent.",
+        "How long a partition keeps the state of an idempotent producer that sends nothing.",
         low=1,
         high=INT64_MAX,
     ),
     count(
         "producer.id.expiration.check.interval.ms",
         600_000,
-        "How often producers are looked for that are silent (Kafka does not document it).",
+        "How often the broker looks for such producers (Kafka does not document it).",
         low=1,
     ),
-    count("log.roll.hours", 168, "Age at which a log file is closed and the next one begun.", low=1),
-    count("log.roll.ms", None, "The same in milliseconds; before the hours.", low=1, high=INT64_MAX),
+    count("log.roll.hours", 168, "Age at which a segment is closed and the next one begins.", low=1),
+    count("log.roll.ms", None, "The same in milliseconds; it precedes the hours.", low=1, high=INT64_MAX),
     text(
         "log.message.timestamp.type",
         "CreateTime",
@@ -373,14 +376,14 @@ _LOGS: Final = [
         "How far in the future a record's timestamp may be.",
         high=INT64_MAX,
     ),
-    count("log.cleaner.backoff.ms", 15_000, "How often the broker looks for logs that are to be compacted."),
+    count("log.cleaner.backoff.ms", 15_000, "How often the broker looks for logs to compact."),
     Option(
         name="log.cleaner.min.cleanable.ratio",
         parse=options.parse_float,
         default=0.5,
         minimum=0,
         maximum=1,
-        doc="Share of uncompacted bytes in closed files at which compaction begins.",
+        doc="Share of uncompacted bytes in closed segments at which compaction begins.",
     ),
     count("log.cleaner.min.compaction.lag.ms", 0, "Age before which no record is compacted.", high=INT64_MAX),
     count(
@@ -393,13 +396,13 @@ _LOGS: Final = [
     count(
         "log.cleaner.delete.retention.ms",
         86_400_000,
-        "How long a tombstone stays once it was compacted.",
+        "How long a tombstone is kept after it was compacted.",
         high=INT64_MAX,
     ),
     count(
         "log.cleaner.dedupe.buffer.size",
         128 * MEBI,
-        "Most memory for keys while a log is compacted; a longer log takes several goes.",
+        "Most memory for keys while a log is compacted; a longer log takes several compactions.",
         low=MEBI,
         high=INT64_MAX,
     ),
@@ -494,25 +497,25 @@ _JOURNAL: Final = [
     count(
         "journal.ring.rows",
         20_000,
-        "Rows of the journal in memory; beyond that the group that has most loses its oldest; 0: none (not in Kafka).",
+        "Most rows of the journal in memory; above, the group with most loses its oldest; 0: none (not in Kafka).",
         high=INT64_MAX,
     ),
     flag(
         "journal.topic.enable",
         True,
-        "Whether a broker with a data directory keeps the journal in the topic __group_journal (not in Kafka).",
+        "Whether a broker with a data directory writes the journal to the topic __group_journal (not in Kafka).",
     ),
     count(
         "journal.topic.retention.bytes",
         64 * MEBI,
-        "Size above which the oldest segments of __group_journal go; -1: no limit (not in Kafka).",
+        "Size above which the oldest segments of __group_journal are deleted; -1: no limit (not in Kafka).",
         low=-1,
         high=INT64_MAX,
     ),
     count(
         "journal.topic.retention.ms",
         604_800_000,
-        "Age at which the segments of __group_journal go; -1: never (not in Kafka).",
+        "Age at which segments of __group_journal are deleted; -1: never (not in Kafka).",
         low=-1,
         high=INT64_MAX,
     ),
@@ -534,19 +537,19 @@ _MOVES: Final = [
     count(
         "group.moves.burst",
         1,
-        "How many of them may begin together after a time without any (not in Kafka).",
+        "Moves that may begin together after a time without any (not in Kafka).",
         low=1,
         high=groups.MOST_MOVES_AT_ONCE,
     ),
     flag(
         "group.moves.paused",
         False,
-        "Whether none of them begins; a partition without an owner is given out all the same (not in Kafka).",
+        "Whether no move begins; a partition without an owner is assigned all the same (not in Kafka).",
     ),
     text(
         "group.moves.order",
         "name",
-        "Which of those that wait begins next: by topic and partition (name), that with most records that the "
+        "Which waiting move begins next: by topic and partition (name), that with most records that the "
         "group has not committed (lag), or that with most bytes (size) (not in Kafka).",
         choices=groups.MOVE_ORDERS,
     ),
@@ -559,12 +562,12 @@ _PUSH: Final = [
     flag(
         "group.push.enable",
         True,
-        "Whether a heartbeat without news is answered when there is some, for clients that bear it (not in Kafka).",
+        "Whether the response to a heartbeat is delayed until a change, for clients that allow it (not in Kafka).",
     ),
     count(
         "group.push.join.hold.ms",
         1_000,
-        "How long a member that joins may wait for its first answer, so that its share is in it; 0: not at all "
+        "How long the first response to a joining member may be delayed, so that it has the assignment; 0: not at all "
         "(not in Kafka).",
         high=10_000,
     ),
@@ -572,8 +575,8 @@ _PUSH: Final = [
         name="group.push.clients",
         parse=options.parse_list,
         default=[],
-        doc="Software names of further clients whose heartbeats may be held, beside those that were tried; "
-        "*: all, also those that do not bear it, as KafkaJS and sarama (not in Kafka).",
+        doc="Software names of further clients whose heartbeats may be delayed, in addition to those that were tried; "
+        "*: all, also those that do not allow it, as KafkaJS and sarama (not in Kafka).",
     ),
 ]
 
@@ -584,20 +587,20 @@ _STATIC: Final = [
     text(
         "group.membership",
         _GROUP_DEFAULTS.group_membership,
-        "Whether groups take any member (dynamic) or only those with a group.instance.id, which keep what they have "
-        "while they are away (static) (not in Kafka).",
+        "Whether groups accept any member (dynamic) or only those with a group.instance.id, which keep partitions "
+        "while they are offline (static) (not in Kafka).",
         choices=groups.MEMBERSHIPS,
     ),
     _group(
         "group.registration.timeout.ms",
-        "How long a static group keeps what an offline member has (not in Kafka).",
+        "How long a static group keeps the partitions of an offline member (not in Kafka).",
         low=1,
     ),
     _group("group.min.registration.timeout.ms", "Lower bound of a group's registration timeout (not in Kafka).", low=1),
     _group("group.max.registration.timeout.ms", "Upper bound of a group's registration timeout (not in Kafka).", low=1),
     _group(
         "group.expansion.timeout.ms",
-        "How long a static group gathers new members, from the first on, before one rebalance gives them something "
+        "How long new members of a static group wait, from the first one on, for the rebalance that assigns partitions "
         "(not in Kafka).",
         low=1,
     ),

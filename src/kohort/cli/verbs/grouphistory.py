@@ -233,8 +233,8 @@ def _heartbeat(who: str, details: Details) -> str:
     epoch = details.get("member_epoch", "")
     if details.get("answer") == "held":
         held = f" after {_span(details, 'held_ms')}" if "held_ms" in details else ""
-        return f"the held heartbeat of {who} is answered{held}, epoch {epoch}"
-    leaving = {"-1": "says that it leaves", "-2": "says that it leaves for a while", "0": "asks to join"}
+        return f"the coordinator responds to the delayed heartbeat of {who}{held}, epoch {epoch}"
+    leaving = {"-1": "asks to leave", "-2": "asks to leave for a while", "0": "asks to join"}
     return f"{who} {leaving.get(epoch, f'sends a heartbeat at epoch {epoch}')}"
 
 
@@ -286,7 +286,7 @@ def _refused(who: str, details: Details) -> str:
     asker = f" of {who}" if who else ""
     if details.get("error") == REBALANCING and details.get("api") == "Heartbeat":
         # This error is no refusal: a classic member learns of a rebalance by it.
-        return f"the heartbeat{asker} is told that the group rebalances"
+        return f"the response to the heartbeat{asker} says that the group rebalances"
     return f"refused, {_words(details.get('api', ''))}{asker}: {details.get('error', '')}{_why(details)}"
 
 
@@ -312,16 +312,16 @@ def _at_rest(_: str, details: Details) -> str:
 
 
 def _planned(who: str, details: Details) -> str:
-    reach = {"held": "at once: its heartbeat is held", "awaited": "by its next heartbeat"}
-    how = reach.get(details.get("heartbeat", ""), "next")
-    return f"{who} shall give up {_partitions(details.get('partitions', ''))}, and is told so {how}"
+    reach = {"held": "at once: its heartbeat is delayed", "awaited": "by its next heartbeat"}
+    how = reach.get(details.get("heartbeat", ""), "by the next response")
+    return f"{who} has to give up {_partitions(details.get('partitions', ''))}, and is notified {how}"
 
 
 def _waiting(_: str, details: Details) -> str:
     if details.get("moves") == "0":
-        return "no move waits for its turn any more"
+        return "no move waits any more"
     pace = f" ({details['pace']})" if details.get("pace") else ""
-    return f"{_partitions(details.get('partitions', ''))} stay where they are until their turn comes{pace}"
+    return f"{_partitions(details.get('partitions', ''))} stay where they are until their moves may begin{pace}"
 
 
 def _read(who: str, details: Details) -> str:
@@ -346,7 +346,7 @@ _SENTENCES: Final[dict[str, str | Callable[[str, Details], str]]] = {
     "ConsumerGroupHeartbeat": _heartbeat,
     "Heartbeat": "{who} sends a heartbeat",
     "JoinGroup": lambda who, details: f"{who or 'a new member'} asks to join{_why(details, 'reason')}",
-    "SyncGroup": "{who} asks for its part",
+    "SyncGroup": "{who} asks for its assignment",
     "LeaveGroup": _leave,
     "MemberFetched": "{who} fetches",
     "MemberDisconnected": lambda who, _: f"{who or 'a member'}'s connection broke",
@@ -363,25 +363,25 @@ _SENTENCES: Final[dict[str, str | Callable[[str, Details], str]]] = {
     ),
     "partitions_moved": "{partitions} moved to {who} from {from}",
     "partitions_read": _read,
-    "meanwhile": "{who} is waited for, and goes on with {did}",
+    "meanwhile": "others wait for {who}, which goes on with {did}",
     "assignor_asked": lambda who, details: f"{who or 'an assignor'} is asked to compute: {_pairs(details)}",
     "assignor_failed": lambda who, details: (
         f"assignor {details.get('assignor', '')} of {who}{_why(details)}"
         if who
         else f"assignor {details.get('assignor', '')} failed, {details.get('failures', '1')} in a row{_why(details)}"
     ),
-    "PrepareAssignment": "{who} asks what to compute",
+    "PrepareAssignment": "{who} asks for the data to compute an assignment",
     "InstallAssignment": "{who} has computed the assignment",
     "rebalance_began": lambda _, details: f"a rebalance begins{_why(details, 'trigger')}{_why(details)}",
     "generation_began": lambda who, details: (
         f"generation {details.get('generation', '')} begins, led by {who}, assignor {details.get('protocol', '-')}"
     ),
-    "member_id_required": "{who} is given its member id and has to come again with it",
+    "member_id_required": "{who} gets its member id and has to join again with it",
     "member_joined": _joined("joined"),
     "member_rejoined": _joined("rejoined"),
     "member_kept": _joined("stays a member"),
     "member_changed": _joined("changed its client"),
-    "subscription_changed": lambda who, details: f"{who} subscribed anew{_wishes(details)}",
+    "subscription_changed": lambda who, details: f"{who} changed its subscription{_wishes(details)}",
     "member_removed": _removed,
     "member_away": _away,
     "member_offline": lambda who, details: f"{who} is offline, last heard of {_span(details, 'silent_ms')} ago",
@@ -401,9 +401,9 @@ _SENTENCES: Final[dict[str, str | Callable[[str, Details], str]]] = {
     "window_closed": "new members of the static group wait no longer",
     "broker_started": _started,
     "broker_stopped": "the broker stopped",
-    "journal_gap": "{rows} rows could not be written and are not here",
+    "journal_gap": "{rows} rows could not be written and are missing here",
     "group_forgotten": "the group is gone",
-    "group_converted": "the group speaks the {to} protocol from now on",
+    "group_converted": "the group uses the {to} protocol from now on",
     "connection_lost": "{who} lost its connection",
     "connection_back": "{who} is connected again",
     "configs_changed": lambda _, details: f"configs changed: {', '.join(map('='.join, details.items()))}",

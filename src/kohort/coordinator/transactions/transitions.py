@@ -115,7 +115,7 @@ def decide_add(
         raise Refused(
             ErrorCode.POLICY_VIOLATION,
             f"the transaction of {command.transactional_id!r} would have {len(present)} partitions; "
-            f"{settings.transaction_partition_limit} are served (transaction.partition.limit)",
+            f"{settings.transaction_partition_limit} are served",
         )
     stored = replace(
         transaction,
@@ -205,7 +205,7 @@ def _init_first(command: InitProducer, settings: TransactionSettings, *, now_ms:
         raise Refused(
             ErrorCode.POLICY_VIOLATION,
             f"there are {id_count + command.other_ids} transactional ids; {settings.transactional_id_limit} are served "
-            "(transactional.id.limit); an unused one is forgotten after transactional.id.expiration.ms",
+            "(max.transactional.ids); an unused one is forgotten after transactional.id.expiration.ms",
         )
     if command.fresh_id < 0:
         return Decision(effects=(NeedProducerId(command),))
@@ -310,6 +310,9 @@ def _check_producer(transaction: TransactionStored, command: AddPartitions | End
 
 def _is_repeated_end(transaction: TransactionStored, command: EndTransaction) -> bool:
     """Return whether the producer has ended its transaction before, and asks again with the epoch of that time."""
+    if transaction.client_version < EPOCH_BUMP_VERSION:
+        # No epoch was bumped: the one before is that of a fenced producer. Apache Kafka gives it the present one.
+        return False
     if command.producer_id == transaction.producer_id:
         return command.producer_epoch + 1 == transaction.producer_epoch
     return command.producer_epoch == LAST_EPOCH and _has_previous_id(transaction, command)

@@ -299,7 +299,7 @@ _OF_MEMBERS: Final = {
     "connection lost": "{} lost the connection and did not come back",
     "static member returned": "{} came back under the same name",
     "static member left for a while": "{} left for a while",
-    "subscription changed": "{} subscribed anew",
+    "subscription changed": "{} changed its subscription",
     "assignor changed": "{} asked for another assignor",
     "member asked for an assignment": "{} asked for an assignment",
     "member rejoined": "{} joined again",

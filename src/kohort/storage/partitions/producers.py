@@ -179,16 +179,16 @@ class ProducerStates:
         """
         packed = self._states.get(producer_id)
         epoch = -1 if packed is None else _HEAD.unpack_from(packed)[0]
-        if producer_epoch < epoch or (is_v2 and producer_epoch == epoch):
+        if producer_id < 0 or producer_epoch < max(epoch, 0) or (is_v2 and producer_epoch == epoch):
             raise Refused(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {producer_id} has epoch {epoch}, the marker has {producer_epoch}",
             )
-        if coordinator_epoch < self._coordinators.get(producer_id, -1):
+        latest = self._coordinators.get(producer_id, 0)
+        if coordinator_epoch < latest:
             raise Refused(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"the last marker of producer {producer_id} is of coordinator epoch {self._coordinators[producer_id]}, "
-                f"this one of {coordinator_epoch}",
+                f"coordinator epoch {latest} is known of producer {producer_id}, the marker has {coordinator_epoch}",
             )
 
     def check_transaction(self, header: BatchHeader, *, begins: bool) -> None:

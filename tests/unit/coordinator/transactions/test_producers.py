@@ -110,6 +110,17 @@ def test_an_end_of_the_older_flow_keeps_the_epoch(tx: TransactionDialogue) -> No
     assert tx.end(producer, version=0, commit=False).producer() == producer
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_fenced_producer_repeats_no_end_of_its_successor(tx: TransactionDialogue, commit: bool) -> None:
+    """Seed 3531 of the transactions' world; Apache Kafka 4.3 gives the fenced producer its successor's epoch."""
+    fenced = tx.init().producer()
+    producer = tx.begun(version=0)
+    tx.end(producer, commit=commit, version=0)
+    tx.write_markers()
+    assert tx.end(fenced, commit=commit).refused() is FENCED
+    assert tx.end(producer, commit=commit, version=0).producer() == producer
+
+
 def test_a_transaction_that_took_too_long_fences_its_producer(tx: TransactionDialogue) -> None:
     producer = tx.begun(version=0)
     tx.advance(60_000)

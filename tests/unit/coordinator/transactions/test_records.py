@@ -46,6 +46,49 @@ def test_bytes_are_kafkas() -> None:
     assert decode(KEY, None) == TransactionForgotten(transactional_id="tx")
 
 
+#: What Apache Kafka 4.3 has written: state, client's version, key and value.
+KAFKAS = [
+    ("EMPTY", 0, "000100000000000000000000000007d00000000001a223271fa7ffffffffffffffff0100080000000000000000"),
+    ("EMPTY", 2, "000100000000000000050002000007d00000000001a223272294ffffffffffffffff020008000000000000000502020002"),
+    (
+        "ONGOING",
+        0,
+        "000100000000000000030000000007d001020274020000000000000001a223272173000001a2232721730100080000000000000003",
+    ),
+    (
+        "ONGOING",
+        2,
+        "000100000000000000000000000007d001020274020000000000000001a223271ff8000001a223271ff80200080000000000000000"
+        "02020002",
+    ),
+    (
+        "PREPARE_COMMIT",
+        2,
+        "000100000000000000000002000007d002020274020000000000000001a2232720db000001a2232720d60200080000000000000000"
+        "02020002",
+    ),
+    (
+        "PREPARE_ABORT",
+        0,
+        "000100000000000000030000000007d003020274020000000000000001a2232721d7000001a2232721c60100080000000000000003",
+    ),
+    (
+        "COMPLETE_COMMIT",
+        2,
+        "000100000000000000000002000007d00401000001a2232720dc000001a2232720d6020008000000000000000002020002",
+    ),
+    ("COMPLETE_ABORT", 0, "000100000000000000030000000007d00501000001a2232721d8000001a2232721c60100080000000000000003"),
+]
+
+
+@pytest.mark.parametrize(("state", "version", "written"), KAFKAS)
+def test_records_of_apache_kafka_are_read_and_written_alike(state: str, version: int, written: str) -> None:
+    found = decode(KEY, bytes.fromhex(written))
+    assert isinstance(found, TransactionStored)
+    assert (found.state.name, found.client_version) == (state, version)
+    assert encode(found) == (KEY, bytes.fromhex(written))
+
+
 def test_version_0_is_read_and_written() -> None:
     """What Kafka wrote before KIP-890: no tags, so neither former ids nor the client's version."""
     key, value = encode(ONGOING, 0)
