@@ -473,8 +473,50 @@ class FencedError(BrokerError):
         return f"{super().__str__()} (group {self.group}, member {self.member}, epoch {self.epoch})"
 
 
+class ProducerFencedError(BrokerError):
+    """Another producer has taken over the transactional id, or the coordinator has ended the transaction by timeout.
+
+    The producer cannot be used any more: close it. Its open transaction is aborted.
+    """
+
+    fatal = True
+
+    def __init__(self, code: ErrorCode, message: str | None = None, *, transactional_id: str, during: str = "") -> None:
+        super().__init__(code, message, during=during)
+        self.transactional_id = transactional_id
+
+    def __str__(self) -> str:
+        return (
+            f"{super().__str__()}: another producer uses the transactional id {self.transactional_id}, or the "
+            "transaction took longer than transaction.timeout.ms; close this producer"
+        )
+
+
+class TransactionAbortableError(KohortError):
+    """A transaction that cannot be committed: abort it, and do its work again in another one.
+
+    The `__cause__` is the error for which it cannot; `reason` is its text.
+    """
+
+    def __init__(self, transactional_id: str, reason: str) -> None:
+        super().__init__(transactional_id, reason)
+        self.transactional_id = transactional_id
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the transaction of {self.transactional_id} cannot be committed: {self.reason}"
+
+
 class StateError(KohortError, RuntimeError):
     """A call that is not possible in the object's present state (closed, not subscribed, ...)."""
+
+
+def no_transaction(transactional_id: str) -> StateError:
+    """Build the error of a call that needs an open transaction."""
+    return StateError(
+        f"no transaction of {transactional_id} is open: call it inside of `with producer.transaction():`, or behind "
+        "begin_transaction()"
+    )
 
 
 class StorageError(KohortError):

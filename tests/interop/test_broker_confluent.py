@@ -109,14 +109,6 @@ def test_large_records_come_back_whole(broker: Broker, admin: AdminClient, produ
         assert member.values == values
 
 
-def test_a_transactional_producer_is_told_clearly_and_at_once(broker: Broker) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "tx"})
-    with pytest.raises(KafkaException) as raised:
-        producer.init_transactions(20)
-    error = raised.value.args[0]
-    assert error.fatal() or error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-
 def test_offsets_by_time_and_watermarks(broker: Broker, admin: AdminClient, produce: Callable[..., None]) -> None:
     create(admin, partitions=1)
     produce("t", [b"a", b"b", b"c"])

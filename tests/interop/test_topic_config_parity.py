@@ -262,28 +262,31 @@ def test_topic_without_an_id_holds_up_no_other(apache: ApacheKafka) -> None:
 
 
 def test_offset_of_a_transaction_that_nothing_has_begun_is_taken_by_neither(apache: ApacheKafka) -> None:
-    """Ours closes the connection, as for any API that is not announced: no coordinator of ours would end one."""
+    """No coordinator knows such a producer."""
     partitions = [{"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}]
     topics = [{"name": "begun", "partitions": partitions}]
     request = make(
         ApiKey.TXN_OFFSET_COMMIT, transactional_id="x", group_id="g", producer_id=7, producer_epoch=0, topics=topics
     )
-    with RawClient(apache.port) as client:
-        client.create_topic("begun")
 
-        def code() -> int:
-            # Asked for, both coordinators come to be.
-            client.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="g", key_type=0))
-            client.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="x", key_type=1))
-            answer = client.ask(ApiKey.TXN_OFFSET_COMMIT, 3, request)
-            found: int = answer.topics[0].partitions[0].error_code
-            return found
+    def check(port: int) -> None:
+        with RawClient(port) as client:
+            client.create_topic("begun")
 
-        until(lambda: code() not in NOT_YET, what="the coordinators are there")
-        assert code() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    with kohort.Broker() as ours, RawClient(ours.port) as client:
-        client.send(ApiKey.TXN_OFFSET_COMMIT, 3, request)
-        assert client.is_closed_by_broker()
+            def code() -> int:
+                # Asked for, both coordinators come to be.
+                client.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="g", key_type=0))
+                client.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="x", key_type=1))
+                answer = client.ask(ApiKey.TXN_OFFSET_COMMIT, 3, request)
+                found: int = answer.topics[0].partitions[0].error_code
+                return found
+
+            until(lambda: code() not in NOT_YET, what="the coordinators are there")
+            assert code() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+    with kohort.Broker() as ours:
+        for port in (apache.port, ours.port):
+            check(port)
 
 
 def fetched_beside_nothing(port: int) -> list[tuple[int, list[tuple[bool, int]]]]:

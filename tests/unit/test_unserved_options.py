@@ -101,7 +101,8 @@ def test_every_option_of_another_client_is_known(options: OptionSet, names: Iter
         (CONSUMER_OPTIONS, "fetch_wait_max_ms", "fetch_wait_max_ms is called fetch_max_wait_ms here"),
         (CONSUMER_OPTIONS, "linger.ms", "consumer option linger.ms is not needed here: it concerns producers"),
         (PRODUCER_OPTIONS, "group_id", "producer option group_id is not needed here: it concerns consumers"),
-        (PRODUCER_OPTIONS, "transactional_id", "is not served yet: there are no transactions"),
+        (PRODUCER_OPTIONS, "transaction.two.phase.commit.enable", "is not served yet: a transaction is not prepared"),
+        (CONSUMER_OPTIONS, "transactional_id", "is not needed here: it concerns producers"),
         (CONSUMER_OPTIONS, "group.instance.ids", "did you mean group.instance.id?"),
     ],
 )

@@ -34,9 +34,9 @@ kohort: Kafka consumer groups for Python and PySpark. Start here:
   kohort up                              a broker on port 9092, until Ctrl-C
 and in another terminal:
   seq 1 10 | kohort send orders          ten records
-  kohort tail orders --from beginning    read them, and what comes
-  kohort group list                      who reads, and how far behind
-or all of it at once, with a member killed on the way:
+  kohort tail orders --from beginning    read them, and new ones
+  kohort group list                      groups, their members and lag
+or all of it in one command, while a member is killed:
   kohort demo
 
 kohort --help lists every verb, kohort VERB --help explains one.

@@ -18,8 +18,8 @@ _MOST_BYTES: Final = 64 * 1024
 def add_password_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that name the source of a password."""
     source: Any = parser.add_mutually_exclusive_group()
-    source.add_argument("--password-file", metavar="FILE", help="whose first line it is (-: the standard input)")
-    source.add_argument("--password-env", metavar="NAME", help="the variable that has it")
+    source.add_argument("--password-file", metavar="FILE", help="its first line is the password (-: standard input)")
+    source.add_argument("--password-env", metavar="NAME", help="the environment variable with the password")
     parser.add_argument("--password", "-p", dest="shown", help=argparse.SUPPRESS)
 
 
@@ -27,7 +27,7 @@ def refuse_shown_password(options: argparse.Namespace) -> None:
     """Refuse a password on the command line."""
     if options.shown is not None:
         raise ConfigError(
-            "a command line is seen by others: --password-file FILE or --password-env NAME has a password"
+            "a command line is seen by others: give a password by --password-file FILE or --password-env NAME"
         )
 
 
@@ -71,7 +71,7 @@ def password_in_file(path: str) -> str:
 
 def _asked(user: str) -> str:
     if not sys.stdin.isatty():
-        raise ConfigError("there is no terminal to type a password: --password-file FILE or --password-env NAME has it")
+        raise ConfigError("there is no terminal to type a password: use --password-file FILE or --password-env NAME")
     first = getpass(f"Password of {user}: ", stream=sys.stderr)
     if getpass("Again: ", stream=sys.stderr) != first:
         raise ConfigError("the two passwords are not the same; nothing is changed")

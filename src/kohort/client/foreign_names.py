@@ -13,7 +13,6 @@ from typing import Final, NoReturn, TypeVar
 T = TypeVar("T", bound=type)
 
 _CLUSTER: Final = {"cluster_id": "Admin.describe_cluster() tells it"}
-_TRANSACTIONS: Final = "there are no transactions yet; enable_idempotence keeps records from being stored twice"
 CONSUMERS: Final = {
     **_CLUSTER,
     "bootstrap_connected": "the first call connects, and says why it cannot",
@@ -29,10 +28,6 @@ CONSUMERS: Final = {
 PRODUCERS: Final = {
     **_CLUSTER,
     "bootstrap_connected": "connect() waits for a broker, and says why there is none",
-    **dict.fromkeys(
-        ("init_transactions", "begin_transaction", "commit_transaction", "abort_transaction"), _TRANSACTIONS
-    ),
-    **dict.fromkeys(("send_offsets_to_transaction", "transaction"), _TRANSACTIONS),
     "list_topics": "partitions_for(topic), and Admin.list_topics()",
     **dict.fromkeys(("produce_batch", "create_batch", "send_batch"), "send_many(topic, values)"),
     "purge": "close(0) gives up what was not sent",

@@ -82,9 +82,7 @@ _PROGRAM: Final = (
         _NEEDLESS,
         "the client has a thread of its own, and the calls are the way to it",
     ),
-    Unserved(
-        "transactional.id transaction.*", _LATER, "there are no transactions; enable.idempotence doubles no record"
-    ),
+    Unserved("transaction.*", _LATER, "a transaction is not prepared for the commit of another system (KIP-939)"),
 )
 _BOOTSTRAP: Final = (Unserved("bootstrap.timeout.ms", _CALLED, "default.api.timeout.ms"),)
 _CONSUMER: Final = (

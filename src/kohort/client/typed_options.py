@@ -367,6 +367,13 @@ class ProducerOptions(WriterOptions, total=False):
             "of partitions, called in the background (in Kafka partitioner.class).",
         ),
     ]
+    transactional_id: Annotated[
+        str | None,
+        text(None, "Name under which the producer writes in transactions; a new one of that name fences the old one."),
+    ]
+    transaction_timeout_ms: Annotated[
+        int, number(60_000, "Longest time of a transaction, after which the broker aborts it.", minimum=1)
+    ]
     key_serializer: Annotated[
         Callable[[Any], Any] | None, function("A function that converts a key to bytes (Kafka: a class).")
     ]

@@ -257,7 +257,7 @@ def picture_of(
     group_id: str, found: GroupExplanation, params: Params, *, lags: Sequence[tuple[int, int]] = ()
 ) -> Values:
     """Return the lanes, rebalances and lag of a group's picture, within the time span in the query."""
-    now_ms = _now_ms()
+    now_ms = max([_now_ms(), *(row.began_ms + 1_000 for row in found.owners)])  # the broker's clock may be ahead
     first_ms = min((row.began_ms for row in found.owners), default=now_ms)
     span = params.get("span", "")
     to_ms = min(now_ms, number_of(params, "to", default=now_ms))

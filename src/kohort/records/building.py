@@ -13,7 +13,7 @@ from kohort.errors import LocalProtocolError
 from kohort.records.batch import encode_headers
 from kohort.records.build_kernels import write_records
 from kohort.records.compression import codec_number, compress
-from kohort.records.header import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, pack_header, seal
+from kohort.records.header import HEADER_SIZE, LENGTH_OVERHEAD, TRANSACTIONAL_BIT, BatchHeader, pack_header, seal
 from kohort.records.row_kernels import blank
 
 _INT32_MAX: Final = (1 << 31) - 1
@@ -50,6 +50,7 @@ def build(
     producer_id: int,
     producer_epoch: int,
     base_sequence: int,
+    is_transactional: bool = False,
 ) -> bytearray:
     """Build one batch of the records of these writers.
 
@@ -77,7 +78,7 @@ def build(
         batch[HEADER_SIZE:] = payload
     header = BatchHeader(
         batch_length=len(batch) - LENGTH_OVERHEAD,
-        attributes=codec_number(compression),
+        attributes=codec_number(compression) | (TRANSACTIONAL_BIT if is_transactional else 0),
         last_offset_delta=count - 1,
         base_timestamp=base_timestamp,
         max_timestamp=latest,

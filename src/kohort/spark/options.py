@@ -489,7 +489,7 @@ SINK_REFUSED: Final = {
     "interceptor.classes": "change rows by Spark's functions",
     "ssl.context": "an object cannot travel: name files by ssl.ca.location and ssl.certificate.location",
     "key.serializer": "keys are written as they are; cast or encode the column key",
-    "transactional.id": "there are no transactions yet; the sink writes at least once",
+    "transactional.id": "the sink writes at least once, and not in transactions",
     "value.serializer": "values are written as they are; cast or encode the column value",
 }
 #: Options of the streaming query itself, which Spark passes on to its sink.

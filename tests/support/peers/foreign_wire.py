@@ -70,6 +70,7 @@ class Kio:
     #: Error codes are known by name, and times are `timedelta` and `datetime`, whose ranges are smaller.
     narrow: Mapping[str, Callable[[int], int]] = {
         "error_code": lambda code: code % 100,
+        "partition_error_code": lambda code: code % 100,
         "topic_config_error_code": lambda code: code % 100,
         "log_append_time_ms": lambda ms: ms % (1 << 45) if ms >= 0 else -1,
         "transaction_start_time_ms": lambda ms: abs(ms) % (1 << 45),

@@ -233,7 +233,7 @@ def test_what_all_entries_take_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
             monkeypatch.setattr(lists, "MOST_ENTRIES", 3)
             assert change(context, added=[entry("a"), entry("b"), entry("a")]) == [None]
             (refused,) = change(context, added=[entry("c"), entry("d")])
-            assert "4 entries in its access lists; 3 are allowed" in str(refused)
+            assert "4 ACLs; 3 are allowed" in str(refused)
             monkeypatch.setattr(lists, "MOST_BYTES", 100)
             (refused,) = change(context, added=[entry("c" * 100)])
             assert "more than 100 bytes" in str(refused)

@@ -123,7 +123,7 @@ def test_endpoint_that_comes_later_is_waited_for(endpoint: KeyEndpoint, caplog: 
         run(endpoint.url, play)
     lines = [record.getMessage() for record in caplog.records if "jwks" in record.getMessage()]
     assert [line.split()[0] for line in lines] == ["event=jwks_failed", "event=jwks_fetched"]
-    assert "it answers HTTP 503" in lines[0]
+    assert "it responds with HTTP 503" in lines[0]
     assert f"url={endpoint.url}" in lines[0]
 
 
@@ -191,10 +191,10 @@ def redirect(handler: BaseHTTPRequestHandler) -> None:
 
 
 BAD: dict[str, tuple[Any, str]] = {
-    "hangs": (hang, "it does not answer in time"),
-    "drips": (drip, "it does not answer in time"),
+    "hangs": (hang, "it does not respond in time"),
+    "drips": (drip, "it does not respond in time"),
     "is too large": (large, "it has more than 1000000 bytes"),
-    "redirects": (redirect, "it answers HTTP 302"),
+    "redirects": (redirect, "it responds with HTTP 302"),
     "is HTML": ((200, b"<html><body>Sign in</body></html>"), "it is HTML or XML, not JSON"),
     "is empty": ((200, b""), "it is not JSON"),
     "has no keys": ((200, b'{"keys": []}'), "it has no key that verifies signatures"),

@@ -550,7 +550,7 @@ def test_session_ends_at_its_first_use_after_its_time(caplog: pytest.LogCaptureF
         assert (await good.metadata()).cluster_id is not None
 
     virtually(play, connections_max_reauth_ms=3000)
-    assert "the session of User:u is over" in caplog.text
+    assert "the session of User:u has ended" in caplog.text
 
 
 def test_request_that_waits_over_the_end_of_its_session_gets_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -643,7 +643,7 @@ def test_handshake_that_stands_still_gives_way(
         await settled(lambda: waiting.socket.written)
 
     played(story, keystore_location=store, handshakes_max=1)
-    assert "its handshake stood still while others waited" in caplog.text
+    assert "its handshake made no progress while others waited" in caplog.text
 
 
 def test_handshake_has_its_time(certificates: Certificates, store: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -106,7 +106,7 @@ def refused(number: int, *caveats: Caveat) -> Callable[[Any], str]:
 @pytest.mark.parametrize(
     ("make_token", "words"),
     [
-        (refused(1, not_after(1)), "the token's lease is over (not_after)"),
+        (refused(1, not_after(1)), "the token's lease has ended (not_after)"),
         (refused(2, peers("10.1.2.3")), "the caveat peers of the token refuses this client"),
         (refused(3, member("m")), "a token of one member is for its fetches and commits, and for no login"),
         (lambda context: token_of(context)[:-2], "cut off|not in base64url|was changed"),
@@ -161,7 +161,7 @@ def test_bearer_token_logs_in_and_a_refused_one_is_challenged(tmp_path: Path) ->
         answer = await other.say(BearerExchange(token_of(context, not_after(1))).first())
         assert (answer.error_code, answer.auth_bytes) == (0, b'{"status":"invalid_token"}')
         end = await other.say(b"\x01")
-        assert end.error_message == "Authentication failed: the token's lease is over (not_after)"
+        assert end.error_message == "Authentication failed: the token's lease has ended (not_after)"
 
     async def run(loop: VirtualLoop) -> None:
         config = {key: value for key, value in config_of(**more).items() if value is not None}

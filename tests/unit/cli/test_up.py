@@ -135,7 +135,7 @@ def test_password_among_the_arguments_is_warned_of_and_not_repeated(capsys: pyte
     words = ["--config", "listener.name.a.plain.sasl.jaas.config=swordfish", "--config", "node.id=7"]
     gather_config(options(*words))
     complaint = capsys.readouterr().err
-    assert "listener.name.a.plain.sasl.jaas.config: arguments are seen by every user" in complaint
+    assert "listener.name.a.plain.sasl.jaas.config: every user of this machine can see arguments" in complaint
     assert "swordfish" not in complaint and "node.id" not in complaint
     gather_config(options("--config", "node.id=7"))
     assert capsys.readouterr().err == ""

@@ -168,3 +168,18 @@ def test_a_cluster_that_never_answers_is_told() -> None:
     with pytest.raises((pages.PageError, KohortError), match=r"127\.0\.0\.1:1|answered"):
         asyncio.run(pages.group(reader, {"id": "billing"}))
     reader.close()
+
+
+def test_owners_are_shown_though_the_clock_of_the_broker_is_ahead() -> None:
+    """An hour: the picture ends behind what came last, and not at this machine's time."""
+    with Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("orders", 1)
+        broker.clock.advance(3_600)
+        reader = reader_of(broker.bootstrap_servers)
+        with kohort.Consumer("orders", bootstrap_servers=broker.bootstrap_servers, group_id="billing") as consumer:
+            until(consumer.assignment, what="a partition", step=lambda: consumer.poll(0.02))
+            found = asyncio.run(pages.group(reader, {"id": "billing"}))
+        reader.close()
+    (lane,) = found["picture"]["lanes"]
+    (span,) = [each for each in lane["spans"] if not each["is_unread"]]
+    assert found["picture"]["from_ms"] < span["from_ms"] < found["picture"]["to_ms"]

@@ -7,12 +7,29 @@ from pathlib import Path
 
 import pytest
 
+from kohort.coordinator.transactions.records import TransactionStored, build_log_batch
+from kohort.coordinator.transactions.states import TransactionState
+from kohort.ids import TRANSACTIONS_TOPIC, TopicId
 from kohort.records.batch import build_batch
 from kohort.storage.store import Store
 from support.builders.storage_logs import TOPIC_ID, batch, sequenced
+from support.builders.transactional_logs import STEPS
 from support.peers.kafka_tools import run_kafka_tool
 
 pytestmark = pytest.mark.process
+OTHER_ID, THIRD_ID = TopicId(bytes(range(1, 17))), TopicId(bytes(range(2, 18)))
+DECISION = TransactionStored(
+    transactional_id="ledger",
+    producer_id=8,
+    previous_producer_id=-1,
+    producer_epoch=0,
+    timeout_ms=60_000,
+    state=TransactionState.ONGOING,
+    last_update_ms=5,
+    partitions=(("payments", 0),),
+    start_ms=5,
+    client_version=2,
+)
 
 
 @pytest.mark.apache
@@ -62,6 +79,11 @@ def test_dump_log_segments_finds_our_indexes_and_producers_right(tmp_path: Path)
     for number in range(400):
         log.append(batch(2, timestamp=1000 + number * 7 % 90 + number), now_ms=5)
     log.append(sequenced(3, 2, producer_id=77, epoch=2), now_ms=5)
+    payments = store.create_topic("payments", 1, topic_id=OTHER_ID).partitions[0]
+    for step in STEPS:
+        step(payments)
+    decisions = store.create_topic(TRANSACTIONS_TOPIC, 1, topic_id=THIRD_ID).partitions[0]
+    decisions.append(bytearray(build_log_batch([DECISION], now_ms=5) or b""), now_ms=5, validate=False)
     store.close()
     folder = tmp_path / "data" / "orders-0"
     indexes = sorted(folder.glob("*.index")) + sorted(folder.glob("*.timeindex"))
@@ -72,7 +94,21 @@ def test_dump_log_segments_finds_our_indexes_and_producers_right(tmp_path: Path)
     )
     assert text.count("Dumping") == len(indexes)
     assert not re.search("mismatch|not found|out of order|exception", text, re.IGNORECASE), text
-    (snapshot,) = folder.glob("*.snapshot")
-    text = run_kafka_tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(snapshot))
+    snapshots = [path for each in (folder, folder.parent / "payments-0") for path in each.glob("*.snapshot")]
+    (aborted,) = (folder.parent / "payments-0").glob("*.txnindex")
+    files = [*snapshots, aborted, decisions.segments[0].path]
+    text = run_kafka_tool(
+        "org.apache.kafka.tools.DumpLogSegments",
+        "--transaction-log-decoder",
+        "--files",
+        ",".join(map(str, files)),
+    )
     assert "producerId: 77 producerEpoch: 2 coordinatorEpoch: -1" in text, text
     assert "firstSequence: 3 lastSequence: 4 lastOffset: 801 offsetDelta: 1 timestamp: 1000" in text, text
+    # An open transaction, and one that has ended.
+    assert "producerId: 8 producerEpoch: 0 coordinatorEpoch: 3 currentTxnFirstOffset: OptionalLong[19]" in text, text
+    assert "producerId: 7 producerEpoch: 0 coordinatorEpoch: 3 currentTxnFirstOffset: OptionalLong.empty" in text, text
+    entries = re.findall(r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)", text)
+    assert [tuple(map(int, each)) for each in entries] == [(8, 5, 7, 4), (7, 4, 8, 9), (8, 13, 14, 12)]
+    assert '{"transactionalId":"ledger"}' in text, text
+    assert '"transactionStatus":1,"transactionPartitions":[{"topic":"payments","partitionIds":[0]}]' in text, text

@@ -49,14 +49,14 @@ class AuthorizedRights(Rights):
         return self._authorizer.edition
 
     def allows(self, operation: AclOperation, resource: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Return whether the connection's principal is allowed the operation on the resource of that name."""
+        """Return whether the connection's principal may perform an operation on a resource."""
         granted = self._granted[resource].get(name)
         if granted is None:
             granted = self._decide(resource, name)
         return granted >> operation & 1 != 0
 
     def allows_any(self, operation: AclOperation, resource: ResourceType) -> bool:
-        """Return whether the principal is allowed the operation on at least one resource of a type (KIP-679)."""
+        """Return whether the principal may perform an operation on at least one resource of a type (KIP-679)."""
         answer = self._any.get((operation, resource))
         if answer is None:
             answer = self._any[operation, resource] = self._authorizer.allows_any(self._whos, operation, resource)

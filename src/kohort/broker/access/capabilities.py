@@ -150,7 +150,7 @@ class Capabilities:
             operation=_any_operation(capability), resource_type=ResourceType.GROUP, now_ms=self.now_ms(), peer=host
         )
         if refused == Kind.NOT_AFTER.word:
-            raise CapabilityError("the token's lease is over (not_after)")
+            raise CapabilityError("the token's lease has ended (not_after)")
         if refused is not None:
             raise CapabilityError(f"the caveat {refused} of the token refuses this client")
         return capability
@@ -226,14 +226,14 @@ class CapabilityRights(Rights):
         return 0 if self._authorizer is None else self._authorizer.edition
 
     def allows(self, operation: AclOperation, resource: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Return whether the token's holder is allowed the operation on the resource of that name."""
+        """Return whether the token's holder may perform an operation on a resource."""
         if not self._leaves(operation, resource, name):
             return False
         authorizer = self._authorizer
         return authorizer is None or not authorizer.denials(self._whos, resource, name) >> operation & 1
 
     def allows_any(self, operation: AclOperation, resource: ResourceType) -> bool:
-        """Return whether the holder is allowed the operation on at least one resource of a type (KIP-679)."""
+        """Return whether the holder may perform an operation on at least one resource of a type (KIP-679)."""
         return self._leaves(operation, resource, None)
 
     def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:

@@ -286,7 +286,7 @@ def _reason(why: Exception) -> str:
     if isinstance(why, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({why.verify_message})"
     if isinstance(why, TimeoutError):
-        return "it does not answer in time"
+        return "it does not respond in time"
     return str(why.strerror or why) if isinstance(why, OSError) else str(why)
 
 
@@ -346,7 +346,7 @@ def _read(url: JwksUrl, fetch: _Fetch, seconds: float) -> bytes:
             response = connection.getresponse()
             if response.status != 200:
                 # A redirect fails as well: the keys of another host are those of another issuer.
-                raise ValueError(f"it answers HTTP {response.status}")
+                raise ValueError(f"it responds with HTTP {response.status}")
             parts, size = [], 0
             # `read` would wait for the requested number of bytes; `read1` returns the bytes that have arrived.
             while part := response.read1(_CHUNK_BYTES):

@@ -322,19 +322,19 @@ class Login:
             self._take_token(bytes(frame))
             return True
         if len(frame) < _HEADER_BYTES:
-            raise RemoteProtocolError("a request header that is not whole")
+            raise RemoteProtocolError("an incomplete request header")
         key = int.from_bytes(frame[:2], "big", signed=True)
         if self.state is LoginState.AUTHENTICATED:
             # KIP-368: after the end of the session, any request but a re-authentication closes the connection.
             if key != ApiKey.SASL_HANDSHAKE and self._door.loop.time() >= self._expires_s:
                 raise RemoteProtocolError(
-                    f"the session of {self._client.principal} is over, and its client has not logged in again"
+                    f"the session of {self._client.principal} has ended, and its client has not re-authenticated"
                 )
             return False
         if key not in READ.get(self.state, ()):
             known = api_key_of(key)
             shown = f"API {key}" if known is None else known.name
-            raise RemoteProtocolError(f"a request of {shown} before the login that this listener asks for")
+            raise RemoteProtocolError(f"a request of {shown} before the login that this listener requires")
         return False
 
     def _take_token(self, token: bytes) -> None:
@@ -464,7 +464,7 @@ class Login:
     def _on_end(self) -> None:
         """Close the connection if a request still waits: its response would leave after the session."""
         if self.state is LoginState.AUTHENTICATED and self._client.is_served:
-            self._client.give_up(f"the session of {self._client.principal} is over, and a request still waits")
+            self._client.give_up(f"the session of {self._client.principal} has ended, and a request still waits")
 
     def _reply(self, data: bytes, lifetime_ms: int) -> None:
         answer, self._answer = self._answer, _no_answer

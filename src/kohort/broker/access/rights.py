@@ -35,12 +35,12 @@ class Rights:
         return 0
 
     def allows(self, operation: AclOperation, resource: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Return whether the connection's principal is allowed the operation on the resource of that name."""
+        """Return whether the connection's principal may perform an operation on a resource."""
         del operation, resource, name
         return True
 
     def allows_any(self, operation: AclOperation, resource: ResourceType) -> bool:
-        """Return whether the principal is allowed the operation on at least one resource of a type (KIP-679)."""
+        """Return whether the principal may perform an operation on at least one resource of a type (KIP-679)."""
         del operation, resource
         return True
 

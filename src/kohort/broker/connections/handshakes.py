@@ -169,7 +169,7 @@ class Handshakes:
         self._work.submit(connection.shake_hands, then)
 
     def await_client(self, connection: TlsProtocol) -> None:
-        """Record that the next bytes of a handshake are the client's, and since when."""
+        """Record that a handshake waits for bytes of its client, and since when."""
         self._awaited[connection] = self.loop.time()
 
     def open(self, connection: TlsProtocol, tls: ssl.SSLObject) -> Opened | None:
@@ -186,7 +186,7 @@ class Handshakes:
             self._proven.add(connection)
             # The authorities may have changed during the handshake.
             if tls.context is not self._tls.context and not self._is_trusted(tls):
-                self.refuse(connection, "the authority of its certificate is trusted no more")
+                self.refuse(connection, "the authority of its certificate is not trusted any more")
                 return None
         return self._connect(principal)
 
@@ -286,7 +286,7 @@ class Handshakes:
             if is_full or wanted.get(host, 0):
                 wanted[host] = wanted.get(host, 0) - 1
                 all_wanted -= 1
-                connection.give_up("its handshake stood still while others waited")
+                connection.give_up("its handshake made no progress while others waited")
 
     def _look_at_files(self) -> None:
         self._files.submit(self._tls.reload_if_changed, self._on_files)

@@ -58,7 +58,7 @@ class State(Enum):
     QUEUED = 1
     #: A thread calls OpenSSL for the next part of the handshake.
     STEPPING = 2
-    #: The next bytes of the handshake are the client's.
+    #: The handshake waits for bytes of the client.
     AWAITED = 3
     OPEN = 4
     CLOSED = 5
@@ -115,7 +115,7 @@ class Host(Protocol):
         """Run the next part of the handshake in a thread."""
 
     def await_client(self, connection: TlsProtocol) -> None:
-        """Record that the next bytes of the handshake are the client's."""
+        """Record that the handshake waits for bytes of its client."""
 
     def open(self, connection: TlsProtocol, tls: ssl.SSLObject) -> Opened | None:
         """Return the Kafka connection after a handshake; `None`: the client is refused."""
@@ -287,7 +287,7 @@ class TlsProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         """Run the next part of the handshake; called in a thread.
 
         Returns:
-            Whether the handshake is done; if not, the next bytes are the client's.
+            Whether the handshake is done; if not, it waits for bytes of the client.
 
         Raises:
             ssl.SSLError: the handshake has failed.

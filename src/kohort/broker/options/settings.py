@@ -736,7 +736,7 @@ class BrokerSettings:
 
 
 def _group_settings(values: Mapping[str, Any]) -> GroupSettings:
-    """Build the coordinator's settings: a field has the value of the option with dots for underscores."""
+    """Build the coordinator's settings: the field `group_max_size` has the option `group.max.size`."""
     by_keyword = {name.replace(".", "_"): value for name, value in values.items()}
     known = {field.name for field in fields(GroupSettings)}
     chosen: dict[str, Any] = {

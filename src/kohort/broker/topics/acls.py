@@ -86,14 +86,10 @@ class AccessControlLists:
         if len(added) > MOST_CHANGED:
             raise Refused(ErrorCode.POLICY_VIOLATION, f"{len(added)} entries at once; {MOST_CHANGED} are allowed")
         if count + len(added) > MOST_ENTRIES:
-            text = (
-                f"this broker would have {count + len(added)} entries in its access lists; {MOST_ENTRIES} are allowed"
-            )
+            text = f"this broker would have {count + len(added)} ACLs; {MOST_ENTRIES} are allowed"
             raise Refused(ErrorCode.POLICY_VIOLATION, text)
         if self._bytes + sum(map(_size, added)) > MOST_BYTES:
-            raise Refused(
-                ErrorCode.POLICY_VIOLATION, f"the names in the access lists would have more than {MOST_BYTES} bytes"
-            )
+            raise Refused(ErrorCode.POLICY_VIOLATION, f"the names in all ACLs would have more than {MOST_BYTES} bytes")
 
     def _put_in_force(self, removed: Sequence[Acl], added: Sequence[Acl], done: Callable[[], None]) -> None:
         self._bytes += sum(map(_size, added)) - sum(map(_size, removed))
@@ -162,7 +158,7 @@ def _warn(settings: BrokerSettings, authorizer: Authorizer) -> None:
     """Log one line if no client of the broker can do anything."""
     if authorizer.super_users or authorizer.allows_by_default or len(authorizer):
         return
-    words = "no client may do anything: rights are looked at, and there is no super user and no entry"
+    words = "no client may do anything: ACLs are enforced, and there is no super user and no ACL"
     listeners = ",".join(each.name for each in settings.listeners)
     advice = "set super.users=User:NAME to a user that gives rights to others (kohort acl add)"
     log.warning("event=no_rights listeners=%s reason=%r action=%r", listeners, words, advice)

@@ -90,7 +90,7 @@ class Revocations:
             }
             gone = [name for name, (_, end_ms) in known.items() if end_ms + KEPT_MS < now_ms and name not in added]
             if len(known.keys() | added.keys()) - len(gone) > MOST_REVOCATIONS:
-                text = f"a broker remembers {MOST_REVOCATIONS} revocations at most; revoke a token that others are of"
+                text = f"a broker keeps {MOST_REVOCATIONS} revocations at most; revoke a token that others derive from"
                 raise Refused(ErrorCode.POLICY_VIOLATION, text)
             return self._changes.plan_revocations(added, gone, self._put_in_force)
 

@@ -304,8 +304,8 @@ class TopicRate:
             self.refused += 1
             raise Refused(
                 ErrorCode.POLICY_VIOLATION,
-                f"more than {self._per_minute} topics a minute would come by being asked for "
-                "(auto.create.topics.per.minute); create them, or ask again later",
+                f"more than {self._per_minute} topics a minute would be auto-created "
+                "(auto.create.topics.per.minute); create the topics, or retry later",
             )
         self._left -= _MINUTE_MS
 

@@ -62,11 +62,7 @@ class SparkScene:
         self.queries: list[Query] = []
 
     def run(self) -> None:
-        """Run all acts, count the rows, draw the picture and write the page.
-
-        Raises:
-            KohortError: an act does not finish in time.
-        """
+        """Run all acts, count the rows, draw the picture and write the page; `KohortError` if an act fails."""
         admin, output, account = self.stage.admin, self.stage.output, self.account
         self.watch.say("\nSpark: eve and fay, two streaming queries, share a group while more flights arrive")
         admin.alter_group_configs(SPARK_GROUP, {"consumer.session.timeout.ms": SPARK_SESSION_TIMEOUT_MS})

@@ -29,7 +29,7 @@ def add_parser(subparsers: Any) -> None:
         help="a page about groups: rebalances, unread partitions, stuck members, lag",
         description="One page without scripts or network: each rebalance with its cause, duration and cost, unread "
         "partitions, stuck and flapping members, lag over time, and what another assignor would have moved. "
-        "Spark makes it, out of the history that the broker keeps or that --input has.",
+        "Spark makes the page from the history that the broker keeps, or from --input.",
         run=run,
     )
     report.add_argument("group", metavar="GROUP", nargs="?")
@@ -37,26 +37,26 @@ def add_parser(subparsers: Any) -> None:
     report.add_argument(
         "--since",
         metavar="WHEN",
-        help="only what ended after that: 90s, 30m, 2h, 7d, or 2026-01-31[T12:00] (default: all that is known)",
+        help="only events that ended later: 90s, 30m, 2h, 7d, or 2026-01-31[T12:00] (default: the whole history)",
     )
     report.add_argument("--out", default="report.html", metavar="FILE", help="the page (default report.html)")
-    report.add_argument("--force", action="store_true", help="write over a FILE that is no report")
+    report.add_argument("--force", action="store_true", help="overwrite a FILE that is no report")
     report.add_argument(
         "--input",
         action="append",
         metavar="PATH",
-        help="rows that kohort group history --json has written, instead of a broker's; repeatable",
+        help="a file of kohort group history --json, instead of a broker's history; repeatable",
     )
-    report.add_argument("--no-lag", action="store_true", help="without lag, for which the groups' topics are read")
-    report.add_argument("--no-what-if", action="store_true", help="without what other assignors would have moved")
+    report.add_argument("--no-lag", action="store_true", help="omit lag, for which the groups' topics are read")
+    report.add_argument("--no-what-if", action="store_true", help="omit the moves of other assignors")
     report.add_argument(
-        "--follow", action="store_true", help="stay, keep the tables in --tables and the page up to date, until Ctrl-C"
-    )
-    report.add_argument(
-        "--tables", metavar="DIR", help="with --follow: Parquet, a folder a table (default: FILE with -tables)"
+        "--follow", action="store_true", help="keep the tables in --tables and the page up to date, until Ctrl-C"
     )
     report.add_argument(
-        "--keep", metavar="SPAN", help="with --follow: how long a line stays after its end: 12h, 7d (default 30d)"
+        "--tables", metavar="DIR", help="with --follow: Parquet, a folder per table (default: FILE with -tables)"
+    )
+    report.add_argument(
+        "--keep", metavar="SPAN", help="with --follow: how long finished rows are kept: 12h, 7d (default 30d)"
     )
     add_json(report)
     add_bootstrap(report)
@@ -70,17 +70,17 @@ def run(options: argparse.Namespace) -> int:
     if bool(options.group) == options.all:
         raise ConfigError("kohort report takes a GROUP or --all")
     if options.follow and options.input:
-        raise ConfigError("--follow follows a broker: --input cannot be with it")
+        raise ConfigError("--follow follows a broker and cannot be used with --input")
     for name in ("tables", "keep"):
         if getattr(options, name) and not options.follow:
-            raise ConfigError(f"--{name} is for --follow")
+            raise ConfigError(f"--{name} needs --follow")
     if options.follow and (options.since or options.json):
-        raise ConfigError("--follow keeps all that comes, in tables: --since and --json are for a single report")
+        raise ConfigError("--follow keeps all new events in tables: --since and --json are for a single report")
     since_ms = since_in_ms(options.since, now=datetime.now(UTC))
     try:
         keep_s = int(parse_duration(options.keep or "30d").total_seconds())
     except argparse.ArgumentTypeError:
-        raise ConfigError(f"--keep {options.keep!r}: a span like 12h or 7d is expected") from None
+        raise ConfigError(f"--keep {options.keep!r}: a duration like 12h or 7d is expected") from None
     out = Path(options.out)
     if not options.json:
         check_page(out, is_forced=options.force)
@@ -127,5 +127,5 @@ def since_in_ms(text: str | None, *, now: datetime) -> int | None:
         return None
     since = parse_since(text, now=now)
     if since is None:
-        raise ConfigError(f"--since {text!r}: a span like 30m, 2h or 7d, or a time like 2026-01-31T12:00")
+        raise ConfigError(f"--since {text!r}: a duration like 30m, 2h or 7d, or a time like 2026-01-31T12:00")
     return max(0, int(since.timestamp() * 1000))

@@ -55,13 +55,13 @@ def follow(options: argparse.Namespace, out: Path, scratch: Path, *, keep_s: int
         # A broker without history raises here, before a folder is made and Spark starts.
         for group in [options.group] if options.group else [row.group_id for row in admin.list_groups()[:1]]:
             if not admin.group_history(group).events:
-                complain(f"nothing is known of group {group} yet")
+                complain(f"group {group} has no history yet")
         place = take_tables_folder(Path(options.tables or out.with_name(f"{out.stem}-tables")))
         rows = Rows(admin, place / "history", options.group)
         with open_session(scratch, name="kohort report") as spark:
             rows.write_new()
             query = start_query(spark, place, out, group=options.group, keep_s=keep_s)
-            complain(f"tables in {place}, the page in {out}; Ctrl-C ends it")
+            complain(f"tables in {place}, the page in {out}; stop with Ctrl-C")
             try:
                 while query.isActive:
                     time.sleep(INTERVAL_S)
@@ -143,7 +143,7 @@ def start_query(
         tables = {name: read_table(spark, place / name, since_ms=since_ms) for name in _KEPT}
         tables["waits"] = tables["waits"].where(f"seconds > {SHORTEST_WAIT_S}")
         tables["flapping"] = flapping_of(tables["stays"])
-        notes = ("Kept up to date; what is not over is not in it yet, nor lag, nor other assignors.",)
+        notes = ("Kept up to date, without unfinished rebalances, lag and moves of other assignors.",)
         write_page(aggregate(tables, Gathered(paths=(), groups=(group,) if group else (), notes=notes)), out)
 
     facts = pipelines.facts(pipelines.parse_journal(lines))

@@ -88,17 +88,15 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
                 has_history = False
         if not has_history:
             _check_lag_is_had(options, there)
-            notes = [
-                "This broker keeps no history of groups, only kohort's does: of what happened, lag alone is known."
-            ]
+            notes = ["Only kohort's broker keeps a history of groups, and this is another one: the page has only lag."]
         elif not rows and (options.no_lag or not groups):
             which = f"group {options.group}" if options.group else "any group"
-            kept = "without a data directory a broker keeps what has happened since its start"
-            raise KohortError(f"nothing is known of {which}: {kept}")
+            kept = "without a data directory a broker keeps only events since its start"
+            raise KohortError(f"the history of {which} is empty: {kept}")
         topics = admin.list_topics()
         has_journal = any(topic.name == JOURNAL_TOPIC for topic in topics)
         if not is_complete and not has_journal:
-            notes.append("Older rows are gone: without a data directory a broker keeps the latest journal.ring.rows.")
+            notes.append("Older rows were dropped: without a data directory journal.ring.rows are kept.")
         return Gathered(
             paths=(str(path),),
             groups=tuple(groups),
@@ -118,7 +116,7 @@ def _check_lag_is_had(options: argparse.Namespace, there: Sequence[str]) -> None
     if options.group and options.group not in there:
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {options.group}")
     if options.no_lag:
-        raise KohortError("this broker keeps no history of groups, only kohort's does; without --no-lag there is lag")
+        raise KohortError("this broker is not kohort's and has no history of groups; without --no-lag there is lag")
     if not there:
         raise KohortError("this broker has no groups")
 

@@ -307,11 +307,7 @@ def add_reset(actions: Any) -> Any:
         help="the first record since 2026-01-31T12:00Z",
     )
     to.add_argument(
-        "--by-duration",
-        dest="to",
-        type=arguments.parse_duration,
-        metavar="SPAN",
-        help="the start of the last 2h, 7d, PT30M",
+        "--by-duration", dest="to", type=arguments.parse_duration, metavar="SPAN", help="so long before now: 2h, 7d"
     )
     to.add_argument("--from-file", metavar="FILE", help="lines of topic,partition,offset; -: stdin")
     reset.add_argument(

@@ -59,9 +59,7 @@ def add_move(actions: Any) -> Any:
     move.add_argument(
         "--schedule", metavar="FILE", help="CSV with the heading topic,partition,to, or such objects in JSON; -: stdin"
     )
-    move.add_argument(
-        "--list", action="store_true", help="moves in progress, and the ten requested ones that ended last"
-    )
+    move.add_argument("--list", action="store_true", help="moves in progress, and the ten latest finished ones")
     move.add_argument("--wait", action="store_true", help="exit when every member has its partitions")
     move.add_argument("--timeout", metavar="S", type=_seconds, help="with --wait: seconds to wait at most")
     move.add_argument("--dry-run", action="store_true", help="print what would be done; change nothing")
@@ -76,9 +74,7 @@ def add_move(actions: Any) -> Any:
     pause.add_argument(
         "--pause", dest="paused", action="store_const", const="true", help="begin no move until --resume"
     )
-    pause.add_argument(
-        "--resume", dest="paused", action="store_const", const="false", help="end --pause: begin moves again"
-    )
+    pause.add_argument("--resume", dest="paused", action="store_const", const="false", help="begin moves again")
     return move
 
 

@@ -42,10 +42,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add_bootstrap(metrics)
     metrics.add_argument(
-        "--families",
-        choices=NAMES,
-        default=NAMES[0],
-        help="the exporter whose names metrics have (default: %(default)s)",
+        "--families", choices=NAMES, default=NAMES[0], help="the exporter with the same names (default: %(default)s)"
     )
     metrics.add_argument(
         "--print",

@@ -42,11 +42,7 @@ def add_parser(subparsers: Any) -> None:
     )
     hanging.add_argument("topic", metavar="TOPIC")
     hanging.add_argument(
-        "--older-than",
-        type=int,
-        default=15 * 60 * 1000,
-        metavar="MS",
-        help="only if nothing was written for so long (900000)",
+        "--older-than", type=int, default=15 * 60 * 1000, metavar="MS", help="only without writes for so long (900000)"
     )
 
     abort = actions.add_parser("abort", help="abort a hanging transaction in one partition", run=run_abort)

@@ -190,9 +190,7 @@ def _warn_of_secrets(pairs: Sequence[str]) -> None:
 
     names = [name for name in parse_pairs(pairs, option="--config") if is_secret(name, BROKER_OPTIONS)]
     if names:
-        complain(
-            f"--config {', '.join(names)}: arguments are seen by every user of this machine; --config-file hides them"
-        )
+        complain(f"--config {', '.join(names)}: every user of this machine can see arguments; use --config-file")
 
 
 def announcement(

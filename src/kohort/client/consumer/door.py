@@ -125,6 +125,7 @@ class ConsumerDoor:
 
     commit_async = held(Offsets.commit_async)
     store_offsets = held(Offsets.store_offsets)
+    processed_offsets = held(Offsets.processed_offsets)
 
     __reduce__ = refuse_copies
 

@@ -320,6 +320,21 @@ class Offsets:
             self._stored_s = now_s
             self._context.progress.tell(lambda done: self._context.host.post(OffsetsStored(offsets=done)))
 
+    def processed_offsets(self) -> dict[TopicPartition, Committable]:
+        """Return the offsets that `commit()` would commit: to commit them with a producer's transaction.
+
+        Raises:
+            StateError: there is no group to commit for.
+            ConfigError: enable_auto_commit is on, so that the consumer commits them by itself.
+        """
+        self._check_group()
+        if self._context.settings.options["enable_auto_commit"]:
+            raise ConfigError(
+                "offsets that belong to a transaction are committed by it alone: create the consumer with "
+                "enable_auto_commit=False"
+            )
+        return dict(self._own_progress())
+
     def _own_progress(self) -> Mapping[TopicPartition, Committable]:
         is_taken = self._context.begin("commit")
         try:

@@ -114,6 +114,8 @@ class Connection(asyncio.BufferedProtocol):
         self._software = ""
         #: Whether the broker is kohort's.
         self.is_kohort = False
+        #: The finalized level of the feature `transaction.version` when the connection was opened; 0: none.
+        self.transaction_version = 0
         #: Whether the connection was ready at any time, even if it is closed now.
         self.was_ready = False
         self._close_reason: str | None = None
@@ -376,6 +378,8 @@ class Connection(asyncio.BufferedProtocol):
             raise RemoteProtocolError(f"the broker refuses ApiVersions: {ErrorCode.of(response.error_code).name}")
         self._versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
         self._software, self.is_kohort = software_of(response), response.broker_version is not None
+        finalized = {each.name: each.max_version_level for each in response.finalized_features}
+        self.transaction_version = finalized.get("transaction.version", 0)
         if self._sign_in is None:
             self._become_ready()
         else:

@@ -10,6 +10,7 @@ Source: Kafka's FindCoordinator API; requirements H5, H7 and H10; docs/reference
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
 from kohort.client.core.actions import Endpoint, Lane
@@ -28,10 +29,19 @@ MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_A
 BUSY: Final = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT})
 
 
+class KeyType(IntEnum):
+    """The kind of coordinator that FindCoordinator looks up."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
 class CoordinatorLookup:
-    """Finds the coordinator of one group.
+    """Finds the coordinator of one group, or of one transactional id.
 
     Args:
+        group_id: the group, or the transactional id.
+        operation: the right that the caller needs.
         hears: whether the member accepts updates in responses other than those to heartbeats.
     """
 
@@ -42,11 +52,15 @@ class CoordinatorLookup:
         *,
         group_id: str,
         on_refused: Callable[[KohortError, int], None],
+        key_type: KeyType = KeyType.GROUP,
+        operation: str = "read",
         hears: bool = False,
     ) -> None:
         self._requests = requests
         self._cluster = cluster
         self._group_id = group_id
+        self._key_type: Final = key_type
+        self._operation = operation
         #: Called with the error and the time when the group may not be looked up at all.
         self._on_refused = on_refused
         #: The coordinator's updates in responses other than those to heartbeats.
@@ -89,8 +103,10 @@ class CoordinatorLookup:
         if self._in_flight or self._due_ms is None or now_ms < self._due_ms:
             return
         self._in_flight, self._due_ms = True, None
-        request = FindCoordinatorRequest(key=self._group_id, key_type=0, coordinator_keys=[self._group_id])
-        self._requests.send(self._cluster.any_endpoint(), Lane.CONTROL, request, self._on_answer)
+        request = FindCoordinatorRequest(key=self._group_id, key_type=self._key_type, coordinator_keys=[self._group_id])
+        # Version 0 knows groups only.
+        lowest = None if self._key_type is KeyType.GROUP else 1
+        self._requests.send(self._cluster.any_endpoint(), Lane.CONTROL, request, self._on_answer, min_version=lowest)
 
     def _on_answer(self, answer: Answer, now_ms: int) -> None:
         self._in_flight = False
@@ -108,7 +124,7 @@ class CoordinatorLookup:
             self._again(now_ms)
         else:
             during = f"looking for the coordinator of {self._group_id}"
-            error = refused(code, found.error_message, during=during, operation="read", name=self._group_id)
+            error = refused(code, found.error_message, during=during, operation=self._operation, name=self._group_id)
             self._on_refused(error, now_ms)
 
     def _again(self, now_ms: int) -> None:

@@ -264,10 +264,17 @@ class Driver(Generic[E]):
 
     def _on_response(self, link: BrokerConnection, token: int, version: int, message: Message) -> None:
         connection = link.connection
-        is_kohort, login_ms = (False, 0) if connection is None else (connection.is_kohort, connection.login_ms)
-        received = ResponseReceived(
-            token=token, version=version, message=message, is_kohort=is_kohort, login_ms=login_ms
-        )
+        if connection is None:
+            received = ResponseReceived(token=token, version=version, message=message)
+        else:
+            received = ResponseReceived(
+                token=token,
+                version=version,
+                message=message,
+                is_kohort=connection.is_kohort,
+                login_ms=connection.login_ms,
+                transaction_version=connection.transaction_version,
+            )
         self.handle(received)
 
     # -- connections ----------------------------------------------------------------------------------------------

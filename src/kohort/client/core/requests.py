@@ -47,6 +47,8 @@ class ResponseReceived:
     is_kohort: bool = False
     #: Lifetime of the connection's SASL session, milliseconds; 0: without end.
     login_ms: int = 0
+    #: The finalized level of the feature `transaction.version`; 0: none.
+    transaction_version: int = 0
 
 
 @value

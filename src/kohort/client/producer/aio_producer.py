@@ -18,12 +18,20 @@ from kohort.client.core.in_loop import InLoop, Rounds
 from kohort.client.foreign_names import PRODUCERS, answering
 from kohort.client.producer.buffer_pool import AnyBufferPool
 from kohort.client.producer.bulk_send import ManyFuture, TablesFuture
-from kohort.client.producer.context import GRACE_S, Deliveries, HeadersArgument, ProducerDoor
-from kohort.client.producer.core.producer_events import ProducerCloseAsked
+from kohort.client.producer.context import (
+    GRACE_S,
+    Deliveries,
+    HeadersArgument,
+    OffsetsArgument,
+    OffsetsSource,
+    ProducerDoor,
+    note_failed_abort,
+)
+from kohort.client.producer.core.producer_events import ProducerCloseAsked, TransactionStep
 from kohort.client.producer.record_future import DeliveryCall, RecordFuture
-from kohort.client.records import RecordMetadata
+from kohort.client.records import GroupMetadata, RecordMetadata
 from kohort.client.steps import Pause, Wait, run_on_loop
-from kohort.errors import KohortTimeoutError, StateError
+from kohort.errors import KohortError, KohortTimeoutError, StateError, TransactionAbortableError
 
 if TYPE_CHECKING:
     from kohort.client.typed_options import ProducerOptions
@@ -150,10 +158,13 @@ class Producer(ProducerDoor):
         record = self._encoder.record(
             topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers, on_delivery=on_delivery
         )
-        if not self._pool.try_reserve(record.size_bytes):
-            await self._pool.reserve(record.size_bytes, self._wake)
         if self._pool.is_shut:
             raise self._refusal()
+        if not self._pool.try_reserve(record.size_bytes):
+            await self._pool.reserve(record.size_bytes, self._wake)
+            if self._pool.is_shut:
+                self._pool.release(record.size_bytes)
+                raise self._refusal()
         self._submit(record)
         if self._rounds.is_due:
             await self._rounds.let_others_run()
@@ -184,6 +195,34 @@ class Producer(ProducerDoor):
     async def _reserve(self, size: int) -> None:
         if not self._pool.try_reserve(size):
             await self._pool.reserve(size, self._wake)
+
+    def transaction(self, timeout: float | None = None) -> AsyncTransaction:
+        """Return a transaction, for an `async with` statement. See `kohort.Producer.transaction`."""
+        return AsyncTransaction(self, timeout)
+
+    async def init_transactions(self, timeout: float | None = None) -> None:
+        """Take over the transactional id. See `kohort.Producer.init_transactions`."""
+        await run_on_loop(self._take_step(TransactionStep.INITIALIZE, timeout), self._wait)
+
+    async def begin_transaction(self, timeout: float | None = None) -> None:
+        """Begin a transaction. See `kohort.Producer.begin_transaction`."""
+        await run_on_loop(self._take_step(TransactionStep.BEGIN, timeout), self._wait)
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """Commit the transaction. See `kohort.Producer.commit_transaction`."""
+        await run_on_loop(self._take_step(TransactionStep.COMMIT, timeout), self._wait)
+        self._deliveries.serve()
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """Abort the transaction. See `kohort.Producer.abort_transaction`."""
+        await run_on_loop(self._take_step(TransactionStep.ABORT, timeout), self._wait)
+        self._deliveries.serve()
+
+    async def send_offsets_to_transaction(
+        self, offsets: OffsetsArgument, group_metadata: GroupMetadata | str, timeout: float | None = None
+    ) -> None:
+        """Commit offsets of a group with the transaction. See `kohort.Producer.send_offsets_to_transaction`."""
+        await run_on_loop(self._send_offsets(offsets, group_metadata, timeout), self._wait)
 
     async def send_and_wait(
         self,
@@ -241,6 +280,57 @@ class Producer(ProducerDoor):
     async def _wait(self, wait: Wait) -> object:
         assert isinstance(wait, Pause) and wait.ticket is not None, "calls wait for tickets"
         return await self._io.wait(wait.ticket, wait.seconds)
+
+
+class AsyncTransaction:
+    """One transaction of an asyncio producer, made by `kohort.aio.Producer.transaction`."""
+
+    def __init__(self, producer: Producer, timeout: float | None) -> None:
+        self._producer = producer
+        self._timeout = timeout
+
+    async def __aenter__(self) -> Self:
+        await self._producer.begin_transaction(self._timeout)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._abort(error)
+            return
+        try:
+            await self._producer.commit_transaction(self._timeout)
+        except TransactionAbortableError as why:
+            await self._abort(why)
+            raise
+
+    async def _abort(self, error: BaseException) -> None:
+        try:
+            await self._producer.abort_transaction(self._timeout)
+        except KohortError as why:
+            note_failed_abort(error, why)
+
+    async def send(self, topic: str, value: Any = None, key: Any = None, **more: Any) -> RecordFuture:
+        """Send a record in this transaction; arguments and errors are those of `Producer.send`."""
+        return await self._producer.send(topic, value, key, **more)
+
+    async def send_many(self, topic: str, values: Iterable[Any], **more: Any) -> ManyFuture:
+        """Send many records in this transaction; arguments and errors are those of `Producer.send_many`."""
+        return await self._producer.send_many(topic, values, **more)
+
+    async def send_arrow(
+        self, data: object, topic: str | None = None, *, headers: HeadersArgument = None
+    ) -> TablesFuture:
+        """Send the rows of a table in this transaction; arguments and errors are those of `Producer.send_arrow`."""
+        return await self._producer.send_arrow(data, topic, headers=headers)
+
+    async def send_offsets(
+        self, consumer: OffsetsSource, offsets: OffsetsArgument | None = None, timeout: float | None = None
+    ) -> None:
+        """Commit a consumer's offsets with this transaction; see `Transaction.send_offsets`."""
+        chosen = consumer.processed_offsets() if offsets is None else offsets
+        await self._producer.send_offsets_to_transaction(chosen, consumer.group_metadata(), timeout)
 
 
 def _told_at_once(deliveries: Deliveries) -> Callable[[Any], None]:

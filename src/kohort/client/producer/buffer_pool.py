@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
-from kohort.errors import BufferFullError
+from kohort.errors import BufferFullError, KohortError
 
 
 class AnyBufferPool(ABC):
@@ -28,8 +28,11 @@ class AnyBufferPool(ABC):
         self._max_block_s: Final = max_block_s
         #: Bytes of records that are neither stored nor failed.
         self.held_bytes = 0
-        #: Whether no more records are accepted: the producer is closed, has failed, or was copied by a fork.
+        #: Whether no records are accepted: the producer is closed, has failed, was copied by a fork, or is outside of a
+        #: transaction.
         self.is_shut = False
+        #: Why the transaction, or the producer, accepts no more records; `None` without such a reason.
+        self.why: KohortError | None = None
 
     @abstractmethod
     def is_wanted(self) -> bool:
@@ -42,6 +45,15 @@ class AnyBufferPool(ABC):
     @abstractmethod
     def shut(self) -> None:
         """End every wait, because the producer accepts no more records."""
+
+    def break_off(self, error: KohortError) -> None:
+        """Accept no more records, for that error, until the next transaction."""
+        self.why = error
+        self.shut()
+
+    def reopen(self) -> None:
+        """Accept records: a transaction has begun."""
+        self.why, self.is_shut = None, False
 
     def _has_room(self, size: int) -> bool:
         return self.is_shut or self.held_bytes == 0 or self.held_bytes + size <= self.limit_bytes

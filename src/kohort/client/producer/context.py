@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 from weakref import WeakSet
 
-from kohort.client.arguments import to_seconds, to_topic
+from kohort.client.arguments import to_offsets, to_seconds, to_topic
 from kohort.client.core.host import Host, refuse_copies
 from kohort.client.metrics import producer_metrics
 from kohort.client.options import PRODUCER_OPTIONS, client_settings, machine_options
@@ -27,9 +27,10 @@ from kohort.client.producer.bulk_send import Bulk, ManyFuture, TablesFuture
 from kohort.client.producer.core import producer_events as events
 from kohort.client.producer.encoder import RecordEncoder
 from kohort.client.producer.record_future import RecordFuture
-from kohort.client.records import SentMany
+from kohort.client.records import Committable, ConsumerRecord, GroupMetadata, SentMany
 from kohort.client.steps import Pause
-from kohort.errors import ConfigError, KohortError, StateError
+from kohort.errors import ConfigError, KohortError, StateError, no_transaction
+from kohort.ids import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client.producer.core.producer_machine import ProducerMachine
@@ -49,8 +50,26 @@ _PIECE_BYTES: Final = 4 * 1024 * 1024
 _ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
 #: Makes an event of a ticket and a deadline.
 _Build = Callable[[Future[object], Any], events.ProducerEvent]
+#: The steps that end a transaction.
+_ENDS: Final = (events.TransactionStep.COMMIT, events.TransactionStep.ABORT)
 #: Headers as applications write them.
 HeadersArgument = Iterable[tuple[str, Any]] | Mapping[str, Any] | None
+
+
+#: Offsets as applications give them: by partition, or as a record or records, each of which stands for its offset + 1.
+OffsetsArgument = Mapping[TopicPartition, Committable] | ConsumerRecord | Sequence[ConsumerRecord]
+
+
+class OffsetsSource(Protocol):
+    """A consumer, blocking or asyncio, as the source of offsets that are committed in a transaction."""
+
+    @property
+    def processed_offsets(self) -> Callable[[], dict[TopicPartition, Committable]]:
+        """The call that returns the offsets behind the records that `poll` has returned."""
+
+    @property
+    def group_metadata(self) -> Callable[[], GroupMetadata]:
+        """The call that returns the consumer's identity in its group."""
 
 
 #: The buffer limits of this process's producers. In a fork of it they are shut.
@@ -99,6 +118,9 @@ class ProducerDoor:
         self._max_block_s: float = values["max.block.ms"] / 1000
         self._pool = build_pool(values["buffer.memory"], self._max_block_s)
         _pools.add(self._pool)
+        self._transactional_id: str | None = values["transactional.id"]
+        # A transactional producer accepts records from `begin_transaction` on.
+        self._pool.is_shut = self._transactional_id is not None
         self._encoder = RecordEncoder(
             max_request_bytes=values["max.request.size"],
             piece_bytes=min(values["buffer.memory"] // 2, _PIECE_BYTES),
@@ -118,6 +140,7 @@ class ProducerDoor:
             on_release=self._pool.release,
             is_room_wanted=self._pool.is_wanted,
             on_ended=on_ended(self._deliveries),
+            on_broken=self._pool.break_off,
             partitioner=values["partitioner"],
         )
         self._counters = machine.counters
@@ -153,7 +176,9 @@ class ProducerDoor:
             self._io.check()
         except KohortError as why:
             return why
-        return StateError("this producer is closed")
+        if self._is_closed or self._transactional_id is None:
+            return StateError("this producer is closed")
+        return self._pool.why or no_transaction(self._transactional_id)
 
     # -- calls of both doors, each carried out in the door's way ------------------------------------------------------
 
@@ -167,7 +192,7 @@ class ProducerDoor:
         Raises:
             StateError: the producer is closed.
         """
-        if self._pool.is_shut:
+        if self._is_closed:
             raise self._refusal()
         seconds = self._max_block_s if timeout is None else to_seconds(timeout)
         return await self._end_of(build, seconds, self._io.deadline_ms(seconds))
@@ -196,6 +221,7 @@ class ProducerDoor:
             try:
                 await self._reserve(piece.size_bytes)
                 if self._pool.is_shut:
+                    self._pool.release(piece.size_bytes)
                     raise self._refusal()
             except KohortError as error:
                 # Before the first piece is queued the call itself raises; later the future does.
@@ -231,6 +257,28 @@ class ProducerDoor:
         )
         return cast("int", left)
 
+    # -- transactions -------------------------------------------------------------------------------------------------
+
+    async def _take_step(self, step: events.TransactionStep, timeout: float | None) -> None:
+        """Take a step of a transaction; `timeout` in seconds, `None` means `max_block_ms`."""
+        if self._transactional_id is None:
+            raise ConfigError(f"{step.value} needs the option transactional_id")
+        if step in _ENDS:
+            # Records that come from other threads from now on do not belong to this transaction.
+            self._pool.shut()
+        await self._ask(lambda ticket, at: events.TransactionAsked(step=step, ticket=ticket, deadline_ms=at), timeout)
+        if step is events.TransactionStep.BEGIN and not self._is_closed:
+            self._pool.reopen()
+
+    async def _send_offsets(self, offsets: object, group: object, timeout: float | None) -> None:
+        if self._transactional_id is None:
+            raise ConfigError("send_offsets_to_transaction needs the option transactional_id")
+        chosen, of = to_offsets(offsets), to_group(group)
+        await self._ask(
+            lambda ticket, at: events.TransactionOffsetsAsked(group=of, offsets=chosen, ticket=ticket, deadline_ms=at),
+            timeout,
+        )
+
     def _check_may_wait(self) -> None:
         """Refuse to wait in a thread that would wait for itself; only a blocking client has such threads."""
 
@@ -253,9 +301,28 @@ def _abandon(machine: ProducerMachine, pool: AnyBufferPool, error: StateError) -
     pool.shut()
 
 
+def to_group(group: object) -> GroupMetadata:
+    """Check the group of offsets: a consumer's `group_metadata()`, or a group id, which names no member."""
+    if isinstance(group, GroupMetadata):
+        return group
+    if isinstance(group, str) and group:
+        return GroupMetadata(group, -1, "", None)
+    raise TypeError(f"the group cannot be {group!r}: consumer.group_metadata() is expected, or a group id")
+
+
+def note_failed_abort(error: BaseException, why: KohortError) -> None:
+    """Add to an exception that left a block why the transaction could not be aborted."""
+    if why is not error and why is not error.__cause__:
+        error.add_note(f"the transaction could not be aborted: {why}")
+
+
 def is_idempotent(values: Mapping[str, Any], given: Container[str]) -> bool:
     """Return whether the producer is idempotent; `given`: options that are set. Raise `ConfigError` if they clash."""
     wanted: bool = values["enable.idempotence"]
+    if values["transactional.id"] == "":
+        raise ConfigError("transactional.id cannot be empty: give the producer a name, or leave the option out")
+    if values["transactional.id"] is not None and (_ACKS[values["acks"]] != -1 or not wanted):
+        raise ConfigError("transactional.id needs acks=all and enable.idempotence: leave the others out")
     if _ACKS[values["acks"]] != -1 and wanted:
         if "enable.idempotence" in given:
             raise ConfigError("enable.idempotence needs acks=all; leave one of the two out")

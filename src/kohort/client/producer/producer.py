@@ -14,12 +14,20 @@ from kohort.client.arguments import to_seconds
 from kohort.client.core.thread import IoThread
 from kohort.client.foreign_names import PRODUCERS, answering
 from kohort.client.producer.buffer_pool import BufferPool
-from kohort.client.producer.context import FOREVER_S, GRACE_S, HeadersArgument, ProducerDoor
-from kohort.client.producer.core.producer_events import ProducerCloseAsked
+from kohort.client.producer.context import (
+    FOREVER_S,
+    GRACE_S,
+    HeadersArgument,
+    OffsetsArgument,
+    OffsetsSource,
+    ProducerDoor,
+    note_failed_abort,
+)
+from kohort.client.producer.core.producer_events import ProducerCloseAsked, TransactionStep
 from kohort.client.producer.record_future import DeliveryCall
-from kohort.client.records import RecordMetadata, SentMany
+from kohort.client.records import GroupMetadata, RecordMetadata, SentMany
 from kohort.client.steps import Pause, Wait, run
-from kohort.errors import KohortTimeoutError, StateError
+from kohort.errors import KohortError, KohortTimeoutError, StateError, TransactionAbortableError
 
 if TYPE_CHECKING:
     from kohort.client.typed_options import ProducerOptions
@@ -125,6 +133,8 @@ class Producer(ProducerDoor):
         pool = self._pool
         if not pool.is_shut:
             pool.reserve(record.size_bytes, self._wake_to_wait)
+            if pool.is_shut:
+                pool.release(record.size_bytes)
         if pool.is_shut:
             raise self._refusal()
         # As `_submit`, without the cost of its call.
@@ -198,6 +208,67 @@ class Producer(ProducerDoor):
 
     async def _reserve(self, size: int) -> None:
         self._pool.reserve(size, self._wake_to_wait)
+
+    def transaction(self, timeout: float | None = None) -> Transaction:
+        """Return a transaction, to be used in a `with` statement: all its records are stored, or none.
+
+        At the end of the block the transaction is committed. An exception aborts it and is raised. The first block
+        initializes the producer: another one of the same `transactional_id` is fenced.
+
+        Args:
+            timeout: seconds for the begin, and for the end, each; `None` means `max_block_ms`.
+
+        Raises:
+            TransactionAbortableError: at the end: a record or an offset is lost, so that the transaction was aborted.
+            ProducerFencedError: another producer uses the transactional id, or the transaction took longer than
+                `transaction_timeout_ms`.
+            KohortTimeoutError: the end was not confirmed in time; the transaction may be committed later.
+            ConfigError: the producer has no transactional_id.
+            StateError: a transaction is open already, or the producer is closed.
+        """
+        return Transaction(self, timeout)
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Take over the transactional id: another producer of that id is fenced, its open transaction ends.
+
+        The first `begin_transaction` does the same, so a program need not call this. Errors are those of `transaction`.
+        """
+        run(self._take_step(TransactionStep.INITIALIZE, timeout), self._wait)
+
+    def begin_transaction(self, timeout: float | None = None) -> None:
+        """Begin a transaction: every record from now on belongs to it. Errors are those of `transaction`."""
+        run(self._take_step(TransactionStep.BEGIN, timeout), self._wait)
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Store each record of the transaction, and commit it; the wait is at most `timeout` seconds.
+
+        After a `KohortTimeoutError` the commit goes on; call this again to wait for it. After a
+        `TransactionAbortableError` call `abort_transaction`. Other errors are those of `transaction`.
+        """
+        self._deliveries.check_outside("commit_transaction()")
+        run(self._take_step(TransactionStep.COMMIT, timeout), self._wait)
+        self._deliveries.serve(patience_s=GRACE_S)
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Abort the transaction: none of its records is shown to readers with isolation_level=read_committed.
+
+        Records that were not sent yet fail with a `TransactionAbortableError`. Errors are those of `transaction`.
+        """
+        self._deliveries.check_outside("abort_transaction()")
+        run(self._take_step(TransactionStep.ABORT, timeout), self._wait)
+        self._deliveries.serve(patience_s=GRACE_S)
+
+    def send_offsets_to_transaction(
+        self, offsets: OffsetsArgument, group_metadata: GroupMetadata | str, timeout: float | None = None
+    ) -> None:
+        """Commit offsets of a group with the transaction; see `Transaction.send_offsets`.
+
+        Args:
+            offsets: partition to the next offset to read, as for `Consumer.commit`.
+            group_metadata: `Consumer.group_metadata()`; or a group id, with which no member is fenced.
+            timeout: seconds; `None` means `max_block_ms`.
+        """
+        run(self._send_offsets(offsets, group_metadata, timeout), self._wait)
 
     def produce(
         self,
@@ -325,3 +396,70 @@ class Producer(ProducerDoor):
     ) -> None:
         # After an exception the program should not wait long for queued records.
         self._close(30.0 if kind is None else 3.0, is_quiet=kind is not None)
+
+
+class Transaction:
+    """One transaction of a blocking producer, made by `Producer.transaction`: a block that commits or aborts.
+
+    Laws: an exception out of the block is raised after the abort, whether that succeeds or not. The transaction ends
+    with the block, unless a call has timed out or the producer is fenced.
+    """
+
+    def __init__(self, producer: Producer, timeout: float | None) -> None:
+        self._producer = producer
+        self._timeout = timeout
+
+    def __enter__(self) -> Self:
+        self._producer.begin_transaction(self._timeout)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._abort(error)
+            return
+        try:
+            self._producer.commit_transaction(self._timeout)
+        except TransactionAbortableError as why:
+            self._abort(why)
+            raise
+
+    def _abort(self, error: BaseException) -> None:
+        try:
+            self._producer.abort_transaction(self._timeout)
+        except KohortError as why:
+            note_failed_abort(error, why)
+
+    def send(self, topic: str, value: Any = None, key: Any = None, **more: Any) -> Future[RecordMetadata]:
+        """Send a record in this transaction; arguments and errors are those of `Producer.send`."""
+        return self._producer.send(topic, value, key, **more)
+
+    def send_many(self, topic: str, values: Iterable[Any], **more: Any) -> Future[SentMany]:
+        """Send many records in this transaction; arguments and errors are those of `Producer.send_many`."""
+        return self._producer.send_many(topic, values, **more)
+
+    def send_arrow(
+        self, data: object, topic: str | None = None, *, headers: HeadersArgument = None
+    ) -> Future[tuple[SentMany, ...]]:
+        """Send the rows of a table in this transaction; arguments and errors are those of `Producer.send_arrow`."""
+        return self._producer.send_arrow(data, topic, headers=headers)
+
+    def send_offsets(
+        self, consumer: OffsetsSource, offsets: OffsetsArgument | None = None, timeout: float | None = None
+    ) -> None:
+        """Commit a consumer's offsets with this transaction: they count when its records do.
+
+        Args:
+            consumer: a member of a group, with `enable_auto_commit=False`; its member id and epoch go with the offsets,
+                so that a member that has lost the partitions meanwhile cannot commit. Call this once for each `poll`:
+                a later one may give partitions away.
+            offsets: as for `Consumer.commit`; `None` means every record that `poll` has returned.
+            timeout: seconds; `None` means `max_block_ms`.
+
+        Raises:
+            ConfigError: the consumer commits its offsets by itself.
+            TransactionAbortableError: the group has removed the member, or this client may not write to the group.
+        """
+        chosen = consumer.processed_offsets() if offsets is None else offsets
+        self._producer.send_offsets_to_transaction(chosen, consumer.group_metadata(), timeout)

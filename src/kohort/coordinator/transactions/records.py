@@ -124,6 +124,8 @@ def _read(transactional_id: str, value: bytes) -> TransactionStored:
     state = _STORED.get(found.transaction_status)
     if state is None:
         raise RemoteProtocolError(f"its state is {found.transaction_status}, which is never stored")
+    if found.producer_id < 0 or found.producer_epoch < 0 or found.transaction_timeout_ms <= 0:
+        raise RemoteProtocolError("it has no producer or no timeout")
     stored = TransactionStored(
         transactional_id=transactional_id,
         producer_id=found.producer_id,
@@ -133,7 +135,7 @@ def _read(transactional_id: str, value: bytes) -> TransactionStored:
         timeout_ms=found.transaction_timeout_ms,
         state=state,
         partitions=tuple(
-            sorted((row.topic, each) for row in found.transaction_partitions or () for each in row.partition_ids)
+            sorted({(row.topic, each) for row in found.transaction_partitions or () for each in row.partition_ids})
         ),
         last_update_ms=found.transaction_last_update_timestamp_ms,
         start_ms=found.transaction_start_timestamp_ms,

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from kohort.client.core.actions import Action, Complete, Endpoint, Fail, Send, Stop, Warn
-from kohort.client.core.requests import DeadlineReached, Failure, RequestFailed, ResponseReceived
-from kohort.client.options import PRODUCER_OPTIONS, client_settings
+from kohort.client.core.actions import Action, Complete, Fail, Stop
+from kohort.client.core.requests import Failure
 from kohort.client.producer.bulk_send import Bulk, ListColumns, ManyFuture
-from kohort.client.producer.context import sender_settings
 from kohort.client.producer.core.delivery_errors import LostRecords
 from kohort.client.producer.core.producer_events import (
     ConnectAsked,
@@ -18,9 +16,7 @@ from kohort.client.producer.core.producer_events import (
     PartitionsAsked,
     ProducerCloseAsked,
     RecordsSubmitted,
-    Submissions,
 )
-from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.client.producer.record_future import RecordFuture
 from kohort.client.records import RecordMetadata
 from kohort.errors import (
@@ -34,15 +30,9 @@ from kohort.errors import (
     KohortTimeoutError,
     UnknownTopicError,
 )
-from kohort.records.batch import iterate_records
-from kohort.records.header import parse_header
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kohort.wire.messages.metadata import (
     MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
 )
 from kohort.wire.messages.produce import (
     PartitionProduceResponse,
@@ -50,141 +40,11 @@ from kohort.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-
-BROKER = Endpoint("127.0.0.1", 9092)
-TOPIC_ID = bytes(range(16))
-
-
-class Dialogue:
-    """A machine, its clock, and the requests that it has sent and that were not answered."""
-
-    def __init__(
-        self,
-        *,
-        linger_ms: int = 0,
-        batch_bytes: int = 16_384,
-        acks: int = -1,
-        idempotent: bool = True,
-        bootstrap: str = "127.0.0.1:9092",
-    ) -> None:
-        values = PRODUCER_OPTIONS.parse(
-            {"bootstrap.servers": bootstrap, "retry.backoff.ms": 100, "acks": acks, "retries": 1_000}
-        )
-        self.submissions = Submissions(wake_bytes=batch_bytes)
-        self.released = 0
-        self.machine = ProducerMachine(
-            client_settings(values),
-            sender_settings(values),
-            submissions=self.submissions,
-            batch_bytes=batch_bytes,
-            linger_ms=linger_ms,
-            is_idempotent=idempotent,
-            on_release=self._release,
-        )
-        self.now_ms = 1_000_000
-        #: What metadata says of every partition.
-        self.leaderless = False
-        self.sent: list[Send] = []
-        self.actions: list[Action] = []
-
-    def _release(self, size: int) -> None:
-        self.released += size
-
-    def take(self, event: Any) -> None:
-        for action in self.machine.handle(event, self.now_ms):
-            self.actions.append(action)
-            if isinstance(action, Send):
-                self.sent.append(action)
-
-    def advance(self, ms: int) -> None:
-        """Time passes; every deadline on the way is reached."""
-        until = self.now_ms + ms
-        for _ in range(1000):
-            deadline = self.machine.next_deadline()
-            if deadline is None or deadline > until:
-                break
-            self.now_ms = max(self.now_ms, deadline)
-            self.take(DeadlineReached())
-        else:
-            pytest.fail("the machine's deadline does not move")
-        self.now_ms = until
-
-    def submit(self, value: bytes, *, topic: str = "orders", partition: int | None = 0) -> RecordFuture:
-        record = RecordFuture(topic, None, value, 5, len(value) + 24)
-        record.partition = partition
-        if self.submissions.append(record):
-            self.take(RecordsSubmitted())
-        return record
-
-    def next(self, kind: type) -> Send:
-        """The oldest unanswered request of that kind."""
-        found = next(send for send in self.sent if isinstance(send.request, kind))
-        self.sent.remove(found)
-        return found
-
-    def unanswered(self, kind: type) -> int:
-        return sum(isinstance(send.request, kind) for send in self.sent)
-
-    def answer(self, send: Send, message: Any) -> None:
-        self.take(ResponseReceived(token=send.token, version=9, message=message))
-
-    def fail(self, send: Send, failure: Failure) -> None:
-        self.take(RequestFailed(token=send.token, failure=failure, detail="said the system"))
-
-    def answer_metadata(self, *, partitions: int = 1, topic: str = "orders", error: ErrorCode = ErrorCode.NONE) -> None:
-        rows = [
-            MetadataResponsePartition(partition_index=number, leader_id=-1 if self.leaderless else 1, leader_epoch=0)
-            for number in range(partitions)
-        ]
-        found = MetadataResponseTopic(error_code=int(error), name=topic, topic_id=TOPIC_ID, partitions=rows)
-        if error is not ErrorCode.NONE:
-            found = MetadataResponseTopic(error_code=int(error), name=topic)
-        broker = MetadataResponseBroker(node_id=1, host=BROKER.host, port=BROKER.port)
-        self.answer(self.next(MetadataRequest), MetadataResponse(brokers=[broker], topics=[found], controller_id=1))
-
-    def answer_pending_metadata(self) -> None:
-        """The cluster is as it was, whenever it is asked for."""
-        while self.unanswered(MetadataRequest):
-            self.answer_metadata(partitions=3)
-
-    def answer_identity(self, producer_id: int = 7, epoch: int = 0) -> None:
-        send = self.next(InitProducerIdRequest)
-        self.answer(send, InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch))
-
-    def ready(self) -> Dialogue:
-        """Past metadata and identity."""
-        self.submit(b"first")
-        self.answer_metadata(partitions=3)
-        self.answer_identity()
-        self.answer_produce(self.next(ProduceRequest), offset=0)
-        return self
-
-    def answer_produce(self, send: Send, *, offset: int = 0, error: ErrorCode = ErrorCode.NONE) -> None:
-        request = send.request
-        assert isinstance(request, ProduceRequest)
-        rows = [
-            PartitionProduceResponse(index=data.index, error_code=int(error), base_offset=offset)
-            for data in request.topic_data[0].partition_data
-        ]
-        self.answer(send, ProduceResponse(responses=[TopicProduceResponse(name="orders", partition_responses=rows)]))
-
-    def warnings(self) -> list[str]:
-        return [action.text for action in self.actions if isinstance(action, Warn)]
+from support.dialogues.producer_dialogue import BROKER, Dialogue, sequence_of, values_of
 
 
 def a_record() -> RecordFuture:
     return RecordFuture("orders", None, b"1", 5, 25)
-
-
-def sequence_of(send: Send) -> int:
-    assert isinstance(send.request, ProduceRequest)
-    return parse_header(send.request.topic_data[0].partition_data[0].records).base_sequence  # type: ignore[arg-type]
-
-
-def values_of(send: Send) -> list[bytes | None]:
-    assert isinstance(send.request, ProduceRequest)
-    records = send.request.topic_data[0].partition_data[0].records
-    return [record.value for record in iterate_records(records)]  # type: ignore[arg-type]
 
 
 def test_first_record_waits_for_metadata_and_identity() -> None:

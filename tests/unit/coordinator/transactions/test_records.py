@@ -13,6 +13,8 @@ from kohort.coordinator.transactions.records import (
     encode,
     read_log_batch,
 )
+from kohort.coordinator.transactions.settings import TransactionSettings
+from kohort.coordinator.transactions.shard import TransactionShard
 from kohort.coordinator.transactions.states import TransactionState
 from kohort.errors import StorageError
 from support.dialogues.transaction_dialogue import TransactionDialogue
@@ -137,8 +139,29 @@ def test_an_unknown_type_is_skipped() -> None:
         (KEY, ONGOING_VALUE[:-1]),
         (KEY, ONGOING_VALUE[:16] + b"\6" + ONGOING_VALUE[17:]),
         (KEY, ONGOING_VALUE[:16] + b"\7" + ONGOING_VALUE[17:]),
+        (KEY, ONGOING_VALUE[:2] + b"\x80" + ONGOING_VALUE[3:]),
+        (KEY, ONGOING_VALUE[:10] + b"\x80" + ONGOING_VALUE[11:]),
+        (KEY, ONGOING_VALUE[:12] + bytes(4) + ONGOING_VALUE[16:]),
     ],
 )
 def test_a_record_that_cannot_be_read_is_an_error(key: bytes, value: bytes) -> None:
     with pytest.raises(StorageError, match="__transaction_state"):
         decode(key, value)
+
+
+def test_a_flipped_bit_is_an_error_or_another_record() -> None:
+    """Batches have checksums; behind those nothing but `StorageError` is raised, and what is read can be loaded."""
+    whole = KEY + ONGOING_VALUE
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            record = decode(bytes(flipped[: len(KEY)]), bytes(flipped[len(KEY) :]))
+        except StorageError:
+            continue
+        if record is not None:
+            shard = TransactionShard(TransactionSettings())
+            shard.apply(record)
+            shard.on_loaded(5_000)
+            while (decision := shard.expire(10**12)) is not None and decision.records:
+                shard.commit(decision, now_ms=10**12)

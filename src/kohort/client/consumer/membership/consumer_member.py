@@ -51,7 +51,7 @@ _TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 
 def explain_fence(code: ErrorCode, message: str | None) -> str:
-    """Return a text with the error code and message of a fenced member."""
+    """Return the reason why the member was fenced: the error code and the broker's message."""
     return f"{code.name}{f': {message}' if message else ''}"
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
+from enum import Enum
 
 from kohort.base.values import value
 from kohort.client.producer.bulk_send import Bulk, Slice
 from kohort.client.producer.record_future import RecordFuture
+from kohort.client.records import Committable, GroupMetadata
+from kohort.ids import TopicPartition
 
 
 @value
@@ -53,7 +57,43 @@ class ConnectAsked:
     deadline_ms: int
 
 
-ProducerEvent = RecordsSubmitted | FlushAsked | ProducerCloseAsked | PartitionsAsked | ConnectAsked
+class TransactionStep(Enum):
+    """The steps of a transaction that the application takes, by the names of the calls."""
+
+    INITIALIZE = "init_transactions"
+    BEGIN = "begin_transaction"
+    COMMIT = "commit_transaction"
+    ABORT = "abort_transaction"
+
+
+@value
+class TransactionAsked:
+    """A request to take a step; the ticket ends when it is done, or with the error."""
+
+    step: TransactionStep
+    ticket: object
+    deadline_ms: int
+
+
+@value
+class TransactionOffsetsAsked:
+    """A request to commit a group's offsets with the transaction; the ticket ends when the coordinators have them."""
+
+    group: GroupMetadata
+    offsets: Mapping[TopicPartition, Committable]
+    ticket: object
+    deadline_ms: int
+
+
+ProducerEvent = (
+    RecordsSubmitted
+    | FlushAsked
+    | ProducerCloseAsked
+    | PartitionsAsked
+    | ConnectAsked
+    | TransactionAsked
+    | TransactionOffsetsAsked
+)
 
 
 #: One record, or the rows of one call.

@@ -8,7 +8,7 @@ Source: architecture rule 6; KIP-98, KIP-360.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from kohort.client.core.actions import Action, Lane, Stop
 from kohort.client.core.cluster import Cluster
@@ -44,6 +44,8 @@ from kohort.client.producer.core.producer_events import (
     ProducerEvent,
     RecordsSubmitted,
     Submissions,
+    TransactionAsked,
+    TransactionOffsetsAsked,
     is_about,
 )
 from kohort.client.producer.core.sender import ProducerCounters, Sender, SenderSettings
@@ -51,6 +53,9 @@ from kohort.client.producer.core.unrouted_batches import UnroutedRecords, name_o
 from kohort.client.producer.record_future import RecordFuture
 from kohort.errors import BrokersUnreachableError, ConfigError, ErrorCode, KohortError
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from kohort.client.producer.core.transactions import Transactions
 
 #: Queued bytes that wake a machine with requests under way, as a multiple of `batch.size`.
 _HASTE: Final = 16
@@ -64,6 +69,7 @@ class ProducerMachine:
         on_release: called with the bytes of records that have their end, so that the application may send more.
         is_room_wanted: whether a call waits for such bytes, so that no batch lingers.
         on_ended: called with records that have their end and a callback that is to be called with it.
+        on_broken: called with the error for which a transaction accepts no more records.
         partitioner: a rule that `Partitioner` knows, or the application's own; called in `handle`.
     """
 
@@ -79,12 +85,12 @@ class ProducerMachine:
         on_release: Callable[[int], None],
         is_room_wanted: Callable[[], bool] = lambda: False,
         on_ended: Callable[[Sequence[RecordFuture]], None] = lambda _: None,
+        on_broken: Callable[[KohortError], None] = lambda _: None,
         partitioner: str | PartitionerCall = DEFAULT_PARTITIONER,
     ) -> None:
         self._client = client
         self._submissions = submissions
-        self._linger_ms = linger_ms
-        self._batch_bytes = batch_bytes
+        self._batch_bytes, self._linger_ms = batch_bytes, linger_ms
         self._on_release = on_release
         self._is_room_wanted = is_room_wanted
         self._requests = Requests(request_timeout_ms=client.options["request_timeout_ms"], retry=client.retry)
@@ -101,6 +107,7 @@ class ProducerMachine:
             batch_bytes=batch_bytes, linger_ms=linger_ms, limit_bytes=limit_bytes, partitioner=chosen_by
         )
         self._identity = Identity(is_wanted=is_idempotent)
+        self._transactions = self._build_transactions(settings, on_broken)
         self._sender = Sender(
             self._requests,
             self._cluster,
@@ -108,6 +115,7 @@ class ProducerMachine:
             self._identity,
             settings,
             retry=client.retry,
+            transactions=self._transactions,
             on_end=self._on_batch_end,
             on_cut=self._on_batch_cut,
             on_ended=on_ended,
@@ -126,6 +134,25 @@ class ProducerMachine:
         self._identity_due_ms: int | None = 0
         self._identity_attempts = 0
 
+    def _build_transactions(
+        self, settings: SenderSettings, on_broken: Callable[[KohortError], None]
+    ) -> Transactions | None:
+        transactional_id = settings.options["transactional_id"]
+        if transactional_id is None:
+            return None
+        # Most producers have none.
+        from kohort.client.producer.core.transactions import Transactions
+
+        return Transactions(
+            self._requests,
+            self._cluster,
+            self._identity,
+            transactional_id=transactional_id,
+            timeout_ms=settings.options["transaction_timeout_ms"],
+            is_settled=self._is_settled,
+            on_broken=on_broken,
+        )
+
     def handle(self, event: ProducerEvent | DriverEvent, now_ms: int) -> list[Action]:
         """Take one event; return the actions that follow from it."""
         match event:
@@ -140,10 +167,19 @@ class ProducerMachine:
                 self._take_records(now_ms)
                 self._flush(FlushAsked(ticket=None))
                 self._closing = event
+                if self._transactions is not None:
+                    self._transactions.close()
             case PartitionsAsked():
                 self._lookups.ask(event, now_ms)
             case ConnectAsked():
                 self._lookups.connect(event, now_ms)
+            case TransactionAsked():
+                self._take_records(now_ms)
+                assert self._transactions is not None, "the door has refused the call"
+                self._transactions.ask(event)
+            case TransactionOffsetsAsked():
+                assert self._transactions is not None, "the door has refused the call"
+                self._transactions.ask_offsets(event)
             case _:
                 assert_never(event)
         self._on_tick(now_ms)
@@ -154,7 +190,9 @@ class ProducerMachine:
         deadlines = [self._cluster.next_deadline(), self._accumulator.next_linger(), self._sender.next_deadline()]
         deadlines += [self._unrouted.next_deadline(), self._wait_log.next_deadline()]
         deadlines.append(self._sender.lost_records.next_deadline())
-        if self._accumulator.queues and not self._identity.is_ready and self._identity_due_ms:
+        if self._transactions is not None:
+            deadlines.append(self._transactions.next_deadline())
+        elif self._accumulator.queues and not self._identity.is_ready and self._identity_due_ms:
             deadlines.append(self._identity_due_ms)
         deadlines += self._lookups.deadlines()
         deadlines += [asked.deadline_ms for asked, _ in self._flushes]
@@ -187,14 +225,21 @@ class ProducerMachine:
     def _on_tick(self, now_ms: int) -> None:
         self._take_records(now_ms)
         self._accumulator.close_lingered(now_ms)
-        # A flush, a close or a `send` that waits for room does not wait for linger.ms.
-        if self._flushes or self._closing is not None or self._is_room_wanted():
+        transactions = self._transactions
+        is_ending = transactions is not None and transactions.is_ending
+        # A flush, the end of a transaction, a close or a `send` that waits for room does not wait for linger.ms.
+        if self._flushes or is_ending or self._closing is not None or self._is_room_wanted():
             self._accumulator.close_all()
         self._unrouted.on_tick(now_ms)
         self._lookups.on_tick(now_ms)
         self._sender.expire(now_ms)
-        self._renew_identity(now_ms)
-        self._sender.send_ready(now_ms)
+        if transactions is None:
+            self._renew_identity(now_ms)
+            self._sender.send_ready(now_ms)
+        else:
+            self._drop_unsent(transactions)
+            self._sender.send_ready(now_ms)
+            transactions.on_tick(now_ms)
         self._cluster.work(now_ms)
         self._finish(now_ms)
         self._tell(now_ms)
@@ -202,6 +247,12 @@ class ProducerMachine:
     # -- records in ---------------------------------------------------------------------------------------------
 
     def _take_records(self, now_ms: int) -> None:
+        if self._transactions is not None and not self._transactions.is_open:
+            # They came from another thread while the transaction ended.
+            for record in self._submissions.take():
+                self._sender.fail_record(record, self._transactions.refusal())
+                self._on_release(record.size_bytes)
+            return
         self._place(self._submissions.take(), now_ms)
         # While requests are under way, their answers look at the submissions, too: waking is not urgent.
         self._submissions.wake_bytes = self._batch_bytes if self._sender.is_idle else self._batch_bytes * _HASTE
@@ -271,6 +322,8 @@ class ProducerMachine:
     def _end_record(self, record: Outgoing, error: KohortError) -> None:
         self._sender.fail_record(record, error)
         self._on_release(record.size_bytes)
+        if self._transactions is not None:
+            self._transactions.on_record_failed(error)
 
     def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
         self._lookups.fail_connects(error)
@@ -280,6 +333,8 @@ class ProducerMachine:
             for batch in self._accumulator.batches():
                 batch.last_error = error
             return
+        if self._transactions is not None:
+            self._transactions.on_unreachable(error)
         self._unrouted.drop_all(error)
         for batch in self._accumulator.batches():
             # A batch in flight gets its own answer or failure.
@@ -334,7 +389,24 @@ class ProducerMachine:
         self._accumulator.close_all()
         self._flushes.append((asked, set(self._accumulator.batches())))
 
+    def _is_settled(self) -> bool:
+        """Return whether each record has ended, and brokers have none that they may still store."""
+        return not self._accumulator.queues and not self._unrouted and self._sender.is_settled
+
+    def _drop_unsent(self, transactions: Transactions) -> None:
+        """End the records of a transaction that is not committed, but for those that a broker may have stored."""
+        if not transactions.is_dropping or not (self._accumulator.queues or self._unrouted):
+            return
+        error = transactions.refusal()
+        self._unrouted.drop_all(error)
+        for batch in self._accumulator.batches():
+            is_lost = not batch.is_unsure or transactions.is_at_rest
+            if batch.state is not BatchState.IN_FLIGHT and is_lost:
+                self._sender.fail(batch, error)
+
     def _on_batch_end(self, batch: Batch) -> None:
+        if self._transactions is not None and batch.end.error is not None:
+            self._transactions.on_record_failed(batch.end.error)
         self._on_release(batch.size_bytes - BATCH_OVERHEAD_BYTES)
         for _, waiting in self._flushes:
             waiting.discard(batch)
@@ -356,7 +428,8 @@ class ProducerMachine:
             self._unrouted.drop_all(error)
             for batch in self._accumulator.batches():
                 self._sender.fail(batch, error)
-        if not self._accumulator.queues and not self._unrouted:
+        is_at_rest = self._transactions is None or self._transactions.is_at_rest
+        if now_ms >= self._closing.deadline_ms or (is_at_rest and not self._accumulator.queues and not self._unrouted):
             for asked, _ in self._flushes:
                 self._requests.complete(asked.ticket, 0)
             lost = None if self._closing.is_quiet else self._sender.lost_records.summary()

@@ -30,6 +30,7 @@ from kohort.records.header import readdress
 from kohort.wire.messages import produce
 
 if TYPE_CHECKING:
+    from kohort.client.producer.core.transactions import Transactions
     from kohort.client.typed_options import ProducerOptions
 
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 #: Refusals under idempotence which say that an earlier batch is missing.
 _GAPS: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+#: Longest pause while the coordinator still ends the producer's transaction before.
+_CONCURRENT_PAUSE_MS: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,7 @@ class Sender:
     """Sends the batches that the accumulator has ready.
 
     Args:
+        transactions: the transactions, of one of which each batch is part; `None` without a transactional id.
         on_end: called with each batch that is stored or has failed, after its records were notified.
         on_cut: called with each batch that was split, and its pieces.
         on_ended: called with finished records that have an `on_delivery` callback.
@@ -69,6 +73,7 @@ class Sender:
         settings: SenderSettings,
         *,
         retry: Backoff,
+        transactions: Transactions | None = None,
         on_end: Callable[[Batch], None],
         on_cut: Callable[[Batch, list[Batch]], None],
         on_ended: Callable[[Sequence[RecordFuture]], None],
@@ -79,6 +84,7 @@ class Sender:
         self._identity = identity
         self._settings = settings
         self._retry = retry
+        self._transactions = transactions
         self._on_end = on_end
         self._on_cut = on_cut
         self._on_ended = on_ended
@@ -144,6 +150,9 @@ class Sender:
         return bool(loads)
 
     def _may_go(self, batch: Batch) -> bool:
+        transactions = self._transactions
+        if transactions is not None and not transactions.may_send(batch.partition, is_unsure=batch.is_unsure):
+            return False
         is_first = self._accumulator.queues[batch.partition][0] is batch
         if self._identity.is_spoilt:
             # Under an identity that ends, only batches that the broker may have are sent again.
@@ -170,9 +179,13 @@ class Sender:
             if data is None:
                 data = topics[name] = produce.TopicProduceData(name=name, topic_id=self._cluster.topic_id(name))
             data.partition_data.append(produce.PartitionProduceData(index=number, records=self._encode(batch)))
+        transactions = self._transactions
+        lowest, highest = (None, None) if transactions is None else transactions.produce_versions()
         # Version 13 on names topics by id only.
-        are_ids_known = all(data.topic_id != ZERO_TOPIC_ID for data in topics.values())
+        if highest is None and any(data.topic_id == ZERO_TOPIC_ID for data in topics.values()):
+            highest = 12
         request = produce.ProduceRequest(
+            transactional_id=None if transactions is None else transactions.transactional_id,
             acks=self._settings.acks,
             timeout_ms=self._settings.options["request_timeout_ms"],
             topic_data=list(topics.values()),
@@ -183,7 +196,8 @@ class Sender:
             Lane.PRODUCE,
             request,
             lambda answer, now_ms: self._on_answer(leader, batches, answer, now_ms),
-            max_version=None if are_ids_known else 12,
+            min_version=lowest,
+            max_version=highest,
             has_response=self._settings.acks != 0,
         )
 
@@ -206,6 +220,7 @@ class Sender:
                 producer_id=identity.producer_id,
                 producer_epoch=identity.epoch,
                 base_sequence=-1 if batch.sequence is None else batch.sequence,
+                is_transactional=self._transactions is not None,
             )
         return batch.encoded
 
@@ -295,7 +310,10 @@ class Sender:
             self.fail(batch, error)
             return
         batch.state, batch.last_error = BatchState.CLOSED, error
-        batch.not_before_ms = now_ms + self._retry.delay_ms(batch.attempts)
+        pause_ms = self._retry.delay_ms(batch.attempts)
+        if isinstance(error, BrokerError) and error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+            pause_ms = min(pause_ms, _CONCURRENT_PAUSE_MS)
+        batch.not_before_ms = now_ms + pause_ms
         batch.attempts += 1
         self.counters.retried_records += batch.count
         self._pausing.append(batch)
@@ -344,8 +362,8 @@ class Sender:
         self.counters.failed_records += batch.count
         for record in batch.records:
             record.on_failure()
-            self.lost_records.note(record, error)
-        if batch.bulk is not None:
+            self._note_lost(record, error)
+        if batch.bulk is not None and self._transactions is None:
             self.lost_records.note_many(batch.bulk.future, batch.count, error)
         self._end(batch)
 
@@ -353,12 +371,17 @@ class Sender:
         """Finish a single record with an error, unless its batch has finished already."""
         if not record.end.is_over:
             self.counters.failed_records += record.count if record.is_bulk else 1
-            if record.is_bulk:
+            if not record.is_bulk:
+                self._note_lost(record, error)
+            elif self._transactions is None:
                 self.lost_records.note_many(record.future, record.count, error)
-            else:
-                self.lost_records.note(record, error)
             record.fail(error)
         self._tell([record])
+
+    def _note_lost(self, record: RecordFuture, error: KohortError) -> None:
+        # The end of a transaction says that records of it are lost.
+        if self._transactions is None:
+            self.lost_records.note(record, error)
 
     def _tell(self, records: Sequence[Member]) -> None:
         """Notify the futures of finished records, and pass on the records with an `on_delivery` callback."""

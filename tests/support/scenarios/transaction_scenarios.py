@@ -1,0 +1,129 @@
+"""What our transactional producer does at any broker; the topics that a scenario writes to have three partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kohort
+from kohort import TopicPartition
+from kohort.errors import ProducerFencedError, StateError, TransactionAbortableError
+from support.scenarios.client_scenarios import new_topic
+from support.waiting import until
+
+
+def values(address: str, topic: str, partitions: int = 3, *, isolation_level: str = "read_committed") -> list[bytes]:
+    """The values of a topic, as a reader of that isolation level sees them."""
+    with kohort.Consumer(
+        bootstrap_servers=address, isolation_level=isolation_level, auto_offset_reset="earliest"
+    ) as consumer:
+        chosen = [TopicPartition(topic, number) for number in range(partitions)]
+        consumer.assign(chosen)
+        found: list[bytes] = []
+
+        def is_at_end() -> bool:
+            found.extend(record.value for record in consumer.poll(0.05))
+            lags = consumer.lag()
+            return all(lags[each] == 0 for each in chosen)
+
+        until(is_at_end, what="the reader is at the end")
+        return sorted(found)
+
+
+def committed_and_aborted(address: str, topic: str) -> None:
+    """A block commits; an exception aborts and is raised; records outside of a transaction are refused."""
+    with kohort.Producer(bootstrap_servers=address, transactional_id=topic) as producer:
+        with pytest.raises(StateError, match="no transaction"):
+            producer.send(topic, b"outside")
+        for turn in range(3):
+            with producer.transaction() as transaction:
+                futures = [transaction.send(topic, b"%d-%d" % (turn, n), partition=n) for n in range(3)]
+            assert all(future.done() for future in futures)
+            with pytest.raises(ZeroDivisionError), producer.transaction() as transaction:
+                transaction.send(topic, b"aborted", partition=turn)
+                producer.flush()
+                1 / 0  # noqa: B018
+        with producer.transaction():
+            pass
+        with producer.transaction() as transaction:
+            transaction.send_many(topic, [b"%d" % n for n in range(100)], partition=0).result(20)
+        producer.begin_transaction()
+        producer.send(topic, b"left open").result(20)
+    assert values(address, topic) == sorted(
+        [b"%d-%d" % (t, n) for t in range(3) for n in range(3)] + [b"%d" % n for n in range(100)]
+    )
+    assert b"left open" in values(address, topic, isolation_level="read_uncommitted")
+
+
+def zombie_is_fenced(address: str, topic: str) -> None:
+    """Another producer of the id takes over: the open transaction of the first is aborted, and it is over."""
+    with kohort.Producer(bootstrap_servers=address, transactional_id=topic) as zombie:
+        zombie.begin_transaction()
+        zombie.send(topic, b"zombie").result(20)
+        with kohort.Producer(bootstrap_servers=address, transactional_id=topic) as producer:
+            with producer.transaction() as transaction:
+                transaction.send(topic, b"living")
+            with pytest.raises((ProducerFencedError, TransactionAbortableError)):
+                zombie.send(topic, b"later").add_done_callback(lambda _: None)
+                zombie.commit_transaction()
+            with pytest.raises(ProducerFencedError):
+                zombie.abort_transaction()
+            with pytest.raises(ProducerFencedError):
+                zombie.begin_transaction()
+            with producer.transaction() as transaction:
+                transaction.send(topic, b"still living")
+    assert values(address, topic) == [b"living", b"still living"]
+
+
+def offsets_and_records_together(address: str, source: str, target: str, **options: Any) -> None:
+    """Consume, transform, produce: an aborted turn is read again, a committed one is not."""
+    with kohort.Producer(bootstrap_servers=address) as producer:
+        producer.send_many(source, [b"%d" % n for n in range(30)], partition=0).result(20)
+    with (
+        kohort.Consumer(
+            source,
+            bootstrap_servers=address,
+            group_id=source,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            max_poll_records=10,
+            **options,
+        ) as consumer,
+        kohort.Producer(bootstrap_servers=address, transactional_id=source) as producer,
+    ):
+        done, is_first = 0, True
+        while done < 30:
+            records = consumer.poll(1.0)
+            if not records:
+                continue
+            try:
+                with producer.transaction() as transaction:
+                    for record in records:
+                        transaction.send(target, b"out-" + record.value)
+                    transaction.send_offsets(consumer)
+                    if is_first:
+                        raise RuntimeError("in the middle")
+            except RuntimeError:
+                assert consumer.committed(TopicPartition(source, 0)) is None
+                is_first = False
+                consumer.seek(TopicPartition(source, 0), records[0].offset)
+                continue
+            done += len(records)
+            assert consumer.committed(TopicPartition(source, 0)) == done
+        stranger = kohort.GroupMetadata(source, consumer.group_epoch + 7, "stranger", None)
+        producer.begin_transaction()
+        with pytest.raises(TransactionAbortableError):
+            producer.send_offsets_to_transaction({TopicPartition(source, 0): 1}, stranger)
+        producer.abort_transaction()
+        assert consumer.committed(TopicPartition(source, 0)) == 30
+    assert values(address, target) == sorted(b"out-%d" % n for n in range(30))
+
+
+def whole(address: str, **options: Any) -> None:
+    """All of them; `options` are those of the consumer."""
+    for scenario in (committed_and_aborted, zombie_is_fenced):
+        with new_topic(address, "transactions", 3) as topic:
+            scenario(address, topic)
+    with new_topic(address, "transactions-in", 1) as source, new_topic(address, "transactions-out", 3) as target:
+        offsets_and_records_together(address, source, target, **options)
