@@ -1,38 +1,37 @@
-"""Consume, transform, produce: each payment is booked once, in a topic, even if the program is killed in between.
+"""Orders become invoices, each exactly once, though the function fails in between and another process takes over.
 
-Run it with: python examples/exactly_once.py [HOST:PORT] (without an address: at a broker of its own)
+Run it with: python examples/exactly_once.py [HOST:PORT] (without it: a broker of its own)
 """
 
 import sys
 
 import kohort
 
-address = sys.argv[1] if sys.argv[1:] else ""
-own_broker = None if address else kohort.Broker().start()
-if own_broker:
-    address = own_broker.bootstrap_servers
-    with kohort.Producer(bootstrap_servers=address) as producer:
-        producer.send_many("payments", [str(number % 7) for number in range(1000)])
+ORDERS = 1000
+READER = {"auto_offset_reset": "earliest", "isolation_level": "read_committed", "enable_auto_commit": False}
+own_broker = None if sys.argv[1:] else kohort.Broker().start()
+address = own_broker.bootstrap_servers if own_broker else sys.argv[1]
+with kohort.Producer(bootstrap_servers=address) as feed:
+    feed.send_many("orders", [str(number) for number in range(ORDERS)]).result(10)
+failing = [200, 600]
 
-options = {"bootstrap_servers": address, "group_id": "booking"}
-with (
-    kohort.Consumer("payments", enable_auto_commit=False, auto_offset_reset="earliest", **options) as consumer,
-    # Of producers with one name the latest writes: that of a program that hangs is fenced.
-    kohort.Producer(bootstrap_servers=address, transactional_id="booking-1") as producer,
-):
-    while set(consumer.lag().values()) != {0}:
-        records = consumer.poll(0.2)
-        # What is sent in the block counts altogether or not at all, and the offsets with it.
-        with producer.transaction() as transaction:
-            for record in records:
-                transaction.send("bookings", value=str(int(record.value) * 100))
-            transaction.send_offsets(consumer)
 
-with kohort.Consumer(bootstrap_servers=address, isolation_level="read_committed") as reader:
-    reader.assign([kohort.TopicPartition("bookings", 0)])
-    reader.seek_to_beginning()
-    count = total = 0
-    while not count or set(reader.lag().values()) != {0}:
-        for record in reader.poll(0.2):
-            count, total = count + 1, total + int(record.value)
-print(count, "bookings of", total)
+def invoice(records, transaction):
+    for record in records:
+        transaction.send("invoices", value=b"invoice of " + record.value)
+    if failing and records[-1].offset >= failing[0]:
+        raise RuntimeError(f"failed at order {failing.pop(0)}")
+
+
+for _ in range(3):  # as a supervisor starts a process that has failed
+    with (
+        kohort.Consumer("orders", bootstrap_servers=address, group_id="invoicing", **READER) as consumer,
+        kohort.Producer(bootstrap_servers=address, transactional_id="invoicing-1") as producer,
+    ):
+        try:
+            kohort.transform(consumer, producer, invoice, max_records=100, until=lambda: 0 in consumer.lag().values())
+        except RuntimeError as why:
+            print(why)
+with kohort.Consumer("invoices", bootstrap_servers=address, group_id="printing", **READER) as consumer:
+    invoices = [record.value for record in iter(lambda: consumer.poll_one(2.0), None)]
+print(f"{len(invoices)} invoices of {len(set(invoices))} orders")

@@ -234,6 +234,12 @@ def test_transaction_coordinator_is_taken_over_and_ends_what_is_open(
     assert f"payments-0 has 5 records of 1 {ends_later}" in told
     assert f"has offsets of ledger in 1 {ends_later}" in told
     assert main(["log", "check", str(target)]) == 0
+    capsys.readouterr()
+    for folder in target.glob("__transaction_state-*"):
+        assert main(["log", "dump", str(folder), "--records"]) == 0
+    dumped = capsys.readouterr().out
+    assert "TransactionStored  transactional_id=open" in dumped
+    assert "UNREADABLE" not in dumped
     with kohort.Broker(data_dir=target) as broker:
         address = broker.bootstrap_servers
         with kohort.Admin(bootstrap_servers=address) as admin:

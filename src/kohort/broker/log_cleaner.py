@@ -157,12 +157,14 @@ class LogCleaner:
             with contextlib.suppress(StorageError):
                 log.roll_overdue(now_ms)
             found = compaction.plan_compaction(
-                log, self._cleaned[log], now_ms=now_ms, dedupe_buffer_bytes=self._dedupe_buffer_bytes
+                log,
+                self._cleaned[log],
+                now_ms=now_ms,
+                dedupe_buffer_bytes=self._dedupe_buffer_bytes,
+                # A log with little to gain waits.
+                least_share=log.config.min_cleanable_dirty_ratio,
             )
-            # Kafka's min.cleanable.dirty.ratio: a log with little to gain waits.
-            if found is None or found[1] < log.config.min_cleanable_dirty_ratio:
-                continue
-            if best is None or found[1] > best[0]:
+            if found is not None and (best is None or found[1] > best[0]):
                 best = found[1], log, found[0]
         return None if best is None else best[1:]
 

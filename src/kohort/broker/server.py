@@ -437,6 +437,9 @@ def _tell_recovery(report: RecoveryReport) -> None:
         log.log(
             logging.INFO if hole.is_settled else logging.ERROR, "event=records_missing partition=%s %s", folder, hole
         )
+    for folder, each in report.hanging:
+        advice = "readers of committed records stop there; end it with kohort transactions abort, or kohort log repair"
+        log.error("event=transaction_hanging partition=%s %s; %s", folder, each, advice)
 
 
 async def run_broker(

@@ -2,18 +2,20 @@
 
 Laws: offsets stay what they were, and batches still cover all of them: where records went, batches are sparse, or
 empty, and one record's batch may have become part of a longer one. The newest segment is never touched, nor one that
-a crash could still take. Tombstones stay for `delete.retention.ms` after they were first compacted (KIP-534). Batches
-of transactions and their markers stay as they are, supersede nothing, and hold back the tombstones of their keys. A
-batch that cannot be read stays as it is, too. What was compressed stays so.
+a crash could still take, nor anything at or behind the last stable offset. Tombstones stay for `delete.retention.ms`
+after they were first compacted (KIP-534). Records of aborted transactions go. A marker stays until a compaction has
+found nothing of its transaction any more, and `delete.retention.ms` from then on. The last batch of each producer that
+the partition remembers stays, empty if need be, and so does the last marker of one of which nothing else is known. A
+batch that cannot be read stays as it is. What was compressed stays so.
 A new file takes the place of the first old one by one rename, and the old ones that it covers go after that, before
 the next new file comes; whatever moment a crash chooses, opening the log finds each record that counts.
-Source: Apache Kafka's log cleaner; requirement G1.
+Source: Apache Kafka's log cleaner and its CleanedTransactionMetadata (KIP-98); requirement G1.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
 from math import inf
@@ -22,6 +24,7 @@ from typing import Final, NamedTuple
 from kohort.base.values import value
 from kohort.errors import CorruptRecordError, StorageError
 from kohort.records import layout
+from kohort.records.batch import iterate_records
 from kohort.records.columns import gather_columns
 from kohort.records.compression import DEFAULT_LIMIT_BYTES
 from kohort.records.header import (
@@ -38,10 +41,12 @@ from kohort.records.scan import ScannedRecords, scan_batches
 from kohort.records.sparse import LooseRecord, fasten, gather_batch, loosen, thin_batch, with_horizon
 from kohort.storage.files.fs import FileSystem, LogFile
 from kohort.storage.partitions.leader_epochs import LeaderEpochs
-from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.partitions.partition import PartitionLog, read_marker
+from kohort.storage.partitions.producers import ProducerRow
 from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX
 from kohort.storage.segments import indexes
 from kohort.storage.segments.segment import Segment, segment_name
+from kohort.storage.segments.transaction_index import EndedTransaction, read_entries
 
 #: Bytes that a remembered key takes beside its own, roughly.
 _KEY_OVERHEAD_BYTES: Final = 160
@@ -57,8 +62,6 @@ _EARLIEST_MS, _LATEST_MS = -1, 1 << 62
 _LONGEST_BATCH: Final = (1 << 31) - 1
 #: Bytes of the log that are decompressed at a time.
 READ_BYTES: Final = 1 << 20
-#: Attributes of batches that are kept as they are.
-AS_IT_IS: Final = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 @value
@@ -78,10 +81,8 @@ class Compacted:
 class _OffsetMap:
     """The result of the first pass over the log."""
 
-    #: Key -> offset of its newest record outside of transactions, in the dirty part.
+    #: Key -> offset of its newest record that was not aborted, in the dirty part.
     newest: dict[bytes, int] = field(default_factory=dict)
-    #: Keys that transactions wrote: a tombstone of one must not go before they do.
-    pinned: set[bytes] = field(default_factory=set)
     end_offset: int = 0
 
     def learn(self, records: RecordRows) -> int:
@@ -103,15 +104,16 @@ class _OffsetMap:
         """Drop expired tombstones from rows; `horizon_ms` is the delete horizon of their batch."""
         if not records.lengths or horizon_ms is None or horizon_ms > now_ms:
             return rows
-        return [row for row in rows if records.lengths[row] >= 0 or records.keys[row] in self.pinned]
+        return [row for row in rows if records.lengths[row] >= 0]
 
 
 def plan_compaction(
-    log: PartitionLog, first_dirty_offset: int, *, now_ms: int, dedupe_buffer_bytes: int
+    log: PartitionLog, first_dirty_offset: int, *, now_ms: int, dedupe_buffer_bytes: int, least_share: float = 0.0
 ) -> tuple[CompactionPlan, float] | None:
     """Plan a compaction, with its urgency: the dirty part's share of its bytes.
 
-    The share is infinite where a record has waited for `max.compaction.lag.ms`. `None` if nothing there is dirty.
+    The share is infinite where a record has waited for `max.compaction.lag.ms`. `None` if nothing there is dirty, or
+    less than `least_share`.
     """
     config = log.config
     youngest_ms = now_ms - config.min_compaction_lag_ms
@@ -122,7 +124,11 @@ def plan_compaction(
     dirty = [segment for segment in closed if segment.next_offset > first_dirty_offset]
     if not sum(segment.size for segment in dirty):
         return None
-    is_overdue = dirty[0].first_timestamp < now_ms - config.max_compaction_lag_ms
+    share = sum(segment.size for segment in dirty) / sum(segment.size for segment in closed)
+    if dirty[0].first_timestamp < now_ms - config.max_compaction_lag_ms:
+        share = inf
+    if share < least_share:
+        return None
     plan = CompactionPlan(
         directory=log.directory,
         bases=tuple(segment.base_offset for segment in closed),
@@ -132,9 +138,17 @@ def plan_compaction(
         delete_retention_ms=config.delete_retention_ms,
         dedupe_buffer_bytes=dedupe_buffer_bytes,
         epochs=log.epochs.starts,
+        aborted=tuple(
+            (segment.base_offset, segment.aborted_bytes) for segment in log.segments if segment.aborted_bytes
+        ),
+        producers={row.producer_id: _last_of(row) for row in log.producers.rows()},
     )
-    share = sum(segment.size for segment in dirty) / sum(segment.size for segment in closed)
-    return plan, inf if is_overdue else share
+    return plan, share
+
+
+def _last_of(row: ProducerRow) -> tuple[int, int]:
+    """Return the epoch and the last data offset of a producer; -1: it has no batches of this epoch."""
+    return row.epoch, row.batches[-1].last_offset if row.batches else -1
 
 
 def compact(
@@ -146,7 +160,9 @@ def compact(
         CompactionStopped: `is_stopped`, which is asked every `READ_BYTES`, returned `True`.
         StorageError: the disk; the log is as it was.
     """
-    keys = _collect_keys(fs, plan, is_stopped)
+    aborted = _read_aborted(fs, plan)
+    keys = _collect_keys(fs, plan, _Transactions(aborted, plan.producers), is_stopped)
+    transactions = _Transactions(aborted, plan.producers)
     bases = [base for base in plan.bases if base < keys.end_offset]
     writer = SegmentWriter(fs, plan, keys.end_offset)
     before = records_before = 0
@@ -158,16 +174,23 @@ def compact(
         size = file.size()
         before += size
         writer.begin_source(base, size)
-        for run in batch_runs(file, size, is_stopped):
+        for run in batch_runs(file, size, is_stopped, transactions.stands_alone):
             records_before += sum(header.record_count for header in run.headers)
-            if run.headers[0].attributes & AS_IT_IS:
-                writer.keep_batch(run.view, run.headers[0])
+            first = run.headers[0]
+            horizon_ms = now_ms + plan.delete_retention_ms
+            if first.attributes & CONTROL_BIT:
+                _keep_marker(run, transactions, writer, now_ms=now_ms, horizon_ms=horizon_ms)
                 continue
-            for found in record_rows(run):
+            transactions.see(run.headers)
+            for found in () if transactions.is_aborted(first) else record_rows(run):
                 if isinstance(found, BatchRun):
                     writer.keep_batch(found.view, found.headers[0])
                 else:
-                    _rewrite(found, keys, writer, now_ms=now_ms, horizon_ms=now_ms + plan.delete_retention_ms)
+                    _rewrite(found, keys, writer, now_ms=now_ms, horizon_ms=horizon_ms)
+            if transactions.is_last(first) and not writer.holds(first):
+                # The state of a producer that may write again.
+                empty = thin_batch(first, [], max_timestamp=first.max_timestamp)
+                writer.keep_batch(memoryview(empty), parse_header(empty))
         # The new segments have to cover every offset before the end of the old one.
         writer.source_end = bases[at + 1] if at + 1 < len(bases) else keys.end_offset
     segments = writer.finish()
@@ -203,6 +226,97 @@ def _rewrite(records: RecordRows, keys: _OffsetMap, writer: SegmentWriter, *, no
         )
 
 
+@dataclass(slots=True)
+class _Transactions:
+    """The transactions of a log while its batches are read in order; all of them are decided.
+
+    Source: Apache Kafka's CleanedTransactionMetadata.
+    """
+
+    #: By first offset, descending.
+    aborted: list[EndedTransaction]
+    #: Producer -> its epoch and the last offset of its last batch.
+    producers: Mapping[int, tuple[int, int]]
+    #: Producer -> its latest aborted transaction.
+    _latest: dict[int, EndedTransaction] = field(default_factory=dict)
+    #: Producers with batches of a transaction whose marker comes yet.
+    _seen: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.aborted = self.aborted[:]
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Whether a batch has records of an aborted transaction; asked in log order."""
+        while self.aborted and self.aborted[-1].first_offset <= header.base_offset:
+            entry = self.aborted.pop()
+            self._latest[entry.producer_id] = entry
+        if header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) != TRANSACTIONAL_BIT:
+            return False
+        entry = self._latest.get(header.producer_id, _NOT_ABORTED)
+        return entry.first_offset <= header.base_offset <= entry.last_offset
+
+    def is_last(self, header: BatchHeader) -> bool:
+        """Whether a data batch is the last of a remembered producer."""
+        return header.producer_id >= 0 and self.producers.get(header.producer_id, (-1, -1))[1] == header.last_offset
+
+    def stands_alone(self, header: BatchHeader) -> bool:
+        """Whether a batch is to be looked at alone."""
+        if header.attributes & CONTROL_BIT:
+            return True
+        return header.producer_id >= 0 and (self.is_aborted(header) or self.is_last(header))
+
+    def see(self, headers: Iterable[BatchHeader]) -> None:
+        """Note data batches."""
+        self._seen.update(header.producer_id for header in headers if header.attributes & TRANSACTIONAL_BIT)
+
+    def is_needed(self, header: BatchHeader) -> bool:
+        """Whether a marker has batches of its transaction before it, or is all that is known of a producer."""
+        is_seen = header.producer_id in self._seen
+        self._seen.discard(header.producer_id)
+        return is_seen or self.producers.get(header.producer_id) == (header.producer_epoch, -1)
+
+
+#: In place of an aborted transaction.
+_NOT_ABORTED: Final = EndedTransaction(-1, 0, -1, 0)
+
+
+def _read_aborted(fs: FileSystem, plan: CompactionPlan) -> list[EndedTransaction]:
+    """Read the aborted transactions with records in the plan's segments, by first offset, descending."""
+    found = [
+        entry
+        for base, size in plan.aborted
+        for entry in read_entries(fs, plan.directory, base, size, ended_from=plan.bases[0])
+        if entry.first_offset < plan.end_offset
+    ]
+    return sorted(found, key=lambda entry: entry.first_offset, reverse=True)
+
+
+def _keep_marker(
+    run: BatchRun, transactions: _Transactions, writer: SegmentWriter, *, now_ms: int, horizon_ms: int
+) -> None:
+    """Hand on a marker, dated when its transaction is gone, unless it has expired."""
+    (header,) = run.headers
+    try:
+        is_marker = read_marker(header, run.view) is not None and not header.attributes & COMPRESSION_MASK
+    except CorruptRecordError:
+        is_marker = False
+    if transactions.is_needed(header) or not is_marker:
+        writer.keep_batch(run.view, header)
+    elif not header.attributes & DELETE_HORIZON_BIT:
+        writer.keep_batch(*_dated(run.view, header, horizon_ms))
+    elif header.base_timestamp > now_ms:
+        writer.keep_batch(run.view, header)
+
+
+def _dated(view: memoryview, header: BatchHeader, horizon_ms: int) -> tuple[memoryview, BatchHeader]:
+    """Return a marker with the time from which it may go."""
+    (record,) = iterate_records(view, include_control=True)
+    dated = with_horizon(header, horizon_ms)
+    loose = loosen(view[HEADER_SIZE:], record.offset, record.timestamp)
+    batch = thin_batch(dated, fasten([loose], dated), max_timestamp=header.max_timestamp)
+    return memoryview(batch), parse_header(batch)
+
+
 def _slices(batch: BatchRows, rows: list[int], ends: list[int]) -> list[memoryview]:
     """Return the bytes of some of a batch's records."""
     body, first = batch.body, batch.first
@@ -210,24 +324,21 @@ def _slices(batch: BatchRows, rows: list[int], ends: list[int]) -> list[memoryvi
     return [body[bounds[row - first] : bounds[row - first + 1]] for row in rows]
 
 
-def _collect_keys(fs: FileSystem, plan: CompactionPlan, is_stopped: Callable[[], bool]) -> _OffsetMap:
+def _collect_keys(
+    fs: FileSystem, plan: CompactionPlan, transactions: _Transactions, is_stopped: Callable[[], bool]
+) -> _OffsetMap:
     keys = _OffsetMap(end_offset=plan.end_offset)
     used = 0
     ends = (*plan.bases[1:], plan.end_offset)
     is_first_dirty = True
     for base, end in zip(plan.bases, ends, strict=True):
         is_dirty = end > plan.first_dirty_offset
-        file = fs.open(f"{plan.directory}/{segment_name(base)}")
-        for run in batch_runs(file, file.size(), is_stopped):
-            attributes = run.headers[0].attributes
-            if attributes & CONTROL_BIT or not (is_dirty or attributes & TRANSACTIONAL_BIT):
+        file = fs.open(f"{plan.directory}/{segment_name(base)}") if is_dirty else None
+        for run in () if file is None else batch_runs(file, file.size(), is_stopped, transactions.stands_alone):
+            if run.headers[0].attributes & CONTROL_BIT or transactions.is_aborted(run.headers[0]):
                 continue
             for found in record_rows(run):
-                if isinstance(found, BatchRun):
-                    continue
-                if attributes & TRANSACTIONAL_BIT:
-                    keys.pinned.update(name for name in found.keys if name is not None)
-                else:
+                if not isinstance(found, BatchRun):
                     used += keys.learn(found)
         if is_dirty:
             if used > plan.dedupe_buffer_bytes and not is_first_dirty:
@@ -272,8 +383,13 @@ class BatchRun(NamedTuple):
     headers: list[BatchHeader]
 
 
-def batch_runs(file: LogFile, size: int, is_stopped: Callable[[], bool]) -> Iterator[BatchRun]:
-    """Yield all batches in the first `size` bytes; `is_stopped` is asked once a window."""
+def batch_runs(
+    file: LogFile, size: int, is_stopped: Callable[[], bool], stands_alone: Callable[[BatchHeader], bool]
+) -> Iterator[BatchRun]:
+    """Yield all batches in the first `size` bytes, those that stand alone each in a run of its own.
+
+    `is_stopped` is asked once a window.
+    """
     position = next_offset = 0
     while position < size:
         if is_stopped():
@@ -281,15 +397,17 @@ def batch_runs(file: LogFile, size: int, is_stopped: Callable[[], bool]) -> Iter
         view = _window(file, position, size)
         start = at = 0
         headers: list[BatchHeader] = []
+        was_alone = False
         while (header := _whole_batch(view, at)) is not None:
             if header.base_offset < next_offset:
                 # The offset is not under the batch's checksum.
                 raise StorageError(f"offset {header.base_offset} stands where {next_offset} belongs at {position + at}")
             next_offset = header.next_offset
-            # Batches of transactions and markers are kept whole, so each runs alone.
-            if headers and (header.attributes | headers[0].attributes) & AS_IT_IS:
+            is_alone = stands_alone(header)
+            if headers and (is_alone or was_alone):
                 yield BatchRun(view[start:at], headers)
                 start, headers = at, []
+            was_alone = is_alone
             headers.append(header)
             at += header.size_bytes
         assert headers, "a window has a batch"
@@ -418,6 +536,10 @@ class CompactionPlan:
     dedupe_buffer_bytes: int
     #: (leader epoch, its first offset), ascending.
     epochs: tuple[tuple[int, int], ...] = ()
+    #: Base offset of each segment with aborted transactions, and the size of their file.
+    aborted: tuple[tuple[int, int], ...] = ()
+    #: Producer -> its epoch and the last offset of its last batch; -1: it has no batches of that epoch.
+    producers: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
 @value
@@ -551,6 +673,10 @@ class SegmentWriter:
         latest = header.max_timestamp if header.has_log_append_time else max(kept.timestamps)
         batch = thin_batch(header, pieces, max_timestamp=latest)
         self.keep_batch(memoryview(batch), parse_header(batch))
+
+    def holds(self, header: BatchHeader) -> bool:
+        """Whether a batch of a producer was written, which stays one of its own."""
+        return self._next_offset == header.next_offset
 
     def keep_batch(self, view: memoryview, header: BatchHeader) -> None:
         """Write a batch that stays as it is."""

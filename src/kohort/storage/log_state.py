@@ -28,7 +28,13 @@ from kohort.storage.data_directory import NO_SUM, PARTITION_METADATA_NAME, load_
 from kohort.storage.files.fs import FileSystem, place_file, read_bounded, replace_file
 from kohort.storage.partitions.leader_epochs import LeaderEpochs
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.partitions.producers import SEQUENCES, ProducerRow, ProducerStates, StoredBatch
+from kohort.storage.partitions.producers import (
+    SEQUENCES,
+    HangingTransaction,
+    ProducerRow,
+    ProducerStates,
+    StoredBatch,
+)
 from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX
 from kohort.storage.segments.indexes import (
     TRANSACTION_SUFFIX,
@@ -40,7 +46,7 @@ from kohort.storage.segments.indexes import (
     save_index,
     sum_of,
 )
-from kohort.storage.segments.segment import DELETED_SUFFIX, Segment
+from kohort.storage.segments.segment import DELETED_SUFFIX, Segment, segment_name
 from kohort.storage.segments.transaction_index import sum_of_entries
 from kohort.storage.topicconfig import LogConfig
 
@@ -75,6 +81,7 @@ class LogState:
     producers: tuple[ProducerRow, ...]
     #: Base offset, size and CRC-32C of the files of aborted transactions; a CRC of -1 is not known yet.
     aborted: tuple[tuple[int, int, int], ...] = ()
+    hanging: tuple[HangingTransaction, ...] = ()
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> LogState:
@@ -88,6 +95,7 @@ class LogState:
                 for producer_id, epoch, batches, *rest in document["producers"]
             ),
             aborted=tuple((base, size, checksum) for base, size, checksum in document.get("aborted", ())),
+            hanging=tuple(HangingTransaction(*row) for row in document.get("hanging", ())),
         )
         # Numbers that cannot be packed were never written: this raises for them.
         ProducerStates().restore(state.producers)
@@ -147,6 +155,7 @@ def capture(log: PartitionLog) -> Captured:
         epochs=log.epochs.starts,
         producers=log.producers.rows(),
         aborted=tuple((each.base_offset, each.aborted_bytes, -1) for each in log.segments if each.aborted_bytes),
+        hanging=log.producers.hanging,
     )
     return Captured(log=log, state=state, parts=tuple(parts), is_durable=log.durable_offset >= state.offset)
 
@@ -180,10 +189,12 @@ def _sums_of_aborted(fs: FileSystem, directory: str, state: LogState) -> tuple[t
     found = []
     for base, size, _ in state.aborted:
         checksum = sum_of_entries(fs, directory, base, size)
-        # A segment that has left the log meanwhile, or a file that the next start makes again.
         if checksum is not None:
             fs.open(index_path(directory, base, TRANSACTION_SUFFIX)).sync()
             found.append((base, size, checksum))
+        elif fs.exists(f"{directory}/{segment_name(base)}"):
+            # Such a sum never matches: the next start makes the file again.
+            found.append((base, size, NO_SUM))
     return tuple(found)
 
 
@@ -192,6 +203,8 @@ def save_state(fs: FileSystem, directory: str, state: LogState) -> None:
     document: dict[str, Any] = {"offset": state.offset, "epochs": state.epochs, "producers": state.producers}
     if state.aborted:
         document["aborted"] = state.aborted
+    if state.hanging:
+        document["hanging"] = state.hanging
     text = json.dumps(document).encode()
     place_file(fs, f"{directory}/{STATE_NAME}", b"%08x %s\n" % (crc32c(text), text))
     kept = f"{state.offset:020d}{SNAPSHOT_SUFFIX}" if state.producers else None

@@ -24,7 +24,7 @@ from kohort.storage.files.fs import FilesOverlapError, FileSystem, read_bounded,
 from kohort.storage.log_state import LAST_STOP_NAME, STATE_NAME, LogState, latest_state, load_snapshot, recall
 from kohort.storage.partitions.leader_epoch_runs import EpochRun, EpochRuns, mend_epochs
 from kohort.storage.partitions.partition import PartitionLog, count_below, read_marker
-from kohort.storage.partitions.producers import ProducerStates
+from kohort.storage.partitions.producers import HangingTransaction, ProducerStates
 from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX, Hole, copy_range, keep_damage, load_holes
 from kohort.storage.segments.indexes import (
     SUFFIXES,
@@ -82,6 +82,8 @@ class RecoveryReport:
     catalog_cut: CatalogCut | None = None
     #: (folder, offsets that are damaged or gone), those that were known before as well.
     holes: tuple[tuple[str, Hole], ...] = ()
+    #: (folder, transaction whose end may have been in a hole): none of its records is shown as committed.
+    hanging: tuple[tuple[str, HangingTransaction], ...] = ()
     #: (folder, leader epochs that stood wrong in batches, and were written anew).
     mended_epochs: tuple[tuple[str, EpochRun], ...] = ()
     #: (folder, bytes that a clean stop had left before the offset with which its log begins now).
@@ -91,7 +93,7 @@ class RecoveryReport:
 
 
 @dataclass(slots=True)
-class _Found:
+class Findings:
     """The result of reading a partition's files."""
 
     #: All of them in the order of their offsets; those behind the last good batch are not worth keeping.
@@ -106,6 +108,12 @@ class _Found:
     known_before: int = 0
     #: Bytes of the batches that were checked.
     bytes_checked: int = 0
+    #: The offset behind the last batch; -1: there was none.
+    next_offset: int = -1
+    #: Offsets before it may lie in no batch without damage.
+    sparse_before: int = 0
+    #: Whether there is damage behind the last batch.
+    is_broken: bool = False
 
     @property
     def end(self) -> PartitionEnd:
@@ -115,8 +123,12 @@ class _Found:
 
     def note(self, header: BatchHeader) -> None:
         """Note a valid batch, in log order."""
+        expected, self.next_offset = self.next_offset, header.next_offset
+        is_broken, self.is_broken = self.is_broken, False
         if header.base_offset < self.known_before:
             return
+        if 0 <= expected < header.base_offset and (is_broken or header.base_offset > self.sparse_before):
+            self.producers.lose(expected)
         if not header.is_control:
             self.producers.note(header)
         self.epochs.note(header.base_offset, header.next_offset, header.partition_leader_epoch)
@@ -129,8 +141,23 @@ class _Found:
         if marker is None:
             return
         ended = self.producers.note_marker(header, marker[1])
-        if ended is not None and not marker[0]:
-            self.aborted.append(ended)
+        if not marker[0]:
+            # One that ends nothing else is for what hangs before a hole; see `PartitionLog`.
+            self.aborted += [ended] if ended is not None else self.producers.end_hanging(header.producer_id)
+
+    def note_damage(self) -> None:
+        """Note damage behind the last batch."""
+        self.is_broken = True
+
+    def settle_hanging(self, holes: Sequence[Hole], end_offset: int) -> None:
+        """Note a hole at the end of the log, and abort what hangs before holes that a user has settled."""
+        if holes and holes[-1].next_offset == end_offset > self.next_offset:
+            self.producers.lose(holes[-1].first_offset)
+        settled = {hole.first_offset for hole in holes if hole.is_settled}
+        for each in self.producers.hanging:
+            # Readers go on behind the hole, and this may not be shown to them as committed.
+            if each.lost_offset in settled:
+                self.aborted += self.producers.end_hanging(each.producer_id)
 
 
 def open_partition(
@@ -157,11 +184,12 @@ def open_partition(
     known = load_holes(fs, directory, names)
     sparse_before = load_sparse(fs, directory, names)
     reader = _Reader(fs, directory, bases, config, sparse_before=sparse_before, highest_epoch=highest_epoch)
-    state = _state_of(fs, directory, names, earlier)
+    state = _state_of(fs, directory, names, bases, earlier)
     found = reader.read(state, with_crc=state is not None or expected is None)
     promised = max(expected.end_offset if expected else 0, state.offset if state else 0)
     is_clean = expected is not None and found.end == expected and not any(piece.damage for piece in found.pieces)
-    if found.end.end_offset < promised or (expected is not None and not is_clean):
+    is_mixed = bool(found.covered and state is not None and state.aborted)
+    if is_mixed or found.end.end_offset < promised or (expected is not None and not is_clean):
         # The log is not as the broker left it: something changed it, so every byte is checked.
         found = reader.read(None, trusted=state)
     unpromised = unpromised_pieces(found.pieces, names, known, promised, sparse_before=sparse_before, config=config)
@@ -169,8 +197,8 @@ def open_partition(
         # The records in these files were not acknowledged either.
         reader.read_before(unpromised[0].file_base)
         found = reader.read(state if found.known_before else None, trusted=state)
-    if any(piece.damage for piece in found.pieces[:-1]) or found.end.end_offset < promised:
-        # What is said of a log before its repair is no longer reliable.
+    if is_mixed or any(piece.damage for piece in found.pieces[:-1]) or found.end.end_offset < promised:
+        # What is said of a log before its repair, or a compaction that a crash interrupted, is no longer reliable.
         remove_file(fs, directory, STATE_NAME)
         if earlier is not None:
             remove_file(fs, directory.rpartition("/")[0], LAST_STOP_NAME)
@@ -179,7 +207,7 @@ def open_partition(
     _remove_covered(fs, directory, found.covered)
     log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=segments)
     log.producers, log.epochs, log.holes = found.producers, found.epochs.epochs(), mender.holes
-    _restore_aborted(fs, directory, segments, found, state)
+    _restore_transactions(fs, log, found, state)
     if not found.known_before:
         # Compaction may have taken the batches by which producers were known.
         recall(log.producers, state.producers if state else load_snapshot(fs, directory, names), log.log_end_offset)
@@ -189,16 +217,26 @@ def open_partition(
         log.state_offset = state.offset
     log.bytes_checked = 0 if is_clean else found.bytes_checked
     log.bytes_gone = _gone_before(found.end, expected) if {*known} >= {*log.holes} else 0
-    log.start_offset = min(load_log_start(fs, directory), log.log_end_offset)
+    _begin(log, load_log_start(fs, directory))
     _let_go(segments, directory, has_changed=has_changed)
     return log, cut
 
 
-def _state_of(fs: FileSystem, directory: str, names: Sequence[str], earlier: LogState | None) -> LogState | None:
+def _begin(log: PartitionLog, start_offset: int) -> None:
+    log.start_offset = min(start_offset, log.log_end_offset)
+    log.producers.forget_before(log.log_start_offset)
+
+
+def _state_of(
+    fs: FileSystem, directory: str, names: Sequence[str], bases: Sequence[int], earlier: LogState | None
+) -> LogState | None:
     """Return the latest state of the log; `None` if there is none, or its lists of aborted transactions are damaged."""
     state = latest_state(fs, directory, names, earlier)
     if state is None or all(
-        sum_of_entries(fs, directory, base, size) == checksum for base, size, checksum in state.aborted
+        sum_of_entries(fs, directory, base, size) == checksum
+        for base, size, checksum in state.aborted
+        # Retention may have taken the first segments since.
+        if bases and base >= bases[0]
     ):
         return state
     # Without the lists aborted records would be read as committed: the log is read whole, and they are made again.
@@ -206,25 +244,30 @@ def _state_of(fs: FileSystem, directory: str, names: Sequence[str], earlier: Log
     return None
 
 
-def _restore_aborted(
-    fs: FileSystem, directory: str, segments: Sequence[Segment], found: _Found, state: LogState | None
-) -> None:
+def _restore_transactions(fs: FileSystem, log: PartitionLog, found: Findings, state: LogState | None) -> None:
     """Write the files of aborted transactions: what the state covers as it was, and what was found behind it."""
+    directory, segments = log.directory, log.segments
+    found.settle_hanging(log.holes, log.log_end_offset)
     known = {base: size for base, size, _ in state.aborted} if state is not None and found.known_before else {}
     names = fs.list_directory(directory)
-    for segment in segments:
+    ends = [*(segment.base_offset for segment in segments[1:]), NO_LIMIT]
+    for segment, end in zip(segments, ends, strict=True):
         base = segment.base_offset
         size = known.get(base, 0)
-        added = [each for each in found.aborted if base <= each.last_offset < segment.next_offset]
-        is_there = f"{base:020d}{TRANSACTION_SUFFIX}" in names
-        if not added and not size and not is_there:
+        added = [each for each in found.aborted if base <= each.last_offset < end]
+        if f"{base:020d}{TRANSACTION_SUFFIX}" not in names and not added:
             continue
         path = index_path(directory, base, TRANSACTION_SUFFIX)
-        if not added and size and fs.open(path).size() == size:
+        # A hole may have cut the segment in two.
+        is_whole = not size or next(read_entries(fs, directory, base, size, ended_from=end), None) is None
+        if size and is_whole and not added and fs.open(path).size() == size:
             segment.aborted_bytes = size
             continue
         kept = list(read_entries(fs, directory, base, size)) if size else []
-        segment.aborted_bytes = replace_entries(fs, directory, base, [*kept, *added])
+        found.aborted += [each for each in kept if each.last_offset >= end]
+        entries = sorted([*kept, *added], key=lambda each: each.last_offset)
+        here = [each for each in entries if each.last_offset < end]
+        segment.aborted_bytes = replace_entries(fs, directory, base, here)
 
 
 def _let_go(segments: Sequence[Segment], directory: str, *, has_changed: bool) -> None:
@@ -298,7 +341,7 @@ class _Reader:
         self._interval_bytes = config.index_interval_bytes
         self._sparse_before = sparse_before
 
-    def read(self, state: LogState | None, *, with_crc: bool = True, trusted: LogState | None = None) -> _Found:
+    def read(self, state: LogState | None, *, with_crc: bool = True, trusted: LogState | None = None) -> Findings:
         """Read every file, without the batches that `state` covers.
 
         Args:
@@ -306,12 +349,17 @@ class _Reader:
         """
         known = state or trusted
         runs = EpochRuns(known.epochs, known.offset, highest=self._highest_epoch) if known else None
-        found = _Found(epochs=runs or EpochRuns(highest=self._highest_epoch))
+        found = Findings(epochs=runs or EpochRuns(highest=self._highest_epoch), sparse_before=self._sparse_before)
         if state is not None:
-            found.known_before = state.offset
+            found.known_before = found.next_offset = state.offset
             found.producers.restore(state.producers)
+            found.producers.hanging = state.hanging
         rules = Rules(
-            with_crc=with_crc, sparse_before=self._sparse_before, on_batch=found.note, on_control=found.note_control
+            with_crc=with_crc,
+            sparse_before=self._sparse_before,
+            on_batch=found.note,
+            on_control=found.note_control,
+            on_damage=found.note_damage,
         )
         for base, next_base in zip(self._bases, [*self._bases[1:], NO_LIMIT], strict=False):
             end_offset = max((piece.segment.next_offset for piece in found.pieces), default=0)
@@ -331,7 +379,7 @@ class _Reader:
         """Ignore the files from `base` on in later reads."""
         self._bases = [each for each in self._bases if each < base]
 
-    def _read_file(self, base: int, next_base: int, rules: Rules, found: _Found) -> list[Piece]:
+    def _read_file(self, base: int, next_base: int, rules: Rules, found: Findings) -> list[Piece]:
         """Read the pieces of one file, without the batches that its facts cover."""
         fs, directory = self._fs, self._directory
         segment = Segment(fs, directory, base, is_entry_durable=False)
@@ -343,10 +391,12 @@ class _Reader:
             if is_closed and size == facts.size and has_index(fs, directory, base, facts):
                 known = Segment(fs, directory, base, is_entry_durable=True)
                 known.use_filed(facts)
+                found.next_offset = known.next_offset
                 return [Piece(segment=known, file_base=base, start=0)]
             index = load_index(fs, directory, base, facts, interval_bytes=self._interval_bytes)
             if not is_closed and size >= facts.size and index is not None:
                 segment.go_on(index, facts)
+                found.next_offset = segment.next_offset
         known_size = segment.size
         pieces = scan_file(fs, directory, base, rules=rules, before_offset=next_base, known=segment)
         found.bytes_checked += sum(piece.segment.size for piece in pieces) - known_size
@@ -578,4 +628,5 @@ def delete_before(log: PartitionLog, offset: int) -> list[str]:
         raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within 0 to {log.high_watermark}")
     # The start never moves back: deleted records stay deleted.
     log.start_offset = max(log.start_offset, offset)
+    log.producers.forget_before(log.log_start_offset)
     return log.drop_segments(count_below(log.segments, log.start_offset))

@@ -230,6 +230,7 @@ class Store:
             cuts=tuple(cuts),
             catalog_cut=self.changes.file.cut,
             holes=tuple((log.name, hole) for log in logs for hole in log.holes),
+            hanging=tuple((log.name, each) for log in logs for each in log.producers.hanging),
             mended_epochs=tuple((log.name, run) for log in logs for run in log.mended_epochs),
             shortened=tuple((log.name, log.bytes_gone, log.log_start_offset) for log in logs if log.bytes_gone),
             offline=tuple((log.name, log.offline) for log in logs if log.offline),

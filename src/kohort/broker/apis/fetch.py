@@ -471,7 +471,8 @@ class Fetching:
             if offset != end:
                 limit = max(min(plan.limits[at], self._left), 0)
                 # KIP-74: the first batch of an answer is read even if it is larger than the limit.
-                views = log.read(offset, limit, at_least_one=self._size == 0, up_to=end, wait=wait)
+                up_to = log.end_before_hole(offset, end) if log.holes and self._is_committed else end
+                views = log.read(offset, limit, at_least_one=self._size == 0, up_to=up_to, wait=wait)
         except Refused as refused:
             return self._refuse(at, refused.code, log)
         except StorageError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -21,7 +21,7 @@ from kohort.cli.arguments import parse_offset
 from kohort.cli.main import add_execute, add_json
 from kohort.cli.output import NOTHING_CHANGED, complain, plain, print_json, print_table, show, text
 from kohort.errors import ConfigError, CorruptRecordError, StorageError
-from kohort.ids import OFFSETS_TOPIC, format_topic_id
+from kohort.ids import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, format_topic_id
 
 if TYPE_CHECKING:
     from kohort.records.batch import Record
@@ -66,6 +66,9 @@ def run_check(options: argparse.Namespace) -> int:
     show(options, value, [*map(str.upper, names), "DAMAGED"], rows, empty="no partitions")
     for damage in () if options.json else damages:
         complain(damage)
+    for each in () if options.json else found:
+        for hanging in each.hanging:
+            complain(f"{each.topic}-{each.partition}: {hanging}; they are not shown to readers of committed records")
     return 1 if damages else 0
 
 
@@ -106,12 +109,12 @@ def add_dump(actions: Any) -> Any:
         "dump",
         help="print the batches of a segment file or of a partition's folder, and their records",
         description="Print a line for each batch, with --records also for each record. Records of __consumer_offsets "
-        "are decoded. The exit code is 1 if something is damaged.",
+        "and __transaction_state are decoded. The exit code is 1 if something is damaged.",
         run=run_dump,
     )
     dump.add_argument("path", metavar="PATH", help="DIR/orders-0, or one of the files in it that end in .log")
     dump.add_argument("-r", "--records", action="store_true", help="print records, too")
-    dump.add_argument("--raw", action="store_true", help="do not decode the records of __consumer_offsets")
+    dump.add_argument("--raw", action="store_true", help="do not decode the records of these two topics")
     dump.add_argument("-o", "--from", dest="start", type=parse_offset, default=0, metavar="N", help="from offset N on")
     dump.add_argument("-n", "--count", type=int, default=0, metavar="N", help="stop after N batches")
     return dump
@@ -130,7 +133,7 @@ def run_dump(options: argparse.Namespace) -> int:
     holder = broker_on(fs, directory)
     if holder is not None:
         raise StorageError(f"a broker{holder} runs on {directory}; stop it first, or read with kohort tail")
-    decode_groups = not options.raw and (folder.rpartition("/")[2]).startswith(f"{OFFSETS_TOPIC}-")
+    topic = "" if options.raw else folder.rpartition("/")[2].rpartition("-")[0]
     left = options.count or -1
     is_damaged = False
     for each in _batches(fs, path):
@@ -141,7 +144,7 @@ def run_dump(options: argparse.Namespace) -> int:
             else:
                 print(f"DAMAGED {each}")
         elif each.header.last_offset >= options.start:
-            _tell_batch(each, options, decode_groups=decode_groups)
+            _tell_batch(each, options, topic=topic)
             left -= 1
             if left == 0:
                 break
@@ -164,9 +167,9 @@ def _batches(fs: FileSystem, path: str) -> Iterator[FoundBatch | Damage]:
         yield from walk_segment(fs, f"{folder or '.'}/{each}", segment_base(each) or 0)
 
 
-def _tell_batch(batch: FoundBatch, options: argparse.Namespace, *, decode_groups: bool) -> None:
+def _tell_batch(batch: FoundBatch, options: argparse.Namespace, *, topic: str) -> None:
     header = batch.header
-    rows = _records(batch, decode_groups=decode_groups) if options.records else []
+    rows = _records(batch, topic=topic) if options.records else []
     if options.json:
         shown = {"position": batch.position, "size_bytes": header.size_bytes, **header._asdict()}
         shown |= {"last_offset": header.last_offset, "compression": header.compression}
@@ -187,15 +190,18 @@ def _tell_batch(batch: FoundBatch, options: argparse.Namespace, *, decode_groups
         print(f"  {line}")
 
 
-def _records(batch: FoundBatch, *, decode_groups: bool) -> list[tuple[object, str]]:
+def _records(batch: FoundBatch, *, topic: str) -> list[tuple[object, str]]:
     """Return each record as JSON and as a line of text; an unreadable record ends the list."""
     from kohort.records.batch import iterate_records
 
     rows: list[tuple[object, str]] = []
     try:
         for record in iterate_records(batch.read(), include_control=True, check_crcs=False):
-            is_group = decode_groups and not batch.header.is_control
-            rows.append(_group_row(record) if is_group else _plain_row(record))
+            if batch.header.is_control:
+                rows.append(_control_row(record))
+            else:
+                is_decoded = topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+                rows.append(_decoded_row(record, topic) if is_decoded else _plain_row(record))
     except CorruptRecordError as why:
         rows.append(({"unreadable": str(why)}, f"UNREADABLE {why}"))
     return rows
@@ -207,10 +213,24 @@ def _plain_row(record: Record) -> tuple[object, str]:
     return record, "  ".join(words)
 
 
-def _group_row(record: Record) -> tuple[object, str]:
-    """Return a coordinator's record, decoded, as JSON and as a line of text."""
-    from kohort.coordinator.records.codec import decode
+def _control_row(record: Record) -> tuple[object, str]:
+    """Return a marker as JSON and as a line of text."""
+    from kohort.records.batch import coordinator_epoch_of, is_commit_marker
 
+    is_commit = is_commit_marker(record.key)
+    if is_commit is None:
+        return _plain_row(record)
+    said = {"marker": "commit" if is_commit else "abort", "coordinator_epoch": coordinator_epoch_of(record.value)}
+    line = f"{record.offset}  {_time(record.timestamp)}  {said['marker']} by coordinator epoch "
+    return {"offset": record.offset, "timestamp": record.timestamp, **said}, f"{line}{said['coordinator_epoch']}"
+
+
+def _decoded_row(record: Record, topic: str) -> tuple[object, str]:
+    """Return a coordinator's record, decoded, as JSON and as a line of text."""
+    from kohort.coordinator.records import codec
+    from kohort.coordinator.transactions import records
+
+    decode: Callable[[bytes, bytes | None], object] = codec.decode if topic == OFFSETS_TOPIC else records.decode
     try:
         fact = decode(record.key or b"", record.value)
     except StorageError as why:
@@ -218,7 +238,7 @@ def _group_row(record: Record) -> tuple[object, str]:
     if fact is None:
         return _plain_row(record)
     # Topic ids are bytes in the coordinator's records, and text in every output.
-    said = {field.name: _with_ids(getattr(fact, field.name)) for field in fields(fact)}
+    said = {field.name: _with_ids(getattr(fact, field.name)) for field in fields(fact)}  # type: ignore[arg-type]
     kind = type(fact).__name__
     shown = "  ".join(f"{name}={value}" for name, value in said.items())
     return {"offset": record.offset, "type": kind, **said}, f"{record.offset}  {kind}  {shown}"

@@ -142,7 +142,10 @@ class PartitionLog:
     def last_stable_offset(self) -> int:
         """The offset before which every transaction is decided, durably; where reading of committed records ends."""
         high_watermark = self.high_watermark
-        return self.producers.stable_before(high_watermark) if self.producers.has_undecided else high_watermark
+        if not self.producers.has_undecided:
+            return high_watermark
+        # The records of an open transaction may be deleted before it ends.
+        return max(self.producers.stable_before(high_watermark), min(self.log_start_offset, high_watermark))
 
     @property
     def has_aborted(self) -> bool:
@@ -182,6 +185,8 @@ class PartitionLog:
         if len(self.producers) and not self._fs.volatile:
             # A start must not find the batches gone by which it knows a producer.
             end = min(end, self.state_offset)
+        if self.producers.has_undecided:
+            end = min(end, self.last_stable_offset)
         return [segment for segment in self.segments[:-1] if segment.next_offset <= end]
 
     @property
@@ -274,15 +279,17 @@ class PartitionLog:
             read_marker(header, memoryview(buffer)[position : position + header.size_bytes])
             for position, header in places
         ]
+        aborted_bytes = segment.aborted_bytes
         for (_, header), marker in zip(places, markers, strict=True):
             aborted = self.producers.would_end(header) if marker is not None and not marker[0] else None
             if aborted is not None:
                 # Before the marker: without the entry it would show the records as committed.
-                transaction_index.append_entry(
-                    self._fs, self.directory, segment.base_offset, segment.aborted_bytes, aborted
-                )
-                segment.aborted_bytes += transaction_index.ENTRY_SIZE
+                transaction_index.append_entry(self._fs, self.directory, segment.base_offset, aborted_bytes, aborted)
+                aborted_bytes += transaction_index.ENTRY_SIZE
+            elif marker is not None and not marker[0]:
+                self._abort_hanging(header.producer_id)
         segment.append(buffer, places)
+        segment.aborted_bytes = max(aborted_bytes, segment.aborted_bytes)
         for (_, header), marker in zip(places, markers, strict=True):
             if marker is not None:
                 self.producers.note_marker(header, marker[1], now_ms)
@@ -290,6 +297,12 @@ class PartitionLog:
                 self.producers.note(header, now_ms)
         if not self._is_synced_per_append:
             self.producers.stable_before(places[-1].header.next_offset)
+
+    def _abort_hanging(self, producer_id: int) -> None:
+        """End a producer's transactions that hang before a hole: an abort marker that ends nothing else is for them."""
+        if any(each.producer_id == producer_id for each in self.producers.hanging):
+            ended = self.producers.end_hanging(producer_id)
+            add_aborted(self._fs, self.directory, self.segments, ended)
 
     def _repeat(self, stored: StoredBatch) -> Appended:
         append_time = stored.timestamp if self.config.is_log_append_time else -1
@@ -340,6 +353,13 @@ class PartitionLog:
             return []
         return read_batches(self.segments, offset, end_offset, max_bytes, at_least_one=at_least_one, wait=wait)
 
+    def end_before_hole(self, offset: int, end: int) -> int:
+        """Return where one answer with committed records ends that begins at `offset`, at `end` at the latest.
+
+        A transaction whose marker was in a hole is told as aborted. A client would not see that it ends there.
+        """
+        return min([end, *(hole.first_offset for hole in self.holes if hole.first_offset > offset)])
+
     def measure(self, offset: int, max_bytes: int, *, up_to: int, wait: bool = True) -> int:
         """Estimate the bytes that `read` would return, at most `max_bytes`; raise as `read` does."""
         end_offset = self._readable_end(offset, up_to)
@@ -374,10 +394,15 @@ class PartitionLog:
         self.has_dropped = True
         # The index of the old file must not be taken for that of the new one.
         remove_index(self._fs, self.directory, first)
-        self._fs.rename(cleaned_path, compacted.path)
+        # Nothing aborted is in a compacted segment. The old list goes first: a start makes a missing one again.
+        aborted = self._take_aborted(old)
+        try:
+            self._fs.rename(cleaned_path, compacted.path)
+        except StorageError:
+            add_aborted(self._fs, self.directory, self.segments, aborted)
+            raise
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [compacted]
-        self._gather_aborted(compacted, old)
         left = tuple(segment for segment in self._unsynced if segment not in old)
         # Where the system decides when files are written, the old ones may not have been.
         self._unsynced = left if len(left) == len(self._unsynced) else (compacted, *left)
@@ -385,20 +410,15 @@ class PartitionLog:
             segment.release()
         return [segment.base_offset for segment in old[1:]]
 
-    def _gather_aborted(self, compacted: Segment, old: Sequence[Segment]) -> None:
-        """Give a compacted segment the aborted transactions of those that it replaces."""
-        if any(segment.aborted_bytes for segment in old):
-            entries = [
-                entry
-                for segment in old
-                if segment.aborted_bytes
-                for entry in transaction_index.read_entries(
-                    self._fs, self.directory, segment.base_offset, segment.aborted_bytes
-                )
-            ]
-            compacted.aborted_bytes = transaction_index.replace_entries(
-                self._fs, self.directory, compacted.base_offset, entries
-            )
+    def _take_aborted(self, segments: Sequence[Segment]) -> list[transaction_index.EndedTransaction]:
+        """Remove the lists of aborted transactions of some segments, and return them."""
+        taken: list[transaction_index.EndedTransaction] = []
+        for segment in segments:
+            base, size = segment.base_offset, segment.aborted_bytes
+            if size:
+                taken += transaction_index.read_entries(self._fs, self.directory, base, size)
+                segment.aborted_bytes = transaction_index.replace_entries(self._fs, self.directory, base, ())
+        return taken
 
     def drop_oldest(self) -> None:
         """Remove the oldest segment and its file, except the newest one. Views in use stay valid."""
@@ -428,6 +448,8 @@ class PartitionLog:
             self.segments.remove(segment)
             self._unsynced = tuple(each for each in self._unsynced if each is not segment)
             segment.release()
+        if self.producers.has_undecided:
+            self.producers.forget_before(self.log_start_offset)
         return gone
 
     def sync(self) -> int:
@@ -534,6 +556,20 @@ def read_marker(header: BatchHeader, batch: Buffer) -> tuple[bool, int] | None:
     control = next(iterate_records(batch, include_control=True), None)
     is_commit = None if control is None else is_commit_marker(control.key)
     return None if control is None or is_commit is None else (is_commit, coordinator_epoch_of(control.value))
+
+
+def add_aborted(
+    fs: FileSystem, directory: str, segments: Sequence[Segment], added: Sequence[transaction_index.EndedTransaction]
+) -> None:
+    """Add aborted transactions to the files of the segments in which they ended, in the order of their ends."""
+    for segment, after in zip(segments, [*segments[1:], None], strict=True):
+        base, end = segment.base_offset, _NEVER if after is None else after.base_offset
+        here = [each for each in added if base <= each.last_offset < end]
+        if here:
+            size = segment.aborted_bytes
+            known = transaction_index.read_entries(fs, directory, base, size) if size else ()
+            entries = sorted([*known, *here], key=lambda entry: entry.last_offset)
+            segment.aborted_bytes = transaction_index.replace_entries(fs, directory, base, entries)
 
 
 def count_below(segments: Sequence[Segment], start_offset: int) -> int:

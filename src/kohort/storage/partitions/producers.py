@@ -66,10 +66,26 @@ class ProducerRow(NamedTuple):
     written_ms: int = -1
 
 
+class HangingTransaction(NamedTuple):
+    """A transaction whose marker, if there was one, was in a hole: it is neither committed nor aborted."""
+
+    producer_id: int
+    epoch: int
+    first_offset: int
+    #: The first offset of the hole.
+    lost_offset: int
+
+    def __str__(self) -> str:
+        return (
+            f"offsets {self.first_offset} to {self.lost_offset - 1} have records of a transaction of producer "
+            f"{self.producer_id}, whose end is missing"
+        )
+
+
 class ProducerStates:
     """The idempotent and transactional producers of one partition."""
 
-    __slots__ = ("_coordinators", "_ending", "_limit", "_open", "_states")
+    __slots__ = ("_coordinators", "_ending", "_limit", "_open", "_states", "hanging")
 
     def __init__(self, *, limit: int = PRODUCER_LIMIT) -> None:
         self._limit = limit
@@ -77,6 +93,8 @@ class ProducerStates:
         self._open: dict[int, int] = {}
         #: First offset, and that of the marker, of transactions whose marker may not be durable.
         self._ending: list[tuple[int, int]] = []
+        #: Transactions that nothing behind them decides: no record of them is given out as committed.
+        self.hanging: tuple[HangingTransaction, ...] = ()
         #: Producer id -> epoch of the coordinator that has sent its last marker.
         self._coordinators: dict[int, int] = {}
         #: Producer id -> its state, packed, in the order of their last writes.
@@ -129,8 +147,8 @@ class ProducerStates:
 
     @property
     def has_undecided(self) -> bool:
-        """Whether a transaction is open, or has a marker that may not be durable."""
-        return bool(self._open or self._ending)
+        """Whether a transaction is open or hangs, or has a marker that may not be durable."""
+        return bool(self._open or self._ending or self.hanging)
 
     def is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a producer has a transaction open here that began with this epoch."""
@@ -146,7 +164,10 @@ class ProducerStates:
             # The first is the smallest.
             stable = min(stable, first_offset)
             break
-        return min([stable, *(first_offset for first_offset, _ in self._ending)]) if self._ending else stable
+        if self._ending or self.hanging:
+            others = (first_offset for first_offset, _ in self._ending)
+            stable = min([stable, *others, *(each.first_offset for each in self.hanging)])
+        return stable
 
     def check_marker(self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, is_v2: bool) -> None:
         """Check a marker that is to be written.
@@ -208,8 +229,37 @@ class ProducerStates:
             return
         known = self._take(producer_id)
         self._states[producer_id] = _with(known, header, header.max_timestamp if now_ms is None else now_ms)
-        if header.is_transactional:
+        # Compaction leaves empty batches only of transactions that have ended.
+        if header.is_transactional and header.record_count:
             self._open.setdefault(producer_id, header.base_offset)
+
+    def lose(self, offset: int) -> None:
+        """Note that the log has a hole from `offset` on: the markers of what is open there may have been in it."""
+        # A later marker of the same producer may be that of a later transaction.
+        self.hanging += tuple(
+            HangingTransaction(producer_id, _HEAD.unpack_from(self._states[producer_id])[0], first_offset, offset)
+            for producer_id, first_offset in self._open.items()
+            # Of others nothing is left.
+            if first_offset < offset
+        )
+        self._open.clear()
+
+    def end_hanging(self, producer_id: int) -> list[EndedTransaction]:
+        """End a producer's hanging transactions as aborted, where they hang; return them."""
+        ended = [each for each in self.hanging if each.producer_id == producer_id]
+        self.hanging = tuple(each for each in self.hanging if each.producer_id != producer_id)
+        return [EndedTransaction(producer_id, each.first_offset, each.lost_offset, each.first_offset) for each in ended]
+
+    def forget_before(self, offset: int) -> None:
+        """Forget the transactions of which no record is left, now that the log begins at `offset`."""
+        for producer_id, first_offset in [*self._open.items()]:
+            if first_offset >= offset:
+                break
+            state = self.get(producer_id)
+            if state is not None and state.batches and state.batches[-1].last_offset < offset:
+                del self._open[producer_id]
+        if self.hanging:
+            self.hanging = tuple(each for each in self.hanging if each.lost_offset > offset)
 
     def note_marker(
         self, header: BatchHeader, coordinator_epoch: int, now_ms: int | None = None

@@ -231,6 +231,8 @@ class Rules:
     on_batch: Callable[[BatchHeader], None]
     #: Gets each control batch whole, in addition to `on_batch`; `None`: they are not needed.
     on_control: Callable[[BatchHeader, bytes], None] | None = None
+    #: Called at damage, before the batch behind it.
+    on_damage: Callable[[], None] = lambda: None
 
 
 def scan_file(
@@ -273,11 +275,10 @@ def scan_file(
                 before_offset=before_offset,
                 is_sparse=expected < rules.sparse_before,
             )
+            is_unwritten = found is None and (reader.is_blank(position) or _is_torn(reader, position, expected))
             end = size if found is None else found
-            is_unwritten = found is None and (
-                reader.is_blank(position) or _is_torn(reader, position, segment.next_offset)
-            )
             piece.damage = Damage(position=position, end=end, reason=str(why), is_unwritten=is_unwritten)
+            rules.on_damage()
             if found is None:
                 break
             base = reader.header_at(found).base_offset

@@ -103,5 +103,8 @@ def _entries(content: bytes, count: int, path: str) -> list[EndedTransaction]:
     for version, *numbers in _ENTRY.iter_unpack(content):
         if version != 0:
             raise StorageError(f"{path} has an entry of version {version}, which is not known")
-        found.append(EndedTransaction(*numbers))
+        entry = EndedTransaction(*numbers)
+        if not 0 <= entry.first_offset <= entry.last_offset:
+            raise StorageError(f"{path} is damaged: it has a transaction that ends before it begins")
+        found.append(entry)
     return found

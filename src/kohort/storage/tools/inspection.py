@@ -21,12 +21,14 @@ from kohort.storage.data_directory import META_NAME, PartitionEnd
 from kohort.storage.files.fs import FileLock, FileSystem, UnreadableError
 from kohort.storage.log_state import LogState
 from kohort.storage.partitions.leader_epoch_runs import EpochRuns
+from kohort.storage.partitions.producers import HangingTransaction
 from kohort.storage.partitions.quarantine import QUARANTINE_SUFFIX, Hole, load_holes
-from kohort.storage.recovery import load_sparse
+from kohort.storage.recovery import Findings, load_sparse
 from kohort.storage.segments import indexes
 from kohort.storage.segments.indexes import SegmentFacts
 from kohort.storage.segments.scan import NO_LIMIT, BatchReader, ends_before, find_batch, valid_batch
 from kohort.storage.segments.segment import SUFFIX, segment_base, segment_name
+from kohort.storage.segments.transaction_index import ENTRY_SIZE, EndedTransaction, read_entries, sum_of_entries
 from kohort.storage.topicconfig import LogConfig
 
 #: Suffixes of files with records, or former records.
@@ -91,6 +93,8 @@ class PartitionContent:
     damages: list[Damage] = field(default_factory=list)
     #: Damage that starts have taken out of the middle, settled or not.
     holes: list[Hole] = field(default_factory=list)
+    #: Transactions whose end may be missing: their records are neither committed nor aborted.
+    hanging: list[HangingTransaction] = field(default_factory=list)
 
     @property
     def concerned(self) -> list[Damage]:
@@ -225,6 +229,7 @@ def _read_files(
     runs = EpochRuns(state.epochs, state.offset) if state is not None else EpochRuns()
     holes = load_holes(fs, path, names)
     sparse_before = load_sparse(fs, path, names)
+    found = Findings(sparse_before=sparse_before)
     bases = [base for name in names if (base := segment_base(name)) is not None]
     for base, limit in zip(bases, [*bases[1:], NO_LIMIT], strict=False):
         if is_compacted and base < content.end and ends_before(fs, path, base, content.end, sparse_before):
@@ -249,14 +254,21 @@ def _read_files(
                 if isinstance(each, Damage):
                     content.damages.append(each)
                     content.bytes += each.bytes
+                    found.note_damage()
                 else:
                     _count(content, each.header)
+                    found.note(each.header)
+                    if each.header.is_control:
+                        found.note_control(each.header, each.read())
                     runs.note(each.header.base_offset, each.header.next_offset, each.header.partition_leader_epoch)
         except UnreadableError as why:
             content.damages.append(Damage(path=file, reason=str(why), offset=content.end, is_unreadable=True))
+    known = state.hanging if state is not None else found.producers.hanging
+    settled = {hole.first_offset for hole in holes if hole.is_settled}
+    content.hanging += [each for each in known if each.lost_offset not in settled]
     wrong = ((path, f"{run}, and their batches say something else") for run in runs.wrong())
     # One by one: a file that cannot be read ends this, and what was found before stays.
-    for file, reason in chain(wrong, wrong_files(fs, path, names)):
+    for file, reason in chain(wrong, wrong_files(fs, path, names), _wrong_lists(fs, path, bases, state, found.aborted)):
         content.damages.append(Damage(path=file, reason=reason, is_rebuilt=True))
 
 
@@ -387,6 +399,30 @@ def wrong_files(fs: FileSystem, folder: str, names: Sequence[str]) -> Iterator[t
         # The newest segment may have been cut below its facts since.
         elif base != bases[-1] or facts.size <= fs.open(f"{folder}/{segment_name(base)}").size():
             yield from _wrong_indexes(fs, folder, base, facts)
+
+
+def _wrong_lists(
+    fs: FileSystem, folder: str, bases: Sequence[int], state: LogState | None, aborted: Sequence[EndedTransaction]
+) -> Iterator[tuple[str, str]]:
+    """Yield (path, error) of the lists of aborted transactions that are missing or do not say what the log says."""
+    sums = {base: (size, checksum) for base, size, checksum in state.aborted} if state is not None else {}
+    for base, end in zip(bases, [*bases[1:], NO_LIMIT], strict=False):
+        path = indexes.index_path(folder, base, indexes.TRANSACTION_SUFFIX)
+        size, checksum = sums.get(base, (0, None))
+        if size and sum_of_entries(fs, folder, base, size) != checksum:
+            yield path, "its aborted transactions are not those of the log"
+            continue
+        # Of what began in a segment that is gone, or was compacted, the file knows more than the log.
+        ended = {(each.producer_id, each.last_offset) for each in aborted if base <= each.last_offset < end}
+        written = fs.open(path).size() if ended and fs.exists(path) else 0
+        try:
+            listed = read_entries(fs, folder, base, written - written % ENTRY_SIZE) if written else ()
+            ended -= {(each.producer_id, each.last_offset) for each in listed}
+        except StorageError as why:
+            yield path, str(why)
+            continue
+        if ended:
+            yield path, f"{len(ended)} aborted transactions of the log are not in it"
 
 
 def _wrong_checkpoints(fs: FileSystem, folder: str, names: Sequence[str], state: LogState) -> Iterator[tuple[str, str]]:
