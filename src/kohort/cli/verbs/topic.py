@@ -114,9 +114,10 @@ def run_describe(options: argparse.Namespace) -> int:
     """Print a table of partitions for each topic."""
     with open_admin(options) as admin:
         topics = admin.describe_topics(options.topics)
-    if options.json:
-        print_json(topics)
-        return 0
+        if options.json:
+            print_json(topics)
+            return 0
+        stable = admin.list_offsets([topic.name for topic in topics], isolation_level="read_committed")
     for topic in topics:
         configs = ", ".join(
             f"{name}={value} ({topic.idle[name]})" if name in topic.idle else f"{name}={value}"
@@ -128,6 +129,12 @@ def run_describe(options: argparse.Namespace) -> int:
         numbers = attrgetter("partition", "leader", "leader_epoch", "begin_offset", "end_offset")
         rows = [(*numbers(row), row.end_offset - row.begin_offset) for row in topic.partitions]
         print_table(("PARTITION", "LEADER", "EPOCH", "BEGIN", "END", "RECORDS"), rows, empty="no partitions")
+        for row in topic.partitions:
+            place = TopicPartition(topic.name, row.partition)
+            last = stable[place].offset if place in stable else None
+            if last is not None and last < row.end_offset:
+                what = "of a transaction that has not ended, or behind its begin"
+                print(f"{place}: offsets {last} to {row.end_offset - 1} are {what}")
     return 0
 
 
