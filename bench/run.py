@@ -42,6 +42,7 @@ BENCHES = (
     "tokens",
     "tokenlogin",
     "quotas",
+    "transactions",
     "send",
     "eventloop",
     "neighbours",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         RecordMetadata,
         SentMany,
     )
+    from kohort.client.transform import transform, transform_arrow
     from kohort.ids import TopicPartition
     from kohort.metrics.registry import to_prometheus
 
@@ -60,6 +61,8 @@ __all__ = [
     "errors",
     "metrics",
     "to_prometheus",
+    "transform",
+    "transform_arrow",
 ]
 
 _MODULES = {
@@ -81,6 +84,8 @@ _MODULES = {
     "SentMany": "kohort.client.records",
     "TopicPartition": "kohort.ids",
     "to_prometheus": "kohort.metrics.registry",
+    "transform": "kohort.client.transform",
+    "transform_arrow": "kohort.client.transform",
 }
 
 

@@ -1,4 +1,4 @@
-"""kohort on an event loop: the consumer, the producer and the admin client for asyncio.
+"""kohort on an event loop: consumer, producer, admin client and `transform` for asyncio.
 
 >>> import asyncio, kohort, kohort.aio
 >>> async def main(address):
@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kohort.client.admin.aio_admin import Admin
+    from kohort.client.aio_transform import transform, transform_arrow
     from kohort.client.consumer.aio_consumer import Consumer
     from kohort.client.producer.aio_producer import Producer
 
-__all__ = ["Admin", "Consumer", "Producer"]
+__all__ = ["Admin", "Consumer", "Producer", "transform", "transform_arrow"]
 
 _MODULES = {
     "Admin": "kohort.client.admin.aio_admin",
     "Consumer": "kohort.client.consumer.aio_consumer",
     "Producer": "kohort.client.producer.aio_producer",
+    "transform": "kohort.client.aio_transform",
+    "transform_arrow": "kohort.client.aio_transform",
 }
 
 

@@ -18,7 +18,7 @@ from kohort.assign.assignors import built_in
 from kohort.errors import UnsupportedFeatureError
 from support.peers.apache_broker import ApacheKafka
 from support.peers.lossy_proxy import LossyProxy
-from support.scenarios import client_scenarios, transaction_scenarios
+from support.scenarios import client_scenarios, transaction_scenarios, transform_scenarios
 from support.scenarios.client_scenarios import BROKER_CONFIG, group_options, new_topic, poll_until, send_values
 from support.scenarios.client_suite import ClientSuite
 from support.scenarios.matrix import ApacheBroker, Case, cases, members_go_on, opened
@@ -112,6 +112,7 @@ def test_java_shares_a_group_with_ours_at_apache_kafka(address: str, assignor: s
 def test_transactions_of_apache_kafka(address: str) -> None:
     """KIP-890: each transaction has an epoch of its own, and its batches add the partitions."""
     transaction_scenarios.whole(address)
+    transform_scenarios.whole(address)
 
 
 def test_transactions_by_the_older_flow(strict_address: str) -> None:
@@ -119,6 +120,7 @@ def test_transactions_by_the_older_flow(strict_address: str) -> None:
     with kohort.Admin(bootstrap_servers=strict_address) as admin:
         admin.update_features({"transaction.version": 1}, downgrade="safe")
     transaction_scenarios.whole(strict_address, group_protocol="classic")
+    transform_scenarios.whole(strict_address, group_protocol="classic")
 
 
 def test_history_and_moves_of_a_group_are_had_of_kohorts_broker_only(address: str) -> None:

@@ -69,6 +69,15 @@ def test_consumer_group() -> None:
     assert {f"{name} leaves" for name in "abc"} <= set(lines)
 
 
+def test_exactly_once() -> None:
+    """Aborted transactions leave nothing, and no order is lost."""
+    assert run_example("exactly_once.py")[-3:] == [
+        "failed at order 200",
+        "failed at order 600",
+        "1000 invoices of 1000 orders",
+    ]
+
+
 def test_arrow_columns() -> None:
     """Sums that can be computed by hand."""
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")

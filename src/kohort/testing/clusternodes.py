@@ -37,6 +37,7 @@ from kohort.testing.ownership_links import OwnershipLinks
 
 if TYPE_CHECKING:
     from kohort.broker.transactions.coordination import ListCommand, OnListed
+    from kohort.broker.transactions.runtime import TransactionRuntime
     from kohort.coordinator.transactions.commands import AddPartitions, TransactionCommand
 
 #: Commands that any broker carries out for a group: configs belong to the cluster.
@@ -247,6 +248,11 @@ class NodeTransactions:
     def is_ready(self) -> bool:
         """Return whether the coordinator is loaded."""
         return self._transactions.is_ready
+
+    @property
+    def runtime(self) -> TransactionRuntime | None:
+        """Return the coordinator that all brokers share; `None` until a client has asked for it."""
+        return self._transactions.runtime
 
     def answer(self, request: Asker, command: TransactionCommand, translate: Translate) -> None:
         """Carry out a client's command for an id that is coordinated here."""

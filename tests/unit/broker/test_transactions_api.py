@@ -289,7 +289,7 @@ def test_transaction_that_hangs_before_a_hole_is_found_and_aborted(
     with Broker(data_dir=f"{tmp_path}/data") as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         assert admin.list_offsets([place], isolation_level="read_committed")[place].offset == 1
         assert main(["topic", "describe", "orders", "--bootstrap", broker.bootstrap_servers]) == 0
-        assert "orders-0: offsets 1 to 3 are of a transaction that has not ended" in capsys.readouterr().out
+        assert "partition 0: readers of committed records wait at offset 1 for a" in capsys.readouterr().out
         (found,) = admin.find_hanging_transactions([place], older_than_ms=0)
         assert (found.producer_id, found.transaction_start_offset) == (7, 1)
         admin.abort_transaction(place, 1)

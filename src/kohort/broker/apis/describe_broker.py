@@ -86,6 +86,7 @@ def facts_of(context: BrokerContext, request: Request | None = None) -> dict[str
         "connections.max": context.connection_quotas.limit,
         "connections.refused": context.connection_quotas.refused,
         "connections.given.up": context.idle_timeouts.given_up,
+        **_transactions(context),
         **_tokens(context),
         "fences": len(context.ownership),
         "reads.refused": context.refused_reads.rows,
@@ -103,6 +104,19 @@ def facts_of(context: BrokerContext, request: Request | None = None) -> dict[str
         }
         facts |= _losses(context)
     return facts | _quotas(context) | _limits_reached(context)
+
+
+def _transactions(context: BrokerContext) -> dict[str, object]:
+    """Describe the transactions that have not ended, and the oldest of them."""
+    runtime = context.transactions.runtime
+    opened = [] if runtime is None else runtime.open_transactions()
+    return {
+        "transactional.ids": 0 if runtime is None else runtime.id_count,
+        "transactional.ids.max": context.settings.values["max.transactional.ids"],
+        "transactions.open": len(opened),
+        "transactions.oldest": opened[0][1] if opened else "",
+        "transactions.oldest.ms": max(0, context.clock.now_ms() - opened[0][0]) if opened else 0,
+    }
 
 
 def _tokens(context: BrokerContext) -> dict[str, object]:

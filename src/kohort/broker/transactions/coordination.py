@@ -56,6 +56,10 @@ class TransactionCoordination(Protocol):
     def when_ready(self, then: Callable[[], None]) -> None:
         """Load the coordinator, after its topic was created if need be, and call `then`, also if that failed."""
 
+    @property
+    def runtime(self) -> TransactionRuntime | None:
+        """The coordinator; `None` until a client has asked for it."""
+
     def serves(self, transactional_id: str) -> bool:
         """Whether the coordinator is loaded, and the log of a transactional id could be read whole."""
 

@@ -147,6 +147,21 @@ class TransactionRuntime:
             each.producer_id for shard in self.shards for each in shard.transactions.values() if each.state not in ended
         }
 
+    def open_transactions(self) -> list[tuple[int, str]]:
+        """Return when each transaction that has not ended began, ms, and its id; the oldest first."""
+        ended = IDLE
+        return sorted(
+            (each.start_ms, each.transactional_id)
+            for shard in self.shards
+            for each in shard.transactions.values()
+            if each.state not in ended
+        )
+
+    @property
+    def id_count(self) -> int:
+        """The number of transactional ids."""
+        return sum(len(shard.transactions) for shard in self.shards)
+
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call back later in this turn of the loop."""
         self._loop.call_soon(callback)
@@ -198,8 +213,7 @@ class TransactionRuntime:
                 self._tell(command.request, Refusal(code=ErrorCode.NOT_COORDINATOR, message=text))
             return
         if isinstance(command, commands.InitProducer):
-            total = sum(len(shard.transactions) for shard in self.shards)
-            command = replace(command, other_ids=total - len(asked.shard.transactions))
+            command = replace(command, other_ids=self.id_count - len(asked.shard.transactions))
         now_ms = self._deadlines.now_ms()
         try:
             decision = asked.shard.handle(command, now_ms=now_ms)

@@ -16,7 +16,7 @@ from kohort.cli import arguments
 from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common, add_execute
 from kohort.cli.output import complain, print_json, print_table, show
-from kohort.errors import PartlyDoneError
+from kohort.errors import BrokerError, PartlyDoneError
 from kohort.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ def run_describe(options: argparse.Namespace) -> int:
     """Print a table of partitions for each topic."""
     with open_admin(options) as admin:
         topics = admin.describe_topics(options.topics)
-        if options.json:
-            print_json(topics)
-            return 0
-        stable = admin.list_offsets([topic.name for topic in topics], isolation_level="read_committed")
+        opened = [] if options.json else _open_transactions(admin, topics)
+    if options.json:
+        print_json(topics)
+        return 0
     for topic in topics:
         configs = ", ".join(
             f"{name}={value} ({topic.idle[name]})" if name in topic.idle else f"{name}={value}"
@@ -129,13 +129,29 @@ def run_describe(options: argparse.Namespace) -> int:
         numbers = attrgetter("partition", "leader", "leader_epoch", "begin_offset", "end_offset")
         rows = [(*numbers(row), row.end_offset - row.begin_offset) for row in topic.partitions]
         print_table(("PARTITION", "LEADER", "EPOCH", "BEGIN", "END", "RECORDS"), rows, empty="no partitions")
-        for row in topic.partitions:
-            place = TopicPartition(topic.name, row.partition)
-            last = stable[place].offset if place in stable else None
-            if last is not None and last < row.end_offset:
-                what = "of a transaction that has not ended, or behind its begin"
-                print(f"{place}: offsets {last} to {row.end_offset - 1} are {what}")
+        for each in opened:
+            if each.topic == topic.name:
+                print(
+                    f"partition {each.partition}: readers of committed records wait at offset "
+                    f"{each.transaction_start_offset} for a transaction of producer {each.producer_id}"
+                )
     return 0
+
+
+def _open_transactions(admin: Any, topics: Iterable[Any]) -> list[Any]:
+    """Return the oldest open transaction of each partition that has one, where the broker may tell them."""
+    partitions = [(topic.name, row.partition) for topic in topics for row in topic.partitions]
+    try:
+        producers = admin.describe_producers(partitions)
+    except (BrokerError, PartlyDoneError):
+        # A broker without transactions, or a user without the right to read the topic.
+        return []
+    oldest: dict[tuple[str, int], Any] = {}
+    for each in producers:
+        start, known = each.transaction_start_offset, oldest.get((each.topic, each.partition))
+        if start is not None and (known is None or start < known.transaction_start_offset):
+            oldest[each.topic, each.partition] = each
+    return list(oldest.values())
 
 
 def run_grow(options: argparse.Namespace) -> int:

@@ -279,6 +279,11 @@ class FetchHandler:
             moved |= {each: offset for each, offset in self._in_work.items() if each in moved}
         return moved
 
+    def in_work(self) -> dict[TopicPartition, int]:
+        """Return the position of each partition before the records that were handed out last."""
+        self._settle()
+        return {each: offset for each, offset in self._in_work.items() if each in self._held}
+
     def released_bytes(self) -> dict[TopicPartition, int]:
         """Return each partition's bytes that were freed since the last call."""
         self._settle()
