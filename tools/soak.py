@@ -68,7 +68,11 @@ SOAKS: Mapping[str, Soak] = {
         "1",
         (tests(*(f"unit/storage/test_{name}.py" for name in ("partition_model", "retention", "compaction"))),),
     ),
-    "flips": Soak("one bit flipped in every byte of a data directory", "1", (tests("unit/storage/test_bit_flips.py"),)),
+    "flips": Soak(
+        "one bit flipped in every byte of a data directory, and each fault of the disk under transactions",
+        "1",
+        (tests("unit/storage/test_bit_flips.py", "unit/storage/test_transaction_damage.py"),),
+    ),
     "fuzz": Soak(
         "a million inputs each: frames, record batches, readers of files, directories, tokens; SEED draws others",
         "hours",

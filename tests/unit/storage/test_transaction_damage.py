@@ -13,7 +13,6 @@ from kohort.storage.log_state import capture, settle, write
 from kohort.storage.segments.segment import SUFFIX
 from kohort.storage.store import Store
 from kohort.storage.tools.inspection import inspect_directory
-from kohort.storage.tools.repair import repair
 from kohort.testing.disks import Crashed, Fault, FaultyFileSystem, MemoryFileSystem
 from support.builders.left_directory import files_in, scrub_all
 from support.builders.storage_logs import PAGE_CACHE, TOPIC_ID, empty_log
@@ -64,26 +63,6 @@ def test_flipped_bit_shows_no_record_that_does_not_count(is_clean: bool) -> None
             if not path.endswith(SUFFIX):
                 assert found == COMMITTED, f"{path} byte {at}: {COMMITTED.keys() - found.keys()} are gone"
             tried += 1
-
-
-@pytest.mark.parametrize("is_clean", [True, False])
-@pytest.mark.parametrize("damage", ["gone", "empty", "short", "other"])
-def test_lists_of_aborted_transactions_are_made_again(damage: str, is_clean: bool) -> None:
-    fs = transactional_directory(is_clean=is_clean)
-    lists = [path for path in files_in(fs) if path.endswith(".txnindex")]
-    assert lists
-    for path in lists:
-        if damage == "gone":
-            fs.remove(path)
-        elif damage == "other":
-            fs.open(path).write(2, bytes(8))
-        else:
-            fs.open(path).truncate(0 if damage == "empty" else 20)
-    told = {each.path for content in inspect_directory(fs, "/data") for each in content.damages}
-    assert told >= {*lists}, "check names each file"
-    repair(fs, "/data", list(inspect_directory(fs, "/data")), drop=False)
-    assert [each for content in inspect_directory(fs, "/data") for each in content.damages] == []
-    assert read(fs) == COMMITTED
 
 
 def test_end_is_cut_at_any_byte() -> None:
