@@ -14,6 +14,7 @@ from kohort import Admin, Broker, Consumer, Producer, TopicPartition
 from kohort.errors import BrokerError, ErrorCode, UnknownTopicError
 from support.peers.sharing_member import SharingMember, sharing
 from support.ports import quiet_port
+from support.scenarios import transaction_scenarios
 from support.waiting import until
 
 CONFIG = {
@@ -276,3 +277,8 @@ def test_arrow_batches_carry_every_record(broker: Broker) -> None:
                 assert set(found.column("topic").to_pylist()) == {"orders"}
 
     assert sorted(values, key=int) == [b"%d" % number for number in range(600)]
+
+
+def test_transactions(broker: Broker) -> None:
+    """As at Apache Kafka: all or nothing, one producer of an id at a time, offsets together with records."""
+    transaction_scenarios.whole(broker.bootstrap_servers)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 import kohort
+import kohort.aio
 from kohort import TopicPartition
 from kohort.errors import ProducerFencedError, StateError, TransactionAbortableError
 from support.scenarios.client_scenarios import new_topic
@@ -120,6 +122,52 @@ def offsets_and_records_together(address: str, source: str, target: str, **optio
     assert values(address, target) == sorted(b"out-%d" % n for n in range(30))
 
 
+async def on_a_loop(address: str, source: str, target: str, **options: Any) -> None:
+    """The same calls as coroutines: a commit with offsets, an abort by an exception, a cancelled block."""
+    async with (
+        kohort.aio.Producer(bootstrap_servers=address, transactional_id=f"aio-{source}") as producer,
+        kohort.aio.Consumer(
+            source,
+            bootstrap_servers=address,
+            group_id=f"aio-{source}",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            **options,
+        ) as consumer,
+    ):
+        with pytest.raises(StateError, match="no transaction"):
+            await producer.send(target, b"outside")
+        while not (records := await consumer.poll(1.0)):
+            pass
+        async with producer.transaction() as transaction:
+            for record in records:
+                await transaction.send(target, b"aio-" + record.value)
+            await transaction.send_offsets(consumer)
+        assert await consumer.committed(TopicPartition(source, 0)) == len(records)
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction() as transaction:
+                await transaction.send(target, b"aio-aborted")
+                await producer.flush()
+                1 / 0  # noqa: B018
+
+        async def sends_for_ever() -> None:
+            async with producer.transaction() as transaction:
+                while True:
+                    await (await transaction.send(target, b"aio-cancelled"))
+
+        task = asyncio.create_task(sends_for_ever())
+        await producer.partitions_for(target)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await producer.begin_transaction()
+        await producer.send(target, b"aio-last")
+        await producer.commit_transaction()
+        expected = [b"aio-" + record.value for record in records] + [b"aio-last"]
+    found = await asyncio.to_thread(values, address, target)
+    assert [value for value in found if value.startswith(b"aio-")] == sorted(expected)
+
+
 def whole(address: str, **options: Any) -> None:
     """All of them; `options` are those of the consumer."""
     for scenario in (committed_and_aborted, zombie_is_fenced):
@@ -127,3 +175,4 @@ def whole(address: str, **options: Any) -> None:
             scenario(address, topic)
     with new_topic(address, "transactions-in", 1) as source, new_topic(address, "transactions-out", 3) as target:
         offsets_and_records_together(address, source, target, **options)
+        asyncio.run(on_a_loop(address, source, target, **options))

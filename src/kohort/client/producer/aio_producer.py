@@ -290,7 +290,11 @@ class AsyncTransaction:
         self._timeout = timeout
 
     async def __aenter__(self) -> Self:
-        await self._producer.begin_transaction(self._timeout)
+        try:
+            await self._producer.begin_transaction(self._timeout)
+        except asyncio.CancelledError:
+            self._producer._take_back_begin()
+            raise
         return self
 
     async def __aexit__(

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 from weakref import WeakSet
@@ -269,6 +270,14 @@ class ProducerDoor:
         await self._ask(lambda ticket, at: events.TransactionAsked(step=step, ticket=ticket, deadline_ms=at), timeout)
         if step is events.TransactionStep.BEGIN and not self._is_closed:
             self._pool.reopen()
+
+    def _take_back_begin(self) -> None:
+        """Abort the transaction of a begin that was interrupted, without waiting: it may have begun all the same."""
+        deadline_ms = self._io.deadline_ms(self._max_block_s)
+        with suppress(StateError):
+            self._io.post(
+                events.TransactionAsked(step=events.TransactionStep.ABORT, ticket=None, deadline_ms=deadline_ms)
+            )
 
     async def _send_offsets(self, offsets: object, group: object, timeout: float | None) -> None:
         if self._transactional_id is None:

@@ -215,6 +215,17 @@ class Producer(ProducerDoor):
         At the end of the block the transaction is committed. An exception aborts it and is raised. The first block
         initializes the producer: another one of the same `transactional_id` is fenced.
 
+        >>> import kohort
+        >>> with kohort.Broker() as broker:
+        ...     with kohort.Producer(
+        ...         bootstrap_servers=broker.bootstrap_servers, transactional_id="billing"
+        ...     ) as producer:
+        ...         with producer.transaction() as transaction:
+        ...             order = transaction.send("orders", value="42")
+        ...             invoice = transaction.send("invoices", value="42")
+        >>> order.result().offset, invoice.result().offset
+        (0, 0)
+
         Args:
             timeout: seconds for the begin, and for the end, each; `None` means `max_block_ms`.
 
@@ -410,7 +421,13 @@ class Transaction:
         self._timeout = timeout
 
     def __enter__(self) -> Self:
-        self._producer.begin_transaction(self._timeout)
+        try:
+            self._producer.begin_transaction(self._timeout)
+        except KohortError:
+            raise
+        except BaseException:
+            self._producer._take_back_begin()
+            raise
         return self
 
     def __exit__(

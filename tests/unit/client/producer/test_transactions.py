@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import kohort
 from kohort.client.core.actions import Complete, Fail, Send, Stop
 from kohort.client.core.requests import Failure
 from kohort.client.producer.core import transactions
@@ -26,6 +27,7 @@ from kohort.client.records import GroupMetadata
 from kohort.errors import (
     AuthorizationError,
     BrokerError,
+    ConfigError,
     ErrorCode,
     KohortTimeoutError,
     ProducerFencedError,
@@ -546,6 +548,28 @@ def test_steps_out_of_turn_are_refused() -> None:
     assert dialogue.outcome(dialogue.call(INITIALIZE)) == "done"
 
 
+def test_begin_that_was_taken_back_leaves_no_transaction() -> None:
+    """A begin whose task was cancelled: its abort follows, and the next begin waits for that."""
+    dialogue = TransactionDialogue()
+    calls = [dialogue.call(step) for step in (BEGIN, ABORT, BEGIN)]
+    dialogue.find()
+    dialogue.identify()
+    assert [dialogue.outcome(call) for call in calls] == ["done", "done", "done"]
+    assert dialogue.state is TransactionState.IN_TRANSACTION
+    assert not dialogue.unanswered(EndTxnRequest)
+
+
+def test_begin_waits_for_the_end_of_the_transaction_before() -> None:
+    """Its call has timed out; that the transaction was committed is known when the next one has begun."""
+    dialogue = TransactionDialogue().begun()
+    dialogue.call(COMMIT, timeout_ms=10)
+    dialogue.advance(20)
+    begun = dialogue.call(BEGIN)
+    assert dialogue.outcome(begun) is None
+    dialogue.end()
+    assert dialogue.outcome(begun) == "done"
+
+
 def test_lost_answer_to_a_commit_is_asked_for_again() -> None:
     """The coordinator answers a repeated EndTxn as the first one (KIP-890)."""
     dialogue = TransactionDialogue().begun()
@@ -629,3 +653,39 @@ def test_table_has_a_way_to_rest_from_each_state() -> None:
         assert (TransactionState.READY in seen) is (state is not TransactionState.FATAL)
     assert {by for _, by in TRANSITIONS} == {*TransactionStep, *Happening}
     assert transactions._AT_REST[-1] is TransactionState.FATAL
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"transactional_id": ""},
+        {"transactional_id": "billing", "acks": 1},
+        {"transactional_id": "billing", "enable_idempotence": False},
+        {"transactional_id": "billing", "transaction_timeout_ms": 0},
+    ],
+)
+def test_options_that_no_transaction_can_have(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        kohort.Producer(bootstrap_servers="127.0.0.1:1", **options)
+
+
+def test_calls_without_what_they_need() -> None:
+    """A name for the producer, and a group that is one; nothing of it needs a broker."""
+    with kohort.Producer(bootstrap_servers="127.0.0.1:1") as producer:
+        for call in (producer.init_transactions, producer.begin_transaction, producer.commit_transaction):
+            with pytest.raises(ConfigError, match="transactional_id"):
+                call()
+        with pytest.raises(ConfigError, match="transactional_id"):
+            producer.send_offsets_to_transaction({TopicPartition("in", 0): 1}, "readers")
+        with pytest.raises(ConfigError, match="transactional_id"), producer.transaction():
+            pytest.fail("there is no transaction")
+    with kohort.Producer(bootstrap_servers="127.0.0.1:1", transactional_id="billing") as producer:
+        with pytest.raises(TypeError, match="group_metadata"):
+            producer.send_offsets_to_transaction({TopicPartition("in", 0): 1}, None)  # type: ignore[arg-type]
+        with pytest.raises(KohortTimeoutError, match="begin_transaction of billing"):
+            producer.begin_transaction(timeout=0.05)
+    with pytest.raises(StateError, match="closed"):
+        producer.begin_transaction()
+    consumer = kohort.Consumer(bootstrap_servers="127.0.0.1:1", group_id="readers")
+    with consumer, pytest.raises(ConfigError, match="enable_auto_commit=False"):
+        consumer.processed_offsets()

@@ -308,7 +308,12 @@ class Transactions:
             return self.error
         waits = {
             TransactionStep.INITIALIZE: (TransactionState.INITIALIZING, TransactionState.READY),
-            TransactionStep.BEGIN: (TransactionState.INITIALIZING,),
+            # The end of the transaction before, whose call has timed out or was cancelled.
+            TransactionStep.BEGIN: (
+                TransactionState.INITIALIZING,
+                TransactionState.COMMITTING,
+                TransactionState.ABORTING,
+            ),
             TransactionStep.COMMIT: (TransactionState.COMMITTING,),
             # After an abort it may wait for its epoch.
             TransactionStep.ABORT: (TransactionState.ABORTING, TransactionState.INITIALIZING),
@@ -380,10 +385,11 @@ class Transactions:
         """End the calls that have waited for READY."""
         calls, self._calls = self._calls, []
         for call in calls:
+            if self.state is not TransactionState.READY and call.step is not TransactionStep.INITIALIZE:
+                # It came behind a call that has begun a transaction.
+                self.ask(call)
+                continue
             if call.step is TransactionStep.BEGIN:
-                if self.state is not TransactionState.READY:
-                    self._requests.fail(call.ticket, self._objection(call.step) or self.refusal())
-                    continue
                 self._take(TransactionStep.BEGIN)
             self._requests.complete(call.ticket)
 
