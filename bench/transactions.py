@@ -1,8 +1,8 @@
-"""Transactions through a confluent-kafka producer: of one and of 1,000 records, of 20 producers, and read back.
+"""Transactions: of one and of 1,000 records, of 20 producers; and consume, transform, produce.
 
 A transaction is begun, written and committed before the next begins; its latency is from begin to the return of the
-commit. Peer: Apache Kafka 4.3, which leaves syncing to the system; ours syncs each append unless the row says
-otherwise.
+commit. Peer: Apache Kafka 4.3, which leaves syncing to the system, with a confluent-kafka client at both; ours syncs
+each append unless the row says otherwise. Then kohort's client beside confluent-kafka, at each broker.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ TRANSACTIONS = 60
 PRODUCERS = 20
 VALUE = b"x" * 100
 TIMEOUT_S = 60
+#: Records of a transaction of the clients' comparison, and of one that transforms; records that are transformed.
+LARGE, SMALL = 1_000, 100
+TRANSFORMED = 4_000
 #: (what, records of a transaction, producers at once, reach)
 LOADS = (
     ("one record a transaction", 1, 1, ">= 2x"),
@@ -103,7 +106,132 @@ def rows_of(servers: Sequence[Any], runs: int) -> list[Row]:
     return rows
 
 
+def rate_of_kohort(server: Any) -> float:
+    """Records per second of kohort's producer, in transactions of 1,000."""
+    import kohort
+
+    topic = new_topic(server)
+    with kohort.Producer(bootstrap_servers=server.bootstrap_servers, transactional_id=topic, linger_ms=0) as producer:
+        producer.init_transactions(TIMEOUT_S)
+        began = time.perf_counter()
+        for _ in range(TRANSACTIONS):
+            with producer.transaction(TIMEOUT_S) as transaction:
+                for _ in range(LARGE):
+                    transaction.send(topic, VALUE, partition=0)
+        return TRANSACTIONS * LARGE / (time.perf_counter() - began)
+
+
+def rate_of_confluent(server: Any) -> float:
+    """The same of confluent-kafka's."""
+    return one_load(server, PAGE_CACHE, LARGE, 1)[0] * LARGE
+
+
+def new_topic(server: Any) -> str:
+    topic = f"transactions-{uuid4().hex[:8]}"
+    connection = RawConnection(server.port)
+    create_writable_topic(connection, topic, 1, {"flush.messages": PAGE_CACHE})
+    connection.close()
+    return topic
+
+
+def fill(server: Any) -> str:
+    """Return a topic with the records that are transformed."""
+    import kohort
+
+    topic = new_topic(server)
+    with kohort.Producer(bootstrap_servers=server.bootstrap_servers) as producer:
+        producer.send_many(topic, [VALUE] * TRANSFORMED, partition=0).result(TIMEOUT_S)
+    return topic
+
+
+def transform_by_kohort(server: Any, source: str) -> float:
+    """Records per second that `kohort.transform` copies, from the first ones on."""
+    import kohort
+
+    target = new_topic(server)
+    times: list[float] = []
+
+    def copy(records: list[kohort.ConsumerRecord], transaction: Any) -> None:
+        times.append(time.perf_counter())
+        for record in records:
+            transaction.send(target, record.value, record.key)
+
+    with (
+        kohort.Consumer(
+            source,
+            bootstrap_servers=server.bootstrap_servers,
+            group_id=target,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+        ) as consumer,
+        kohort.Producer(bootstrap_servers=server.bootstrap_servers, transactional_id=target, linger_ms=0) as producer,
+    ):
+        done = kohort.transform(
+            consumer, producer, copy, max_records=SMALL, until=lambda: len(times) == TRANSFORMED // SMALL
+        )
+    assert done == TRANSFORMED, done
+    return done / (time.perf_counter() - times[0])
+
+
+def transform_by_confluent(server: Any, source: str) -> float:
+    """The same by the loop that confluent-kafka documents."""
+    from confluent_kafka import Consumer
+
+    target = new_topic(server)
+    producer = producer_of(server)
+    consumer = Consumer({
+        "bootstrap.servers": server.bootstrap_servers, "group.id": target, "auto.offset.reset": "earliest",
+        "enable.auto.commit": False, "isolation.level": "read_committed", "group.protocol": "consumer",
+    })  # fmt: skip
+    consumer.subscribe([source])
+    began, done = 0.0, 0
+    while done < TRANSFORMED:
+        messages = consumer.consume(SMALL, 0.5)
+        if not messages:
+            continue
+        began = began or time.perf_counter()
+        producer.begin_transaction()
+        for message in messages:
+            producer.produce(target, message.value(), message.key())
+        producer.send_offsets_to_transaction(
+            consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), TIMEOUT_S
+        )
+        producer.commit_transaction(TIMEOUT_S)
+        done += len(messages)
+    took = time.perf_counter() - began
+    consumer.close()
+    return done / took
+
+
+def rows_of_clients(servers: Sequence[Any], runs: int) -> list[Row]:
+    how, settings = warmed(runs), "linger.ms=0; ours in the page cache"
+    rows, transformed = [], []
+    for server in servers:
+        at = f"at {server.name}"
+        compared: Any = {"unit": "records/s", "peer_name": "confluent-kafka", "how": how, "settings": settings}
+        ours, theirs = take_turns(runs, partial(rate_of_kohort, server), partial(rate_of_confluent, server))
+        rows.append(
+            compare(f"1,000 records a transaction, kohort's client {at}", ours, theirs, reach=">= 1x", **compared)
+        )
+        source = fill(server)
+        sides = (partial(transform_by_kohort, server, source), partial(transform_by_confluent, server, source))
+        ours, theirs = take_turns(runs, *sides)
+        what = f"consume, transform, produce, {SMALL} records a transaction"
+        rows.append(compare(f"{what}, kohort's client {at}", ours, theirs, reach=">= 1.5x", **compared))
+        transformed.append(theirs)
+    mine, *peers = transformed
+    rows.append(
+        compare(
+            "consume, transform, produce by confluent-kafka, both brokers", mine, peers[0] if peers else [],
+            unit="records/s", reach=">= 3x", peer_name=APACHE_KAFKA, how=how, settings=settings,
+        )
+    )  # fmt: skip
+    return rows
+
+
 def measure(runs: int) -> list[Table]:
     with ExitStack() as stack:
         servers, left_out = start_both(stack)
-        return [Table("transactions", "Transactions", rows_of(servers, runs), left_out)]
+        rows = [*rows_of(servers, runs), *rows_of_clients(servers, runs)]
+        return [Table("transactions", "Transactions", rows, left_out)]

@@ -51,6 +51,11 @@ SOAKS: Mapping[str, Soak] = {
     "query-worlds": Soak("5,000 seeds of the queries' world", "30", (seeds("queries", 5_000),)),
     "transaction-worlds": Soak("10,000 seeds of the transactions' world", "2", (seeds("transactions", 10_000),)),
     "client-worlds": Soak("1,000 seeds of the clients' world", "8", (seeds("clients", 1_000),)),
+    "transforms": Soak(
+        "broker and program of transactions, killed 1,000 times",
+        "90",
+        (tests("interop/test_transform_kills.py", jobs=0),),
+    ),
     "kills": Soak("a broker under load, killed 1,000 times", "60", (tests("interop/test_kill_cycles.py", jobs=0),)),
     "power-loss": Soak(
         "200 power cuts at every file operation of a broker", "10", (tests("unit/broker/test_power_loss.py"),)
