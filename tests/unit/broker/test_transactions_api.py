@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from kohort import Admin
 from kohort.broker.embedded import Broker
+from kohort.cli.main import main
 from kohort.coordinator import commands
 from kohort.coordinator.commands import Done
 from kohort.coordinator.decision import ReplyBody
 from kohort.coordinator.records.codec import build_log_batch
 from kohort.coordinator.records.types import OffsetCommitted, TransactionalOffsetCommitted
 from kohort.errors import ErrorCode
-from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID, coordinator_partition
+from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicPartition, coordinator_partition
+from kohort.records.batch import build_batch, build_marker
 from kohort.storage.store import Store
 from kohort.testing.broker import Broker as ClockedBroker
 from kohort.testing.disks import MemoryFileSystem
@@ -25,7 +28,7 @@ from kohort.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kohort.wire.registry import ApiKey
-from support.builders.storage_logs import empty_log, open_log
+from support.builders.storage_logs import TOPIC_ID, empty_log, open_log
 from support.dialogues.broker_wire import RawClient, fetch_request
 from support.dialogues.running_coordinator import RunningCoordinator
 from support.dialogues.transactional_wire import WireProducer, committed
@@ -261,3 +264,34 @@ def test_transactions_are_found_again_after_a_start() -> None:
 
     for step in (before_the_marker, the_marker, after_it):
         asyncio.run(step())
+
+
+def test_transaction_that_hangs_before_a_hole_is_found_and_aborted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its marker was in the hole. The administrator's abort lets readers of committed records go on."""
+    place = TopicPartition("orders", 0)
+    store = Store.open(f"{tmp_path}/data")
+    (log,) = store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions
+    rows = [(None, b"value", 1_000, ())]
+    data = build_batch(rows, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    marker = build_marker(producer_id=7, producer_epoch=0, is_commit=False, timestamp_ms=1_000)
+    for batch in (build_batch(rows), data, marker, build_batch(rows)):
+        log.append(bytearray(batch), now_ms=1, validate=False)
+    damage = log.segments[0].position_of(2) + 50
+    store.close(clean=False)
+    folder = tmp_path / "data" / "orders-0"
+    with (folder / f"{0:020d}.log").open("r+b") as file:
+        file.seek(damage)
+        byte = file.read(1)[0]
+        file.seek(damage)
+        file.write(bytes([byte ^ 1]))
+    with Broker(data_dir=f"{tmp_path}/data") as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        assert admin.list_offsets([place], isolation_level="read_committed")[place].offset == 1
+        assert main(["topic", "describe", "orders", "--bootstrap", broker.bootstrap_servers]) == 0
+        assert "partition 0: readers of committed records wait at offset 1 for a" in capsys.readouterr().out
+        (found,) = admin.find_hanging_transactions([place], older_than_ms=0)
+        assert (found.producer_id, found.transaction_start_offset) == (7, 1)
+        admin.abort_transaction(place, 1)
+        assert admin.list_offsets([place], isolation_level="read_committed")[place].offset == 5
+        assert admin.find_hanging_transactions([place], older_than_ms=0) == []

@@ -297,7 +297,8 @@ class ProducerStates:
 
     def forget_oldest(self) -> None:
         """Forget the producer that has been silent for longest and has no transaction open."""
-        oldest = next((producer_id for producer_id in self._states if producer_id not in self._open), None)
+        held = self._open.keys() | {each.producer_id for each in self.hanging}
+        oldest = next((producer_id for producer_id in self._states if producer_id not in held), None)
         if oldest is not None:
             self._forget(oldest)
 
@@ -306,11 +307,12 @@ class ProducerStates:
         self._coordinators.pop(producer_id, None)
 
     def expire(self, before_ms: int) -> int:
-        """Forget the producers that last wrote before a time; return their number."""
+        """Forget the producers that last wrote before a time and have no transaction open; return their number."""
+        held = self._open.keys() | {each.producer_id for each in self.hanging}
         silent = [
             producer_id
             for producer_id, packed in self._states.items()
-            if _HEAD.unpack_from(packed)[1] < before_ms and producer_id not in self._open
+            if _HEAD.unpack_from(packed)[1] < before_ms and producer_id not in held
         ]
         for producer_id in silent:
             self._forget(producer_id)
