@@ -64,9 +64,16 @@ SOAKS: Mapping[str, Soak] = {
         "every fault at every file operation of a broker's day", "5", (tests("unit/broker/test_faulty_disk.py"),)
     ),
     "models": Soak(
-        "logs, retention, deletion and compaction against models, 500 histories each",
-        "1",
-        (tests(*(f"unit/storage/test_{name}.py" for name in ("partition_model", "retention", "compaction"))),),
+        "logs, transactions, retention, deletion and compaction against models, 500 histories each",
+        "2",
+        (
+            tests(
+                *(
+                    f"unit/storage/test_{name}.py"
+                    for name in ("partition_model", "transactions", "retention", "compaction")
+                )
+            ),
+        ),
     ),
     "flips": Soak(
         "one bit flipped in every byte of a data directory, and each fault of the disk under transactions",

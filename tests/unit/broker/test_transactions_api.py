@@ -15,6 +15,7 @@ from kohort.coordinator.commands import Done
 from kohort.coordinator.decision import ReplyBody
 from kohort.coordinator.records.codec import build_log_batch
 from kohort.coordinator.records.types import OffsetCommitted, TransactionalOffsetCommitted
+from kohort.coordinator.transactions.commands import AddPartitions
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicPartition, coordinator_partition
 from kohort.records.batch import build_batch, build_marker
@@ -29,9 +30,10 @@ from kohort.wire.messages.offset_commit import (
 )
 from kohort.wire.registry import ApiKey
 from support.builders.storage_logs import TOPIC_ID, empty_log, open_log
-from support.dialogues.broker_wire import RawClient, fetch_request
+from support.dialogues.broker_wire import RawClient, fetch_request, make
 from support.dialogues.running_coordinator import RunningCoordinator
 from support.dialogues.transactional_wire import WireProducer, committed
+from support.dialogues.wired_connection import WiredConnection, wired_broker
 
 
 def fetched(client: RawClient, version: int, *, stable: bool) -> tuple[int, int]:
@@ -166,6 +168,39 @@ def test_waiting_reader_of_committed_records_is_answered_by_the_marker(client: R
         assert producer.end() == ErrorCode.NONE
         _, answer = reader.receive(ApiKey.FETCH, 12)
     assert answer.responses[0].partitions[0].last_stable_offset == 2
+
+
+def test_id_beyond_the_limit_is_refused_and_the_others_go_on() -> None:
+    with Broker(config={"max.transactional.ids": 2}) as broker, RawClient(broker.port) as client:
+        first, second, third = (WireProducer(client, name) for name in "abc")
+        assert (first.init(), second.init()) == (ErrorCode.NONE, ErrorCode.NONE)
+        assert third.init() == ErrorCode.POLICY_VIOLATION
+        assert first.init() == ErrorCode.NONE
+
+
+def test_transaction_of_too_many_partitions_is_refused_whole() -> None:
+    async def play() -> list[ErrorCode]:
+        codes: list[ErrorCode] = []
+        with wired_broker({}) as context:
+            connection = WiredConnection(context)
+            begin = make(ApiKey.INIT_PRODUCER_ID, transactional_id="x", transaction_timeout_ms=1_000)
+            producer = await connection.ask(ApiKey.INIT_PRODUCER_ID, 5, begin)
+            for partitions in (10_000, 1):
+                token = context.runtime.next_token()
+                added = tuple((f"t{partitions}", number) for number in range(partitions))
+                command = AddPartitions(
+                    cause=token, request=token, transactional_id="x", producer_id=producer.producer_id,
+                    producer_epoch=0, partitions=added, version=2,
+                )  # fmt: skip
+                context.transactions.add(command, codes.append)
+        return codes
+
+    assert asyncio.run(play()) == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION]
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_timeout_out_of_bounds_is_refused(client: RawClient, timeout_ms: int) -> None:
+    assert WireProducer(client).init(timeout_ms=timeout_ms) == ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
 def commit(client: RawClient, offset: int) -> None:

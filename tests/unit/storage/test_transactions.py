@@ -516,7 +516,7 @@ def test_administrators_abort_ends_what_hangs() -> None:
         assert not history.log.producers.has_undecided
         listed = history.log.aborted_transactions(0, 3)
         assert [each[:2] for each in listed] == [(1, 1)]
-        assert history.log.aborted_transactions(4, 20) == []
+        assert history.log.aborted_transactions(3, 20) == []
         history.save()
         history.reopen(harm)
 

@@ -243,7 +243,10 @@ class ProducerStates:
         """End a producer's hanging transactions as aborted, where they hang; return them."""
         ended = [each for each in self.hanging if each.producer_id == producer_id]
         self.hanging = tuple(each for each in self.hanging if each.producer_id != producer_id)
-        return [EndedTransaction(producer_id, each.first_offset, each.lost_offset, each.first_offset) for each in ended]
+        # A reader that goes on behind the hole is told nothing of them: no marker there would end what it leaves out.
+        return [
+            EndedTransaction(producer_id, each.first_offset, each.lost_offset - 1, each.first_offset) for each in ended
+        ]
 
     def forget_before(self, offset: int) -> None:
         """Forget the transactions of which no record is left, now that the log begins at `offset`."""
