@@ -93,10 +93,6 @@ DIFFERENCES: dict[tuple[str, int], tuple[str, str]] = {
         "a fenced producer does not get its successor's epoch by ending what the successor has ended without a bump",
     ),
     (_LATE, 5): ("INVALID_TXN_STATE there, PRODUCER_FENCED here", "the same"),
-    ("p=init, send2 p 1", 1): (
-        "OUT_OF_ORDER_SEQUENCE_NUMBER there, NONE here",
-        "as for idempotent producers, a log that knows nothing of a producer takes its first batch",
-    ),
 }
 
 

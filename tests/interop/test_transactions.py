@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,7 +21,11 @@ from kohort.ids import coordinator_partition
 from kohort.testing import Cluster
 from support.peers.kafka_tools import run_kafka_tool
 
-pytestmark = pytest.mark.interop
+pytestmark = [
+    pytest.mark.interop,
+    # kafka-python leaves sockets behind whose connection was refused.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 TIMEOUT_S = 30
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
@@ -87,7 +92,7 @@ class KafkaPython:
             self._producer.abort_transaction()
 
     def close(self) -> None:
-        self._producer.close(timeout=0)
+        self._producer.close(timeout=5)
 
 
 class AioKafka:
@@ -142,6 +147,9 @@ def library(request: pytest.FixtureRequest) -> Iterator[Open]:
     yield open_one
     for each in opened:
         each.close()
+    opened.clear()
+    # What it leaves behind is found here, and not in another test.
+    gc.collect()
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ from kohort.wire.messages.produce import PartitionProduceResponse, ProduceRespon
 
 #: KIP-110: consumers older than this version of Produce would not expect it.
 _ZSTD_SINCE: Final = 7
-#: The lower byte of a batch's attributes, and its producer's id and epoch.
+#: The lower byte of a batch's attributes, and its producer's id and epoch with the first sequence.
 _ATTRIBUTES: Final = CRC_START + 1
 _PRODUCER_POSITION: Final = 43
-_PRODUCER: Final = Struct(">qh")
+_PRODUCER: Final = Struct(">qhi")
 #: The first version whose batches add their partition to the transaction, and that knows TRANSACTION_ABORTABLE.
 _ADDS_PARTITIONS_SINCE: Final = 12
 _ABORTABLE_SINCE: Final = 11
@@ -188,7 +188,7 @@ class _Production:
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             _refuse(answer, Refused(code, "Transactional Id authorization failed."))
             return
-        producer_id, producer_epoch = _PRODUCER.unpack_from(batch, _PRODUCER_POSITION)
+        producer_id, producer_epoch, sequence = _PRODUCER.unpack_from(batch, _PRODUCER_POSITION)
         version = self._request.version
         # Clients of older versions have added the partition themselves, and know no TRANSACTION_ABORTABLE.
         spoken = 2 if version >= _ADDS_PARTITIONS_SINCE else 1 if version >= _ABORTABLE_SINCE else 0
@@ -197,6 +197,9 @@ class _Production:
         def append(code: ErrorCode, begins: bool) -> None:
             nonlocal is_done
             is_done = True
+            if begins and spoken == 2 and sequence and log.producers.get(producer_id) is None:
+                # Each of these transactions begins at 0: an earlier batch of it was lost.
+                code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if code is ErrorCode.NONE else code
             if code is ErrorCode.NONE:
                 self._append_now(log, kept, answer, begins_transaction=begins)
             else:
