@@ -52,6 +52,11 @@ SOAKS: Mapping[str, Soak] = {
     "transaction-worlds": Soak("10,000 seeds of the transactions' world", "2", (seeds("transactions", 10_000),)),
     "client-worlds": Soak("1,000 seeds of the clients' world", "8", (seeds("clients", 1_000),)),
     "kills": Soak("a broker under load, killed 1,000 times", "60", (tests("interop/test_kill_cycles.py", jobs=0),)),
+    "transform-kills": Soak(
+        "consume, transform, produce: broker and processes killed 200 times each",
+        "60",
+        (tests("interop/test_transform_kills.py", jobs=0),),
+    ),
     "power-loss": Soak(
         "200 power cuts at every file operation of a broker", "10", (tests("unit/broker/test_power_loss.py"),)
     ),
