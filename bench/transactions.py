@@ -1,8 +1,9 @@
 """Transactions: of one and of 1,000 records, of 20 producers; and consume, transform, produce.
 
 A transaction is begun, written and committed before the next begins; its latency is from begin to the return of the
-commit. Peer: Apache Kafka 4.3, which leaves syncing to the system, with a confluent-kafka client at both; ours syncs
-each append unless the row says otherwise. Then kohort's client beside confluent-kafka, at each broker.
+commit. Peer: Apache Kafka 4.3 with a confluent-kafka client at both. "As they come": ours syncs each append, theirs
+leaves that to the system; "not synced": neither syncs. Then kohort's client beside confluent-kafka, at each broker; and
+committed records read beside uncommitted ones, where every tenth transaction was aborted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from uuid import uuid4
 from load import RawConnection
 from report import APACHE_KAFKA, Row, Table, compare, take_turns, warmed
 from servers import start_both
-from topics import PAGE_CACHE, create_writable_topic
+from topics import create_writable_topic
 
 TRANSACTIONS = 60
 PRODUCERS = 20
@@ -34,7 +35,10 @@ LOADS = (
     ("1,000 records a transaction", 1_000, 1, ">= 2x"),
     ("one record a transaction, 20 producers", 1, PRODUCERS, ">= 1x"),
 )
-SYNCED = (("ours synced", "1"), ("ours in the page cache", PAGE_CACHE))
+FLUSH = "log.flush.interval.messages"
+NEVER = 2**63 - 1
+#: Transactions of ten records in the log that is read.
+READ_TRANSACTIONS = 2_000
 
 
 def producer_of(server: Any) -> Any:
@@ -59,12 +63,9 @@ def run_transactions(producer: Any, topic: str, records: int, taken: list[float]
         taken.append((time.perf_counter() - began) * 1_000)
 
 
-def one_load(server: Any, flush: str, records: int, producers: int) -> tuple[float, float, float]:
+def one_load(server: Any, records: int, producers: int) -> tuple[float, float, float]:
     """Transactions per second of all producers, and the p50 and p99 of one, ms."""
-    topic = f"transactions-{uuid4().hex[:8]}"
-    connection = RawConnection(server.port)
-    create_writable_topic(connection, topic, 1, {"flush.messages": flush})
-    connection.close()
+    topic = new_topic(server)
     clients = [producer_of(server) for _ in range(producers)]
     taken: list[float] = []
     threads = [threading.Thread(target=run_transactions, args=(each, topic, records, taken)) for each in clients]
@@ -78,32 +79,72 @@ def one_load(server: Any, flush: str, records: int, producers: int) -> tuple[flo
     return len(taken) / elapsed, cuts[49], cuts[98]
 
 
-def rows_of(servers: Sequence[Any], runs: int) -> list[Row]:
+def rows_of(servers: Sequence[Any], runs: int, how: str, settings: str) -> list[Row]:
     rows = []
-    for how, flush in SYNCED:
-        for what, records, producers, reach in LOADS:
-            sides: list[Callable[[], tuple[float, float, float]]] = [
-                partial(one_load, server, flush, records, producers) for server in servers
-            ]
-            ours, *peers = take_turns(runs, *sides)
-            theirs = peers[0] if peers else []
-            compared = {"peer_name": APACHE_KAFKA, "how": warmed(runs), "settings": f"{how}: flush.messages={flush}"}
-            rows.append(
-                compare(
-                    f"{what}, {how}", [row[0] for row in ours], [row[0] for row in theirs], unit="transactions/s",
-                    reach=reach, **compared,
-                )
-            )  # fmt: skip
-            if producers == 1:
-                for place, name in ((1, "p50"), (2, "p99")):
-                    rows.append(
-                        compare(
-                            f"{what}, {how}, begin to committed {name}", [row[place] for row in ours],
-                            [row[place] for row in theirs], unit="ms", reach="<= 0.5x", less_is_better=True,
-                            **compared,
-                        )
-                    )  # fmt: skip
+    for what, records, producers, reach in LOADS:
+        sides: list[Callable[[], tuple[float, float, float]]] = [
+            partial(one_load, server, records, producers) for server in servers
+        ]
+        ours, *peers = take_turns(runs, *sides)
+        theirs = peers[0] if peers else []
+        compared: Any = {"peer_name": APACHE_KAFKA, "how": warmed(runs), "settings": settings}
+        rows.append(
+            compare(
+                f"{what}, {how}", [row[0] for row in ours], [row[0] for row in theirs], unit="transactions/s",
+                reach=reach, **compared,
+            )
+        )  # fmt: skip
+        if producers == 1:
+            for place, name in ((1, "p50"), (2, "p99")):
+                rows.append(
+                    compare(
+                        f"{what}, {how}, begin to committed {name}", [row[place] for row in ours],
+                        [row[place] for row in theirs], unit="ms", reach="<= 0.5x", less_is_better=True, **compared,
+                    )
+                )  # fmt: skip
     return rows
+
+
+def read_rate(server: Any, topic: str, isolation: str) -> float:
+    """Records per second that a confluent-kafka consumer reads of a topic's only partition, to its end."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    reader = Consumer({
+        "bootstrap.servers": server.bootstrap_servers, "group.id": topic, "isolation.level": isolation,
+        "enable.partition.eof": True, "enable.auto.commit": False,
+    })  # fmt: skip
+    reader.assign([TopicPartition(topic, 0, 0)])
+    count, began, is_over = 0, time.perf_counter(), False
+    while not is_over:
+        for message in reader.consume(10_000, 5.0):
+            is_over |= message.error() is not None
+            count += message.error() is None
+    took = time.perf_counter() - began
+    reader.close()
+    # What was aborted is fetched as well.
+    return READ_TRANSACTIONS * 10 / took
+
+
+def rows_of_reading(server: Any, runs: int) -> list[Row]:
+    topic, producer = new_topic(server), producer_of(server)
+    for number in range(READ_TRANSACTIONS):
+        producer.begin_transaction()
+        for _ in range(10):
+            producer.produce(topic, VALUE, partition=0)
+        if number % 10:
+            producer.commit_transaction(TIMEOUT_S)
+        else:
+            producer.flush(TIMEOUT_S)
+            producer.abort_transaction(TIMEOUT_S)
+    ours, theirs = take_turns(
+        runs, partial(read_rate, server, topic, "read_committed"), partial(read_rate, server, topic, "read_uncommitted")
+    )
+    return [
+        compare(
+            "read_committed, 10 % aborted", ours, theirs, unit="records/s", reach=">= 0.95x",
+            peer_name="read_uncommitted", how=warmed(runs),
+        )
+    ]  # fmt: skip
 
 
 def rate_of_kohort(server: Any) -> float:
@@ -123,13 +164,13 @@ def rate_of_kohort(server: Any) -> float:
 
 def rate_of_confluent(server: Any) -> float:
     """The same of confluent-kafka's."""
-    return one_load(server, PAGE_CACHE, LARGE, 1)[0] * LARGE
+    return one_load(server, LARGE, 1)[0] * LARGE
 
 
 def new_topic(server: Any) -> str:
     topic = f"transactions-{uuid4().hex[:8]}"
     connection = RawConnection(server.port)
-    create_writable_topic(connection, topic, 1, {"flush.messages": PAGE_CACHE})
+    create_writable_topic(connection, topic, 1)
     connection.close()
     return topic
 
@@ -205,7 +246,7 @@ def transform_by_confluent(server: Any, source: str) -> float:
 
 
 def rows_of_clients(servers: Sequence[Any], runs: int) -> list[Row]:
-    how, settings = warmed(runs), "linger.ms=0; ours in the page cache"
+    how, settings = warmed(runs), f"linger.ms=0; ours: {FLUSH}=2^63-1"
     rows, transformed = [], []
     for server in servers:
         at = f"at {server.name}"
@@ -233,5 +274,9 @@ def rows_of_clients(servers: Sequence[Any], runs: int) -> list[Row]:
 def measure(runs: int) -> list[Table]:
     with ExitStack() as stack:
         servers, left_out = start_both(stack)
-        rows = [*rows_of(servers, runs), *rows_of_clients(servers, runs)]
+        rows = rows_of(servers, runs, "as they come", f"ours: {FLUSH}=1, theirs: never")
+    with ExitStack() as stack:
+        servers, left_out = start_both(stack, ours={FLUSH: NEVER})
+        rows += rows_of(servers, runs, "not synced", f"ours: {FLUSH}=2^63-1")
+        rows += [*rows_of_clients(servers, runs), *rows_of_reading(servers[0], runs)]
         return [Table("transactions", "Transactions", rows, left_out)]

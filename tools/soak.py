@@ -51,11 +51,16 @@ SOAKS: Mapping[str, Soak] = {
     "query-worlds": Soak("5,000 seeds of the queries' world", "30", (seeds("queries", 5_000),)),
     "transaction-worlds": Soak("10,000 seeds of the transactions' world", "2", (seeds("transactions", 10_000),)),
     "client-worlds": Soak("1,000 seeds of the clients' world", "8", (seeds("clients", 1_000),)),
-    "kills": Soak("a broker under load, killed 1,000 times", "60", (tests("interop/test_kill_cycles.py", jobs=0),)),
-    "transform-kills": Soak(
-        "consume, transform, produce: broker and processes killed 200 times each",
-        "60",
+    "transforms": Soak(
+        "broker and program of transactions, killed 1,000 times",
+        "90",
         (tests("interop/test_transform_kills.py", jobs=0),),
+    ),
+    "kills": Soak("a broker under load, killed 1,000 times", "60", (tests("interop/test_kill_cycles.py", jobs=0),)),
+    "transform-members": Soak(
+        "two processes that transform, killed, frozen and removed, and their broker killed, 200 times each",
+        "60",
+        (tests("interop/test_transform_members.py", jobs=0),),
     ),
     "power-loss": Soak(
         "200 power cuts at every file operation of a broker", "10", (tests("unit/broker/test_power_loss.py"),)
@@ -64,9 +69,16 @@ SOAKS: Mapping[str, Soak] = {
         "every fault at every file operation of a broker's day", "5", (tests("unit/broker/test_faulty_disk.py"),)
     ),
     "models": Soak(
-        "logs, retention, deletion and compaction against models, 500 histories each",
-        "1",
-        (tests(*(f"unit/storage/test_{name}.py" for name in ("partition_model", "retention", "compaction"))),),
+        "logs, transactions, retention, deletion and compaction against models, 500 histories each",
+        "2",
+        (
+            tests(
+                *(
+                    f"unit/storage/test_{name}.py"
+                    for name in ("partition_model", "transactions", "retention", "compaction")
+                )
+            ),
+        ),
     ),
     "flips": Soak(
         "one bit flipped in every byte of a data directory, and each fault of the disk under transactions",

@@ -12,6 +12,7 @@ import pytest
 
 from kohort import Admin, Broker, Consumer, Producer, TopicPartition
 from kohort.errors import BrokerError, ErrorCode, UnknownTopicError
+from support.peers.lossy_proxy import LossyProxy
 from support.peers.sharing_member import SharingMember, sharing
 from support.ports import quiet_port
 from support.scenarios import transaction_scenarios
@@ -282,3 +283,14 @@ def test_arrow_batches_carry_every_record(broker: Broker) -> None:
 def test_transactions(broker: Broker) -> None:
     """As at Apache Kafka: all or nothing, one producer of an id at a time, offsets together with records."""
     transaction_scenarios.whole(broker.bootstrap_servers)
+
+
+def test_transactions_whose_answers_are_lost() -> None:
+    """What was asked for twice is done once."""
+    port = quiet_port()
+    with LossyProxy(target_port=port) as proxy:
+        config = {**CONFIG, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with Broker(port=port, config=config):
+            with Admin(bootstrap_servers=f"127.0.0.1:{proxy.port}") as admin:
+                admin.create_topic("orders", 3)
+            transaction_scenarios.lost_answers(proxy, "orders", turns=25)

@@ -18,11 +18,13 @@ from kohort.broker.limits import client_quotas, connection_quotas, connection_ra
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.broker.topics import acls
 from kohort.coordinator.consumer.client_assignors import assignor_metadata as assignor_bounds
+from kohort.coordinator.transactions.settings import TransactionSettings
 from kohort.storage.partitions import validation
 from kohort.wire.decoder import VALUES_PER_ROW
 from kohort.wire.primitives import TAGS_AT_MOST
 
 _MEBI: Final = 1024 * 1024
+_TRANSACTIONS: Final = TransactionSettings()
 
 
 class Limit(NamedTuple):
@@ -292,6 +294,20 @@ LIMITS: Final = (
         "test_group_limit.py::TestLimit::test_what_would_make_one_more_is_refused_and_the_others_go_on",
         option="max.groups",
         counted="max.groups",
+    ),
+    Limit(
+        "transactional ids of a broker",
+        _option("max.transactional.ids"),
+        "InitProducerId of a further one is refused with POLICY_VIOLATION; an id expires after "
+        "`transactional.id.expiration.ms`",
+        "test_transactions_api.py::test_id_beyond_the_limit_is_refused_and_the_others_go_on",
+        option="max.transactional.ids",
+    ),
+    Limit(
+        "partitions of one transaction; requests of one id that wait for markers",
+        f"{_TRANSACTIONS.transaction_partition_limit:,}; {_TRANSACTIONS.waiting_limit}",
+        "POLICY_VIOLATION; CONCURRENT_TRANSACTIONS at once",
+        "test_transactions_api.py::test_transaction_of_too_many_partitions_is_refused_whole",
     ),
     Limit(
         "assignors that a member runs itself; their metadata, of a member and of a group",

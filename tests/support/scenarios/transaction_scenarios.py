@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ import kohort
 import kohort.aio
 from kohort import TopicPartition
 from kohort.errors import ProducerFencedError, StateError, TransactionAbortableError
+from kohort.wire.registry import ApiKey
+from support.peers.lossy_proxy import LossyProxy
 from support.scenarios.client_scenarios import new_topic
 from support.waiting import until
 
@@ -166,6 +170,52 @@ async def on_a_loop(address: str, source: str, target: str, **options: Any) -> N
         expected = [b"aio-" + record.value for record in records] + [b"aio-last"]
     found = await asyncio.to_thread(values, address, target)
     assert [value for value in found if value.startswith(b"aio-")] == sorted(expected)
+
+
+#: Requests whose answers are lost in the scenario below.
+ASKED = (
+    ApiKey.PRODUCE,
+    ApiKey.END_TXN,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+)
+
+
+def lost_answers(proxy: LossyProxy, topic: str, *, turns: int, seed: int = 0) -> None:
+    """Connections break when an answer comes: each block is stored once and whole, or it was aborted and is not."""
+    address, chance = f"127.0.0.1:{proxy.port}", random.Random(seed)
+    expected: list[bytes] = []
+    committed = -1
+    with kohort.Producer(
+        bootstrap_servers=address,
+        transactional_id=topic,
+        retry_backoff_ms=10,
+        reconnect_backoff_ms=5,
+        batch_size=200,
+    ) as producer:
+        for turn in range(turns):
+            sent = [b"%d-%d" % (turn, n) for n in range(chance.randrange(1, 8))]
+            for api in chance.sample(ASKED, chance.randrange(3)):
+                proxy.lose_answers(api, 1)
+            is_aborted, with_offsets = chance.random() < 0.25, chance.random() < 0.5
+            with suppress(ZeroDivisionError), producer.transaction() as transaction:
+                for value in sent:
+                    transaction.send(topic, value, key=value)
+                if with_offsets:
+                    producer.send_offsets_to_transaction({TopicPartition(topic, 0): turn}, topic)
+                if chance.random() < 0.3:
+                    producer.flush()
+                if is_aborted:
+                    1 / 0  # noqa: B018
+            if not is_aborted:
+                expected += sent
+                committed = turn if with_offsets else committed
+    assert proxy.lost > 0
+    assert values(address, topic) == sorted(expected)
+    with kohort.Admin(bootstrap_servers=address) as admin:
+        assert [row.committed for row in admin.group_offsets(topic)] == [committed]
 
 
 def whole(address: str, **options: Any) -> None:

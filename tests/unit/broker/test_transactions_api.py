@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from kohort import Admin
 from kohort.broker.embedded import Broker
+from kohort.cli.main import main
 from kohort.coordinator import commands
 from kohort.coordinator.commands import Done
 from kohort.coordinator.decision import ReplyBody
 from kohort.coordinator.records.codec import build_log_batch
 from kohort.coordinator.records.types import OffsetCommitted, TransactionalOffsetCommitted
+from kohort.coordinator.transactions.commands import AddPartitions
 from kohort.errors import ErrorCode
-from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID, coordinator_partition
+from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicPartition, coordinator_partition
+from kohort.records.batch import build_batch, build_marker
 from kohort.storage.store import Store
 from kohort.testing.broker import Broker as ClockedBroker
 from kohort.testing.disks import MemoryFileSystem
@@ -25,10 +29,11 @@ from kohort.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kohort.wire.registry import ApiKey
-from support.builders.storage_logs import empty_log, open_log
-from support.dialogues.broker_wire import RawClient, fetch_request
+from support.builders.storage_logs import TOPIC_ID, empty_log, open_log
+from support.dialogues.broker_wire import RawClient, fetch_request, make
 from support.dialogues.running_coordinator import RunningCoordinator
 from support.dialogues.transactional_wire import WireProducer, committed
+from support.dialogues.wired_connection import WiredConnection, wired_broker
 
 
 def fetched(client: RawClient, version: int, *, stable: bool) -> tuple[int, int]:
@@ -165,6 +170,39 @@ def test_waiting_reader_of_committed_records_is_answered_by_the_marker(client: R
     assert answer.responses[0].partitions[0].last_stable_offset == 2
 
 
+def test_id_beyond_the_limit_is_refused_and_the_others_go_on() -> None:
+    with Broker(config={"max.transactional.ids": 2}) as broker, RawClient(broker.port) as client:
+        first, second, third = (WireProducer(client, name) for name in "abc")
+        assert (first.init(), second.init()) == (ErrorCode.NONE, ErrorCode.NONE)
+        assert third.init() == ErrorCode.POLICY_VIOLATION
+        assert first.init() == ErrorCode.NONE
+
+
+def test_transaction_of_too_many_partitions_is_refused_whole() -> None:
+    async def play() -> list[ErrorCode]:
+        codes: list[ErrorCode] = []
+        with wired_broker({}) as context:
+            connection = WiredConnection(context)
+            begin = make(ApiKey.INIT_PRODUCER_ID, transactional_id="x", transaction_timeout_ms=1_000)
+            producer = await connection.ask(ApiKey.INIT_PRODUCER_ID, 5, begin)
+            for partitions in (10_000, 1):
+                token = context.runtime.next_token()
+                added = tuple((f"t{partitions}", number) for number in range(partitions))
+                command = AddPartitions(
+                    cause=token, request=token, transactional_id="x", producer_id=producer.producer_id,
+                    producer_epoch=0, partitions=added, version=2,
+                )  # fmt: skip
+                context.transactions.add(command, codes.append)
+        return codes
+
+    assert asyncio.run(play()) == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION]
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_timeout_out_of_bounds_is_refused(client: RawClient, timeout_ms: int) -> None:
+    assert WireProducer(client).init(timeout_ms=timeout_ms) == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
 def commit(client: RawClient, offset: int) -> None:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
     topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
@@ -261,3 +299,34 @@ def test_transactions_are_found_again_after_a_start() -> None:
 
     for step in (before_the_marker, the_marker, after_it):
         asyncio.run(step())
+
+
+def test_transaction_that_hangs_before_a_hole_is_found_and_aborted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its marker was in the hole. The administrator's abort lets readers of committed records go on."""
+    place = TopicPartition("orders", 0)
+    store = Store.open(f"{tmp_path}/data")
+    (log,) = store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions
+    rows = [(None, b"value", 1_000, ())]
+    data = build_batch(rows, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    marker = build_marker(producer_id=7, producer_epoch=0, is_commit=False, timestamp_ms=1_000)
+    for batch in (build_batch(rows), data, marker, build_batch(rows)):
+        log.append(bytearray(batch), now_ms=1, validate=False)
+    damage = log.segments[0].position_of(2) + 50
+    store.close(clean=False)
+    folder = tmp_path / "data" / "orders-0"
+    with (folder / f"{0:020d}.log").open("r+b") as file:
+        file.seek(damage)
+        byte = file.read(1)[0]
+        file.seek(damage)
+        file.write(bytes([byte ^ 1]))
+    with Broker(data_dir=f"{tmp_path}/data") as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        assert admin.list_offsets([place], isolation_level="read_committed")[place].offset == 1
+        assert main(["topic", "describe", "orders", "--bootstrap", broker.bootstrap_servers]) == 0
+        assert "partition 0: readers of committed records wait at offset 1 for a" in capsys.readouterr().out
+        (found,) = admin.find_hanging_transactions([place], older_than_ms=0)
+        assert (found.producer_id, found.transaction_start_offset) == (7, 1)
+        admin.abort_transaction(place, 1)
+        assert admin.list_offsets([place], isolation_level="read_committed")[place].offset == 5
+        assert admin.find_hanging_transactions([place], older_than_ms=0) == []

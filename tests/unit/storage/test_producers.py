@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -9,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.errors import ErrorCode, Refused
-from kohort.records.header import BatchHeader
+from kohort.records.checksum import crc32c
+from kohort.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from kohort.storage.log_state import LogState, load_snapshot, snapshot_of
 from kohort.storage.partitions.producers import REMEMBERED_BATCHES, ProducerStates, StoredBatch
+from kohort.testing.disks import MemoryFileSystem
 
 INT32_MAX = (1 << 31) - 1
 
@@ -216,3 +220,119 @@ def test_those_that_are_silent_are_forgotten() -> None:
     states.note(header(1, producer_id=2), 9_000)
     assert states.expire(9_000) == 0
     assert states.check(header(7, producer_id=1)) is None, "who comes back is taken at any sequence"
+
+
+def in_transaction(sequence: int, *, producer_id: int = 7, base_offset: int = 0, count: int = 1) -> BatchHeader:
+    sent = header(sequence, max(count, 1), producer_id=producer_id, base_offset=base_offset)
+    return sent._replace(attributes=TRANSACTIONAL_BIT, record_count=count)
+
+
+def marker(*, producer_id: int = 7, epoch: int = 0, base_offset: int = 0) -> BatchHeader:
+    sent = header(-1, producer_id=producer_id, epoch=epoch, base_offset=base_offset)
+    return sent._replace(attributes=TRANSACTIONAL_BIT | CONTROL_BIT)
+
+
+def test_producer_with_an_open_transaction_is_not_forgotten() -> None:
+    """Neither for its silence nor for room; the first to be forgotten is the next one."""
+    states = ProducerStates(limit=2)
+    states.note(in_transaction(0), 1)
+    states.note(header(0, producer_id=8, base_offset=1), 2)
+    states.note(header(0, producer_id=9, base_offset=2), 3)
+    assert states.get(7) and states.get(9) and not states.get(8)
+    assert states.expire(100) == 1
+    assert [row.producer_id for row in states.rows()] == [7]
+    states.note_marker(marker(base_offset=3), 0, 4)
+    assert states.expire(100) == 1
+    assert states.rows() == ()
+
+
+def test_producer_that_hangs_before_a_hole_is_not_forgotten() -> None:
+    """Its row is what an administrator aborts it by."""
+    states = ProducerStates()
+    states.note(in_transaction(0), 1)
+    states.lose(5)
+    assert (states.expire(100), len(states)) == (0, 1)
+    states.end_hanging(7)
+    assert (states.expire(100), len(states)) == (1, 0)
+
+
+def test_marker_keeps_batches_of_its_epoch_and_ends_the_sequence_of_an_older_one() -> None:
+    """KIP-890: a marker of a new epoch begins the next transaction's sequence at 0."""
+    states = ProducerStates()
+    states.note(in_transaction(0), 1)
+    states.note_marker(marker(base_offset=1), 0, 2)
+    assert states.check(in_transaction(1)) is None
+    assert states.check(in_transaction(0)) is not None, "a repetition"
+    states.note_marker(marker(epoch=1, base_offset=2), 0, 3)
+    with pytest.raises(Refused) as refused:
+        states.check(in_transaction(0))
+    assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    with pytest.raises(Refused) as refused:
+        states.check(in_transaction(1)._replace(producer_epoch=1))
+    assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert states.check(in_transaction(0)._replace(producer_epoch=1)) is None
+
+
+def test_empty_batch_opens_no_transaction() -> None:
+    """Compaction has left it; its marker may be gone."""
+    states = ProducerStates()
+    states.note(in_transaction(4, count=0))
+    assert not states.has_undecided
+    states.note(in_transaction(5, base_offset=9))
+    assert dict(states.open_transactions) == {7: 9}
+
+
+def test_marker_of_an_older_coordinator_or_epoch_is_refused() -> None:
+    states = ProducerStates()
+    states.note(in_transaction(0), 1)
+    states.note_marker(marker(epoch=1, base_offset=1), 5, 2)
+    cases = {
+        (0, 5, False): ErrorCode.INVALID_PRODUCER_EPOCH,
+        (1, 5, True): ErrorCode.INVALID_PRODUCER_EPOCH,
+        (1, 4, False): ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        (1, 5, False): None,
+        (2, 6, True): None,
+    }
+    for (epoch, coordinator_epoch, is_v2), code in cases.items():
+        asked = partial(
+            states.check_marker,
+            producer_id=7,
+            producer_epoch=epoch,
+            coordinator_epoch=coordinator_epoch,
+            is_v2=is_v2,
+        )
+        if code is None:
+            asked()
+            continue
+        with pytest.raises(Refused) as refused:
+            asked()
+        assert refused.value.code is code
+
+
+def test_snapshot_is_apache_kafkas() -> None:
+    """Version 1: id, epoch, last sequence, last offset, its delta, time, coordinator's epoch, open transaction."""
+    states = ProducerStates()
+    states.note(in_transaction(3, base_offset=10, count=2), 1_000)
+    states.note_marker(marker(producer_id=8, epoch=2, base_offset=12), 6, 1_000)
+    content = snapshot_of(states.rows())
+    assert content.hex() == (
+        "0001" + f"{crc32c(content[6:]):08x}" + "00000002"
+        "0000000000000007" "0000" "00000004" "000000000000000b" "00000001" "00000000000003e8" "ffffffff"
+        "000000000000000a"
+        "0000000000000008" "0002" "ffffffff" "ffffffffffffffff" "00000000" "00000000000003e8" "00000006"
+        "ffffffffffffffff"
+    )  # fmt: skip
+    fs = MemoryFileSystem()
+    fs.make_directory("/p")
+    fs.open("/p/13.snapshot", create=True).write(0, content)
+    again = ProducerStates()
+    again.restore(load_snapshot(fs, "/p", ["13.snapshot"]))
+    assert again.rows() == states.rows()
+
+
+def test_state_of_an_earlier_version_is_read() -> None:
+    """Its producers have no transactions."""
+    rows = [[7, 2, [[0, 1, 10, 11, 1_000]]]]
+    state = LogState.of({"offset": 12, "epochs": [[0, 0]], "producers": rows})
+    assert state.producers[0].transaction_start == state.producers[0].coordinator_epoch == -1
+    assert (state.aborted, state.hanging) == ((), ())

@@ -32,6 +32,8 @@ def _describe(context: BrokerContext, request: Request, name: str, number: int) 
     refused = context.leadership.refusal(log, -1)
     if refused is not ErrorCode.NONE:
         return _refusal(number, refused, f"this broker does not lead {name}-{number}")
+    # An abort marker of the administrator ends what hangs before a hole, too.
+    hanging = {each.producer_id: each.first_offset for each in log.producers.hanging}
     return wire.PartitionResponse(
         partition_index=number,
         active_producers=[
@@ -41,7 +43,9 @@ def _describe(context: BrokerContext, request: Request, name: str, number: int) 
                 last_sequence=row.batches[-1].last_sequence if row.batches else -1,
                 last_timestamp=row.written_ms,
                 coordinator_epoch=row.coordinator_epoch,
-                current_txn_start_offset=row.transaction_start,
+                current_txn_start_offset=(
+                    row.transaction_start if row.transaction_start >= 0 else hanging.get(row.producer_id, -1)
+                ),
             )
             for row in log.producers.rows()
         ],

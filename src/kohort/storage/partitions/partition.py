@@ -15,7 +15,7 @@ from zlib import crc32
 
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.records.batch import coordinator_epoch_of, is_commit_marker, iterate_records
-from kohort.records.header import LOG_APPEND_TIME_BIT, BatchHeader, rebase
+from kohort.records.header import LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchHeader, rebase
 from kohort.storage.files.fs import Buffer, FileSystem, SegmentsGoneError, SyncFailedError
 from kohort.storage.partitions.leader_epoch_runs import EpochRun
 from kohort.storage.partitions.leader_epochs import LeaderEpochs
@@ -206,8 +206,8 @@ class PartitionLog:
         """Store whole record batches at the end, in one write.
 
         Args:
-            batches: a client's one, which `validation.prepare` may have checked already, or several of the broker's
-                own; their offsets and leader epoch are written in place where possible. They may change afterwards.
+            batches: a client's, maybe checked by `validation.prepare` already, or several of the broker's own; their
+                offsets and leader epoch are written in place where possible. They may change afterwards.
             now_ms: the broker's time, for topics dated by it.
             validate: `False` for batches that the broker itself made: no limits, CRC or producer checks.
             begins_transaction: the producer's transaction, of which its coordinator knows, may begin here.
@@ -225,7 +225,8 @@ class PartitionLog:
                 repeated = self.producers.check(header)
                 if repeated is not None:
                     return self._repeat(repeated)
-                self.producers.check_transaction(header, begins=begins_transaction)
+                if header.attributes & TRANSACTIONAL_BIT or self.producers.open_transactions:
+                    self.producers.check_transaction(header, begins=begins_transaction)
         else:
             assert not isinstance(batches, CheckedBatch)
             places = find_batches(batches)
@@ -240,8 +241,7 @@ class PartitionLog:
             next_offset += header.last_offset_delta + 1
         append_time = -1
         if self.config.is_log_append_time:
-            append_time = now_ms
-            bit = LOG_APPEND_TIME_BIT
+            append_time, bit = now_ms, LOG_APPEND_TIME_BIT
             places = [stamp(buffer, place, place.header.attributes | bit, now_ms) for place in places]
         segment = self._segment_for(len(buffer), next_offset, places[-1].header.max_timestamp)
         if not validate and any(place.header.is_control for place in places):

@@ -9,12 +9,12 @@ any sequence), KIP-890; Apache Kafka's ProducerAppendInfo and ProducerStateManag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
 from kohort.errors import ErrorCode, Refused
-from kohort.records.header import BatchHeader
+from kohort.records.header import TRANSACTIONAL_BIT, BatchHeader
 from kohort.storage.segments.transaction_index import EndedTransaction
 
 #: Batches per producer that a retry can repeat; clients keep at most this many in flight.
@@ -85,12 +85,12 @@ class HangingTransaction(NamedTuple):
 class ProducerStates:
     """The idempotent and transactional producers of one partition."""
 
-    __slots__ = ("_coordinators", "_ending", "_limit", "_open", "_states", "hanging")
+    __slots__ = ("_coordinators", "_ending", "_limit", "_states", "hanging", "open_transactions")
 
     def __init__(self, *, limit: int = PRODUCER_LIMIT) -> None:
         self._limit = limit
         #: Producer id -> first offset of its open transaction, ascending.
-        self._open: dict[int, int] = {}
+        self.open_transactions: dict[int, int] = {}
         #: First offset, and that of the marker, of transactions whose marker may not be durable.
         self._ending: list[tuple[int, int]] = []
         #: Transactions that nothing behind them decides: no record of them is given out as committed.
@@ -120,7 +120,7 @@ class ProducerStates:
                 state.epoch,
                 state.batches,
                 self._coordinators.get(producer_id, -1),
-                self._open.get(producer_id, -1),
+                self.open_transactions.get(producer_id, -1),
                 state.written_ms,
             )
             for producer_id, state in known
@@ -136,23 +136,18 @@ class ProducerStates:
             for row in rows
         }
         starts = sorted((row.transaction_start, row.producer_id) for row in rows if row.transaction_start >= 0)
-        self._open = {producer_id: start for start, producer_id in starts}
+        self.open_transactions = {producer_id: start for start, producer_id in starts}
         self._coordinators = {row.producer_id: row.coordinator_epoch for row in rows if row.coordinator_epoch >= 0}
         self._ending = []
 
     @property
-    def open_transactions(self) -> Mapping[int, int]:
-        """Producer id -> first offset of its open transaction, ascending."""
-        return self._open
-
-    @property
     def has_undecided(self) -> bool:
         """Whether a transaction is open or hangs, or has a marker that may not be durable."""
-        return bool(self._open or self._ending or self.hanging)
+        return bool(self.open_transactions or self._ending or self.hanging)
 
     def is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a producer has a transaction open here that began with this epoch."""
-        packed = self._states.get(producer_id) if producer_id in self._open else None
+        packed = self._states.get(producer_id) if producer_id in self.open_transactions else None
         return packed is not None and _HEAD.unpack_from(packed)[0] == producer_epoch
 
     def stable_before(self, high_watermark: int) -> int:
@@ -160,7 +155,7 @@ class ProducerStates:
         if self._ending:
             self._ending = [each for each in self._ending if each[1] >= high_watermark]
         stable = high_watermark
-        for first_offset in self._open.values():
+        for first_offset in self.open_transactions.values():
             # The first is the smallest.
             stable = min(stable, first_offset)
             break
@@ -201,7 +196,7 @@ class ProducerStates:
         """
         producer_id = header.producer_id
         if not header.is_transactional:
-            if producer_id in self._open:
+            if producer_id in self.open_transactions:
                 raise Refused(ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has a transaction open here")
         elif not begins and not self.is_in_transaction(producer_id, header.producer_epoch):
             raise Refused(
@@ -230,34 +225,37 @@ class ProducerStates:
         known = self._take(producer_id)
         self._states[producer_id] = _with(known, header, header.max_timestamp if now_ms is None else now_ms)
         # Compaction leaves empty batches only of transactions that have ended.
-        if header.is_transactional and header.record_count:
-            self._open.setdefault(producer_id, header.base_offset)
+        if header.attributes & TRANSACTIONAL_BIT and header.record_count:
+            self.open_transactions.setdefault(producer_id, header.base_offset)
 
     def lose(self, offset: int) -> None:
         """Note that the log has a hole from `offset` on: the markers of what is open there may have been in it."""
         # A later marker of the same producer may be that of a later transaction.
         self.hanging += tuple(
             HangingTransaction(producer_id, _HEAD.unpack_from(self._states[producer_id])[0], first_offset, offset)
-            for producer_id, first_offset in self._open.items()
+            for producer_id, first_offset in self.open_transactions.items()
             # Of others nothing is left.
             if first_offset < offset
         )
-        self._open.clear()
+        self.open_transactions.clear()
 
     def end_hanging(self, producer_id: int) -> list[EndedTransaction]:
         """End a producer's hanging transactions as aborted, where they hang; return them."""
         ended = [each for each in self.hanging if each.producer_id == producer_id]
         self.hanging = tuple(each for each in self.hanging if each.producer_id != producer_id)
-        return [EndedTransaction(producer_id, each.first_offset, each.lost_offset, each.first_offset) for each in ended]
+        # A reader that goes on behind the hole is told nothing of them: no marker there would end what it leaves out.
+        return [
+            EndedTransaction(producer_id, each.first_offset, each.lost_offset - 1, each.first_offset) for each in ended
+        ]
 
     def forget_before(self, offset: int) -> None:
         """Forget the transactions of which no record is left, now that the log begins at `offset`."""
-        for producer_id, first_offset in [*self._open.items()]:
+        for producer_id, first_offset in [*self.open_transactions.items()]:
             if first_offset >= offset:
                 break
             state = self.get(producer_id)
             if state is not None and state.batches and state.batches[-1].last_offset < offset:
-                del self._open[producer_id]
+                del self.open_transactions[producer_id]
         if self.hanging:
             self.hanging = tuple(each for each in self.hanging if each.lost_offset > offset)
 
@@ -272,19 +270,19 @@ class ProducerStates:
         is_same = known is not None and _HEAD.unpack_from(known)[0] == header.producer_epoch
         self._states[producer_id] = head + known[_HEAD_SIZE:] if known is not None and is_same else head
         self._coordinators[producer_id] = coordinator_epoch
-        first_offset = self._open.pop(producer_id, None)
+        first_offset = self.open_transactions.pop(producer_id, None)
         if first_offset is None:
             return None
         self._ending.append((first_offset, header.base_offset))
-        stable = next(iter(self._open.values()), header.next_offset)
+        stable = next(iter(self.open_transactions.values()), header.next_offset)
         return EndedTransaction(producer_id, first_offset, header.base_offset, stable)
 
     def would_end(self, header: BatchHeader) -> EndedTransaction | None:
         """Return what `note_marker` would return for this marker, and change nothing."""
-        first_offset = self._open.get(header.producer_id)
+        first_offset = self.open_transactions.get(header.producer_id)
         if first_offset is None:
             return None
-        others = (first for producer_id, first in self._open.items() if producer_id != header.producer_id)
+        others = (first for producer_id, first in self.open_transactions.items() if producer_id != header.producer_id)
         return EndedTransaction(header.producer_id, first_offset, header.base_offset, next(others, header.next_offset))
 
     def _take(self, producer_id: int) -> bytes | None:
@@ -297,7 +295,8 @@ class ProducerStates:
 
     def forget_oldest(self) -> None:
         """Forget the producer that has been silent for longest and has no transaction open."""
-        oldest = next((producer_id for producer_id in self._states if producer_id not in self._open), None)
+        held = self.open_transactions.keys() | {each.producer_id for each in self.hanging}
+        oldest = next((producer_id for producer_id in self._states if producer_id not in held), None)
         if oldest is not None:
             self._forget(oldest)
 
@@ -306,11 +305,12 @@ class ProducerStates:
         self._coordinators.pop(producer_id, None)
 
     def expire(self, before_ms: int) -> int:
-        """Forget the producers that last wrote before a time; return their number."""
+        """Forget the producers that last wrote before a time and have no transaction open; return their number."""
+        held = self.open_transactions.keys() | {each.producer_id for each in self.hanging}
         silent = [
             producer_id
             for producer_id, packed in self._states.items()
-            if _HEAD.unpack_from(packed)[1] < before_ms and producer_id not in self._open
+            if _HEAD.unpack_from(packed)[1] < before_ms and producer_id not in held
         ]
         for producer_id in silent:
             self._forget(producer_id)

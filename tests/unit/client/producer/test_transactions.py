@@ -216,6 +216,23 @@ def test_each_transaction_has_its_epoch_and_begins_its_sequences() -> None:
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (8, 0, 0)
 
 
+def test_batches_behind_one_that_came_too_early_wait_for_it() -> None:
+    """A leader that knows the id accepts only sequence 0 of a new epoch, so batches need not wait for the first."""
+    dialogue = TransactionDialogue().begun()
+    dialogue.call(COMMIT)
+    dialogue.end()
+    dialogue.call(BEGIN)
+    records = [dialogue.submit(b"%d" % each) for each in range(2)]
+    for code in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+        dialogue.answer_produce(dialogue.next(ProduceRequest), error=code)
+    dialogue.advance(20)
+    for sequence in range(2):
+        send = dialogue.next(ProduceRequest)
+        assert (values_of(send), header_of(send).base_sequence) == ([b"%d" % sequence], sequence)
+        dialogue.answer_produce(send)
+    assert all(record.exception(0) is None for record in records)
+
+
 def test_older_flow_goes_on_with_epoch_and_sequences() -> None:
     """KIP-98: one epoch over many transactions; each of them adds its partitions."""
     dialogue = TransactionDialogue(0).begun()

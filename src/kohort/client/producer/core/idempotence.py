@@ -26,7 +26,7 @@ class Identity:
         self.is_spoilt = False
         #: partition -> sequence number of its next record; 0 if missing.
         self._next: dict[TopicPartition, int] = {}
-        #: Partitions whose broker has stored a batch under this identity.
+        #: Partitions whose broker has stored a batch under this producer id.
         self._known: set[TopicPartition] = set()
 
     @property
@@ -36,11 +36,13 @@ class Identity:
 
     def renew(self, producer_id: int, epoch: int) -> None:
         """Begin with a new identity."""
+        if producer_id != self.producer_id:
+            # A broker that knows the id accepts only sequence number 0 as the first of a new epoch.
+            self._known.clear()
         self.producer_id = producer_id
         self.epoch = epoch
         self.is_spoilt = False
         self._next.clear()
-        self._known.clear()
 
     def spoil(self) -> None:
         """Stop using the identity, because a batch with a sequence number has failed for good."""

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 #: Refusals under idempotence which say that an earlier batch is missing.
 _GAPS: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
-#: Longest pause while the coordinator still ends the producer's transaction before.
+#: Refusals of the first batches of a transaction, and longest pause after them, while the coordinator still ends the
+#: transaction before.
+_CONCURRENT: Final = (ErrorCode.CONCURRENT_TRANSACTIONS, *_GAPS)
 _CONCURRENT_PAUSE_MS: Final = 20
 
 
@@ -311,7 +313,7 @@ class Sender:
             return
         batch.state, batch.last_error = BatchState.CLOSED, error
         pause_ms = self._retry.delay_ms(batch.attempts)
-        if isinstance(error, BrokerError) and error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+        if self._transactions is not None and isinstance(error, BrokerError) and error.code in _CONCURRENT:
             pause_ms = min(pause_ms, _CONCURRENT_PAUSE_MS)
         batch.not_before_ms = now_ms + pause_ms
         batch.attempts += 1

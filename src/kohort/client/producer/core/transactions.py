@@ -767,6 +767,11 @@ class Transactions:
         if code is ErrorCode.TRANSACTION_ABORTABLE and self.state is TransactionState.ABORTING:
             self._break(BrokerError(code, during=during))
             return None
+        if code is ErrorCode.INVALID_TXN_STATE:
+            # By the newer flow the coordinator's own abort looks like the end of this transaction.
+            ended = "the coordinator has aborted it: it took longer than transaction.timeout.ms; close this producer"
+            self._break(BrokerError(code, ended, during=during))
+            return None
         return self._judge(code, during, name=self.transactional_id)
 
     def _on_decided(self) -> None:
