@@ -57,6 +57,11 @@ SOAKS: Mapping[str, Soak] = {
         (tests("interop/test_transform_kills.py", jobs=0),),
     ),
     "kills": Soak("a broker under load, killed 1,000 times", "60", (tests("interop/test_kill_cycles.py", jobs=0),)),
+    "transform-members": Soak(
+        "two processes that transform, killed, frozen and removed, and their broker killed, 200 times each",
+        "60",
+        (tests("interop/test_transform_members.py", jobs=0),),
+    ),
     "power-loss": Soak(
         "200 power cuts at every file operation of a broker", "10", (tests("unit/broker/test_power_loss.py"),)
     ),
