@@ -133,6 +133,11 @@ class Findings:
             self.producers.note(header)
         self.epochs.note(header.base_offset, header.next_offset, header.partition_leader_epoch)
 
+    def _end_hanging(self, producer_id: int) -> list[EndedTransaction]:
+        ended = self.producers.would_end_hanging(producer_id)
+        self.producers.end_hanging(producer_id)
+        return ended
+
     def note_control(self, header: BatchHeader, batch: bytes) -> None:
         """Note a valid control batch, in log order."""
         if header.base_offset < self.known_before:
@@ -143,7 +148,7 @@ class Findings:
         ended = self.producers.note_marker(header, marker[1])
         if not marker[0]:
             # One that ends nothing else is for what hangs before a hole; see `PartitionLog`.
-            self.aborted += [ended] if ended is not None else self.producers.end_hanging(header.producer_id)
+            self.aborted += [ended] if ended is not None else self._end_hanging(header.producer_id)
 
     def note_damage(self) -> None:
         """Note damage behind the last batch."""
@@ -157,7 +162,7 @@ class Findings:
         for each in self.producers.hanging:
             # Readers go on behind the hole, and this may not be shown to them as committed.
             if each.lost_offset in settled:
-                self.aborted += self.producers.end_hanging(each.producer_id)
+                self.aborted += self._end_hanging(each.producer_id)
 
 
 def open_partition(

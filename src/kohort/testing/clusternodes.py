@@ -36,7 +36,7 @@ from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.ownership_links import OwnershipLinks
 
 if TYPE_CHECKING:
-    from kohort.broker.transactions.coordination import ListCommand, OnListed
+    from kohort.broker.transactions.coordination import ListCommand, OnKnown, OnListed, TransactionalBatch
     from kohort.broker.transactions.runtime import TransactionRuntime
     from kohort.coordinator.transactions.commands import AddPartitions, TransactionCommand
 
@@ -241,7 +241,6 @@ class NodeTransactions:
         # These are asked of any broker, and are passed on to the coordinator.
         self.when_ready: Final = transactions.when_ready
         self.serves: Final = transactions.serves
-        self.before_append: Final = transactions.before_append
         self.write_marker: Final = transactions.write_marker
 
     @property
@@ -281,6 +280,13 @@ class NodeTransactions:
             then(ErrorCode.NOT_COORDINATOR)
         else:
             self._transactions.add(command, then)
+
+    def before_append(self, log: PartitionLog, batch: TransactionalBatch, then: OnKnown) -> None:
+        """Call `then` when the coordinator, if it runs, knows of the partition of a batch."""
+        if self._leadership.transaction_coordinator_of(batch.transactional_id) == NO_NODE:
+            then(ErrorCode.NOT_ENOUGH_REPLICAS, False)
+        else:
+            self._transactions.before_append(log, batch, then)
 
     def list_transactions(self, command: ListCommand, complete: OnListed) -> None:
         """Ask each shard that this broker coordinates for its transactions."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
 
+import kohort
 from kohort import Admin
 from kohort.broker.embedded import Broker
 from kohort.cli.main import main
@@ -34,6 +36,7 @@ from support.dialogues.broker_wire import RawClient, fetch_request, make
 from support.dialogues.running_coordinator import RunningCoordinator
 from support.dialogues.transactional_wire import WireProducer, committed
 from support.dialogues.wired_connection import WiredConnection, wired_broker
+from support.waiting import until
 
 
 def fetched(client: RawClient, version: int, *, stable: bool) -> tuple[int, int]:
@@ -168,6 +171,52 @@ def test_waiting_reader_of_committed_records_is_answered_by_the_marker(client: R
         assert producer.end() == ErrorCode.NONE
         _, answer = reader.receive(ApiKey.FETCH, 12)
     assert answer.responses[0].partitions[0].last_stable_offset == 2
+
+
+def test_partition_that_is_named_twice_is_answered_twice(client: RawClient) -> None:
+    client.create_topic("t")
+    producer = WireProducer(client, flow=1)
+    assert producer.init() == ErrorCode.NONE
+    assert producer.add("t", 0, 0) == ErrorCode.NONE
+    assert producer.send("t", b"a") == ErrorCode.NONE
+    assert producer.end() == ErrorCode.NONE
+
+
+def test_many_transactions_may_exceed_their_timeout_at_once() -> None:
+    """Of one shard, in memory, where each step would follow at once from the one before."""
+    with ClockedBroker(config={"transaction.state.log.num.partitions": 1}) as broker, RawClient(broker.port) as client:
+        client.create_topic("t")
+        for number in range(250):
+            producer = WireProducer(client, str(number))
+            assert (producer.init(), producer.send("t", b"late")) == (ErrorCode.NONE, ErrorCode.NONE)
+        broker.clock.advance(61)
+        with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            until(lambda: not admin.list_transactions(["Ongoing", "PrepareAbort"]), what="all are aborted")
+        assert committed(client, "t") == []
+
+
+@FLOWS
+def test_marker_that_a_power_cut_took_is_written_by_the_next_start(
+    tmp_path: Path, flow: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a topic that does not sync each append: what was aborted is never shown by a later commit."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    with Broker(data_dir=before) as broker, RawClient(broker.port) as client:
+        client.create_topic("t", **{"flush.messages": "1000"})
+        producer = begun(client, flow)
+        assert producer.end(commit=False) == ErrorCode.NONE
+        # The next one's begin waits until the coordinator has written its last record of this one.
+        assert producer.init() == ErrorCode.NONE
+        shutil.copytree(before, after, ignore=shutil.ignore_patterns("*lock"))
+    # The marker is much younger than the record, and so in the next file.
+    (after / "t-0" / f"{1:020d}.log").unlink()
+    with Broker(data_dir=after) as broker, RawClient(broker.port) as client:
+        assert any(line.startswith("event=transaction_aborted partition=t-0") for line in caplog.messages)
+        producer = WireProducer(client, flow=flow)
+        assert producer.init() == ErrorCode.NONE
+        put(producer, b"b")
+        assert producer.end() == ErrorCode.NONE
+        assert committed(client, "t") == [b"b"]
 
 
 def test_id_beyond_the_limit_is_refused_and_the_others_go_on() -> None:

@@ -521,6 +521,18 @@ def test_administrators_abort_ends_what_hangs() -> None:
         history.reopen(harm)
 
 
+def test_full_disk_refuses_an_administrators_abort_whole() -> None:
+    """The list comes before the marker: while it cannot be written, what hangs goes on hanging."""
+    history = lost_marker(is_commit=False, later=True)
+    stable = history.log.last_stable_offset
+    history.fs.space_left = 0
+    with pytest.raises(StorageError):
+        history.log.append(marker(1, is_commit=False), now_ms=1_000, validate=False)
+    history.fs.space_left = None
+    assert (len(history.log.producers.hanging), history.log.last_stable_offset) == (1, stable)
+    assert history.log.aborted_transactions(0, 20) == []
+
+
 def test_transaction_that_begins_in_a_hole_is_decided_by_its_marker() -> None:
     history = History(segment_bytes=1 << 20)
     history.send(-1)

@@ -80,7 +80,9 @@ def _add(
                 code = ErrorCode.INVALID_PRODUCER_EPOCH
             done(_result(asked, [code] * len(places)))
         else:
-            done(_result(asked, reply.errors))
+            # A partition that is named twice is asked for once.
+            codes = dict(zip(command.partitions, reply.errors, strict=True))
+            done(_result(asked, [codes[place] for place in places]))
 
     token = context.runtime.next_token()
     command = commands.AddPartitions(

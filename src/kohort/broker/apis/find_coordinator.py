@@ -27,7 +27,7 @@ def handle(
     context: BrokerContext, request: Request, message: wire.FindCoordinatorRequest
 ) -> wire.FindCoordinatorResponse | None:
     """Answer with a broker for each group or transactional id, and with an error for every other kind of key."""
-    if message.key_type != TRANSACTION or context.transactions.is_ready:
+    if message.key_type != TRANSACTION or context.transactions.is_ready or not _may_ask(request, message):
         return _answer(context, request, message)
 
     def answer() -> None:
@@ -50,6 +50,13 @@ def _answer(
         answer_rows(context, request, keys, rows_of, lambda rows: wire.FindCoordinatorResponse(coordinators=rows))
         return None
     return from_row(wire.FindCoordinatorResponse, _find(context, request, message.key_type, message.key))
+
+
+def _may_ask(request: Request, message: wire.FindCoordinatorRequest) -> bool:
+    """Return whether the client may know of any of the transactional ids that it names."""
+    names = message.coordinator_keys if request.version >= 4 else [message.key]
+    allows, kind = request.rights.allows, ResourceType.TRANSACTIONAL_ID
+    return any(allows(AclOperation.DESCRIBE, kind, name) for name in names)
 
 
 def _find(context: BrokerContext, request: Request, key_type: int, key: str) -> wire.Coordinator:

@@ -208,7 +208,7 @@ class _Production:
                 self._close_one()
 
         self._context.transactions.before_append(
-            log, TransactionalBatch(transactional_id, producer_id, producer_epoch, spoken), append
+            log, TransactionalBatch(transactional_id, producer_id, producer_epoch, spoken, len(batch)), append
         )
         if not is_done:
             is_later = True

@@ -201,6 +201,8 @@ class Cluster:
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "uncompressed",
+            # One decision is for many logs: a broker that has lost it after the first marker would tear a transaction.
+            "flush.messages": "1",
             "segment.bytes": str(values["transaction.state.log.segment.bytes"]),
         }
         count = values["transaction.state.log.num.partitions"]

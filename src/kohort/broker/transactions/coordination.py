@@ -11,8 +11,9 @@ Source: KIP-98; KIP-890 (the broker asks for each partition before the first bat
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from kohort.broker.transactions.runtime import TransactionRuntime
     from kohort.coordinator.transactions import commands
 
+logger = logging.getLogger("kohort.broker.transactions")
+
+#: Bytes of batches that may wait for the coordinator, of all producers.
+WAITING_LIMIT_BYTES: Final = 64 << 20
 #: The answer while the topic cannot be created, or its log not be read; clients ask again.
 _NOT_AVAILABLE: Final = Refusal(
     code=ErrorCode.COORDINATOR_NOT_AVAILABLE, message="the transaction coordinator is not available at present"
@@ -93,6 +98,8 @@ class TransactionalBatch(NamedTuple):
     producer_epoch: int
     #: The version of transactions that its producer speaks; from 2 on the broker adds the partition (KIP-890).
     version: int
+    #: Its bytes.
+    size: int
 
 
 #: Makes the command for a shard of its cause and request; and takes the replies of all.
@@ -131,6 +138,7 @@ class Transactions:
         self._unready: Final[deque[Callable[[], None]]] = deque()
         #: Log and producer -> batches that wait until the coordinator knows of the partition, in their order.
         self._batches: Final[dict[tuple[PartitionLog, int], deque[tuple[TransactionalBatch, OnKnown]]]] = {}
+        self._waiting_bytes = 0
 
     def start(self, take_id: Callable[[OnId], None]) -> None:
         """Load the coordinator if there were transactions before; `take_id` gives unused producer ids."""
@@ -141,6 +149,29 @@ class Transactions:
         # Transactions of a log whose coordinator's log is not there, or has forgotten them, end here or never.
         if runtime is None or runtime.is_whole:
             self._groups.abort_transactions(set() if runtime is None else runtime.open_producers())
+            self._abort_unknown({} if runtime is None else runtime.open_epochs())
+
+    def _abort_unknown(self, known: Mapping[tuple[int, tuple[str, int]], Container[int]]) -> None:
+        """Abort what is open in the partitions' logs and in no transaction of the coordinator.
+
+        Where a topic does not sync each append, a power cut may have taken the marker alone.
+        """
+        for topic in list(self._cluster.topics.values()):
+            for log in () if topic.is_internal else topic.partitions:
+                for producer_id in list(log.producers.open_transactions):
+                    place = log.topic, log.partition
+                    epoch, coordinator_epoch = log.producers.epochs_of(producer_id)
+                    if epoch not in known.get((producer_id, place), ()):
+                        self._abort(log, producer_id, epoch, max(coordinator_epoch, 0))
+
+    def _abort(self, log: PartitionLog, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
+        # Loaded with the first transaction.
+        from kohort.broker.transactions.markers import Marker
+
+        words = "the transaction coordinator does not know of it: its marker was lost, or its log"
+        logger.warning("event=transaction_aborted partition=%s producer=%d why=%r", log.name, producer_id, words)
+        marker = Marker(producer_id, epoch, coordinator_epoch, is_commit=False, is_bumped=False)
+        self.write_marker(marker, TopicPartition(log.topic, log.partition), lambda _: None)
 
     def stop(self) -> None:
         """Stop deciding."""
@@ -224,12 +255,16 @@ class Transactions:
         """Call `then` when the coordinator knows of the partition of a batch, after earlier batches of its producer."""
         key = log, batch.producer_id
         queue = self._batches.get(key)
+        if queue is None and log.producers.is_in_transaction(batch.producer_id, batch.producer_epoch):
+            then(ErrorCode.NONE, False)
+            return
+        if self._waiting_bytes + batch.size > WAITING_LIMIT_BYTES:
+            then(ErrorCode.NOT_ENOUGH_REPLICAS, False)
+            return
         if queue is None:
-            if log.producers.is_in_transaction(batch.producer_id, batch.producer_epoch):
-                then(ErrorCode.NONE, False)
-                return
             queue = self._batches[key] = deque()
         queue.append((batch, then))
+        self._waiting_bytes += batch.size
         if len(queue) == 1:
             self._look_for(key)
 
@@ -258,9 +293,12 @@ class Transactions:
 
     def _known(self, key: tuple[PartitionLog, int], code: ErrorCode, *, begins: bool) -> None:
         queue = self._batches[key]
-        _, then = queue.popleft()
-        # NOT_ENOUGH_REPLICAS: the code that makes every producer send the batch again and ask for no metadata.
-        then(ErrorCode.NOT_ENOUGH_REPLICAS if code in TRANSIENT else code, begins)
+        # Batches behind one that is to come again are to come again, too: they would be out of order before it.
+        for _ in range(len(queue) if code in TRANSIENT else 1):
+            batch, then = queue.popleft()
+            self._waiting_bytes -= batch.size
+            # NOT_ENOUGH_REPLICAS: the code that makes every producer send the batch again and ask for no metadata.
+            then(ErrorCode.NOT_ENOUGH_REPLICAS if code in TRANSIENT else code, begins)
         if queue:
             self._loop.call_soon(self._look_for, key)
         else:
@@ -284,9 +322,14 @@ class Transactions:
             if len(replies) == len(indexes):
                 complete(replies)
 
-        for index in indexes:
+        def ask(at: int) -> None:
             token = self._groups.next_token()
-            runtime.ask_shard(index, command(cause=token, request=token), take)
+            runtime.ask_shard(indexes[at], command(cause=token, request=token), take)
+            if at + 1 < len(indexes):
+                # A shard may have many ids: one of them in each turn of the loop.
+                self._loop.call_soon(ask, at + 1)
+
+        ask(0)
 
     def write_marker(self, marker: Marker, place: TopicPartition, on_result: OnResult) -> None:
         """Write a marker to one partition."""

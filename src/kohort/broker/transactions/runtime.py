@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -33,13 +33,16 @@ from kohort.coordinator.transactions.decision import Decision, NeedProducerId, S
 from kohort.coordinator.transactions.records import build_log_batch, decode
 from kohort.coordinator.transactions.settings import TransactionSettings
 from kohort.coordinator.transactions.shard import TransactionShard
-from kohort.coordinator.transactions.states import IDLE
+from kohort.coordinator.transactions.states import IDLE, TransactionState
 from kohort.errors import CorruptRecordError, ErrorCode, StorageError
 from kohort.ids import RequestToken, TopicPartition, coordinator_partition
 from kohort.storage.partitions.partition import PartitionLog
 
 log = logging.getLogger("kohort.broker.transactions")
 
+#: Markers that are written, and deadlines that are carried out, in one turn of the loop.
+MARKERS_AT_ONCE: Final = 100
+DECISIONS_AT_ONCE: Final = 100
 #: Results upon which a marker is written again later.
 _AGAIN: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR})
 
@@ -147,6 +150,20 @@ class TransactionRuntime:
             each.producer_id for shard in self.shards for each in shard.transactions.values() if each.state not in ended
         }
 
+    def open_epochs(self) -> dict[tuple[int, Partition], set[int]]:
+        """Return the epochs of the batches of each transaction that has not ended, by producer and partition."""
+        ended = IDLE
+        found: dict[tuple[int, Partition], set[int]] = {}
+        for shard in self.shards:
+            for each in shard.transactions.values():
+                if each.state in ended:
+                    continue
+                # The decision raises the epoch (KIP-890), or the abort by the coordinator.
+                epochs = {each.producer_epoch, each.producer_epoch - (each.state is not TransactionState.ONGOING)}
+                for place in each.partitions:
+                    found[each.producer_id, place] = epochs
+        return found
+
     def open_transactions(self) -> list[tuple[int, str]]:
         """Return when each transaction that has not ended began, ms, and its id; the oldest first."""
         ended = IDLE
@@ -251,11 +268,27 @@ class TransactionRuntime:
         """Carry out the deadlines of a shard that are due, and its requests that need wait no longer."""
         shard = asked.shard
         assert shard is not None, "only shards that are served have deadlines"
-        while (decision := shard.expire(now_ms)) is not None:
+        for _ in range(DECISIONS_AT_ONCE):
+            decision = shard.expire(now_ms)
+            if decision is None:
+                return
             held = decision.held
             # The shard tries a deadline again by itself.
             on_refused = _nothing if held is None else partial(self._refused, asked, held)
             self._commit(asked, decision, now_ms, on_refused=on_refused)
+        self._loop.call_soon(self._expire_more, asked)
+
+    def _expire_more(self, asked: TransactionLog) -> None:
+        """Go on with deadlines that were too many for one turn of the loop."""
+        if self._is_stopped or asked not in self._logs or asked.shard is None:
+            return
+        now_ms = self._deadlines.now_ms()
+        try:
+            self._expire(asked, now_ms)
+            self._deadlines.watch(asked.shard.next_deadline(), now_ms)
+        except Exception as error:
+            self._fail(error)
+            raise
 
     def _go_on(
         self, asked: TransactionLog, command: commands.NeedsProducerId, producer_id: int, why: Exception | None
@@ -279,16 +312,17 @@ class TransactionRuntime:
             # Not before the log has the end of the transaction: after a crash it could end otherwise.
             self._durability.when_durable(asked.log, partial(self._write_markers, asked, order, order.partitions))
 
-    def _write_markers(self, asked: TransactionLog, order: SendMarkers, partitions: Iterable[Partition]) -> None:
+    def _write_markers(self, asked: TransactionLog, order: SendMarkers, partitions: Sequence[Partition]) -> None:
         if self._is_stopped or asked not in self._logs:
             return
         marker = Marker(
             order.producer_id, order.producer_epoch, order.coordinator_epoch, order.is_commit, order.version >= 2
         )
         round_ = _Round(self, asked, order)
-        for place in partitions:
+        for place in partitions[:MARKERS_AT_ONCE]:
             self._markers.write(marker, TopicPartition(*place), partial(round_.note, place))
-        round_.end_turn()
+        if len(partitions) > MARKERS_AT_ONCE:
+            self._loop.call_soon(self._write_markers, asked, order, partitions[MARKERS_AT_ONCE:])
 
     def markers_written(self, asked: TransactionLog, order: SendMarkers, partitions: tuple[Partition, ...]) -> None:
         """Tell the coordinator that these partitions have their markers."""
@@ -315,7 +349,11 @@ class TransactionRuntime:
             self._durability.when_durable(asked.log, partial(self._tell, token, body))
 
     def _tell(self, token: RequestToken, body: object) -> None:
-        request, then, _ = self._waiting.pop(token)
+        waiting = self._waiting.pop(token, None)
+        if waiting is None:
+            # Its shard has moved to another broker, upon which it was answered.
+            return
+        request, then, _ = waiting
         if request is None:
             then(body)
         elif request.is_open:

@@ -300,9 +300,11 @@ class PartitionLog:
 
     def _abort_hanging(self, producer_id: int) -> None:
         """End a producer's transactions that hang before a hole: an abort marker that ends nothing else is for them."""
-        if any(each.producer_id == producer_id for each in self.producers.hanging):
-            ended = self.producers.end_hanging(producer_id)
+        ended = self.producers.would_end_hanging(producer_id)
+        if ended:
+            # The list comes first: without it their records would be given out as committed.
             add_aborted(self._fs, self.directory, self.segments, ended)
+            self.producers.end_hanging(producer_id)
 
     def _repeat(self, stored: StoredBatch) -> Appended:
         append_time = stored.timestamp if self.config.is_log_append_time else -1
@@ -395,11 +397,16 @@ class PartitionLog:
         # The index of the old file must not be taken for that of the new one.
         remove_index(self._fs, self.directory, first)
         # Nothing aborted is in a compacted segment. The old list goes first: a start makes a missing one again.
-        aborted = self._take_aborted(old)
+        aborted: list[transaction_index.EndedTransaction] = []
         try:
+            self._take_aborted(old, aborted)
             self._fs.rename(cleaned_path, compacted.path)
-        except StorageError:
-            add_aborted(self._fs, self.directory, self.segments, aborted)
+        except StorageError as why:
+            try:
+                add_aborted(self._fs, self.directory, self.segments, aborted)
+            except StorageError:
+                # Without the list aborted records would be given out as committed: a start makes it again.
+                self.offline = f"its lists of aborted transactions were lost while it was compacted ({why})"
             raise
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [compacted]
@@ -410,15 +417,13 @@ class PartitionLog:
             segment.release()
         return [segment.base_offset for segment in old[1:]]
 
-    def _take_aborted(self, segments: Sequence[Segment]) -> list[transaction_index.EndedTransaction]:
-        """Remove the lists of aborted transactions of some segments, and return them."""
-        taken: list[transaction_index.EndedTransaction] = []
+    def _take_aborted(self, segments: Sequence[Segment], taken: list[transaction_index.EndedTransaction]) -> None:
+        """Remove the lists of aborted transactions of some segments, each after `taken` has its entries."""
         for segment in segments:
             base, size = segment.base_offset, segment.aborted_bytes
             if size:
                 taken += transaction_index.read_entries(self._fs, self.directory, base, size)
                 segment.aborted_bytes = transaction_index.replace_entries(self._fs, self.directory, base, ())
-        return taken
 
     def drop_oldest(self) -> None:
         """Remove the oldest segment and its file, except the newest one. Views in use stay valid."""

@@ -140,6 +140,12 @@ class ProducerStates:
         self._coordinators = {row.producer_id: row.coordinator_epoch for row in rows if row.coordinator_epoch >= 0}
         self._ending = []
 
+    def epochs_of(self, producer_id: int) -> tuple[int, int]:
+        """Return a producer's epoch and that of the coordinator of its last marker; -1 for what is not known."""
+        packed = self._states.get(producer_id)
+        epoch = -1 if packed is None else _HEAD.unpack_from(packed)[0]
+        return epoch, self._coordinators.get(producer_id, -1)
+
     @property
     def has_undecided(self) -> bool:
         """Whether a transaction is open or hangs, or has a marker that may not be durable."""
@@ -239,14 +245,18 @@ class ProducerStates:
         )
         self.open_transactions.clear()
 
-    def end_hanging(self, producer_id: int) -> list[EndedTransaction]:
-        """End a producer's hanging transactions as aborted, where they hang; return them."""
-        ended = [each for each in self.hanging if each.producer_id == producer_id]
-        self.hanging = tuple(each for each in self.hanging if each.producer_id != producer_id)
+    def would_end_hanging(self, producer_id: int) -> list[EndedTransaction]:
+        """Return a producer's hanging transactions as aborted ones that end where they hang."""
         # A reader that goes on behind the hole is told nothing of them: no marker there would end what it leaves out.
         return [
-            EndedTransaction(producer_id, each.first_offset, each.lost_offset - 1, each.first_offset) for each in ended
+            EndedTransaction(producer_id, each.first_offset, each.lost_offset - 1, each.first_offset)
+            for each in self.hanging
+            if each.producer_id == producer_id
         ]
+
+    def end_hanging(self, producer_id: int) -> None:
+        """Drop a producer's hanging transactions, which are listed as aborted by now."""
+        self.hanging = tuple(each for each in self.hanging if each.producer_id != producer_id)
 
     def forget_before(self, offset: int) -> None:
         """Forget the transactions of which no record is left, now that the log begins at `offset`."""
