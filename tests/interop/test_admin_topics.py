@@ -46,8 +46,8 @@ def test_offsets_are_listed_where_leaders_have_moved_to() -> None:
 def test_what_our_broker_does_not_serve_yet_is_said() -> None:
     with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         admin.create_topic("kept", 2)
-        with pytest.raises(UnsupportedFeatureError, match=r"is kohort's broker .* and has no DescribeProducers"):
-            admin.describe_producers([kohort.TopicPartition("kept", 0)])
+        with pytest.raises(UnsupportedFeatureError, match=r"is kohort's broker .* and has no AlterReplicaLogDirs"):
+            admin.alter_replica_log_dirs({("kept", 0, 1): "/elsewhere"})
         with pytest.raises(BrokerError, match=r"Cannot update these configs dynamically: \[node.id\]"):
             admin.alter_configs(("broker", 1), {"node.id": 3})
         assert admin.describe_configs(("broker", "")) == {("broker", ""): []}
