@@ -74,6 +74,7 @@ BROKER_CONFIGS: Final = (
     "max.groups",
     "max.partitions",
     "max.topics",
+    "max.transactional.ids",
     "memory.limit.bytes",
     "sasl.capability.tokens.enable",
     "sasl.failures.per.second.per.ip",
