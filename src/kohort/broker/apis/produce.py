@@ -13,6 +13,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
+from kohort.broker.access.rights import Rights
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.durability import is_durable
 from kohort.broker.transactions.coordination import TransactionalBatch
@@ -37,6 +38,10 @@ _ADDS_PARTITIONS_SINCE: Final = 12
 _ABORTABLE_SINCE: Final = 11
 #: The error of a topic that may not be written.
 _DENIED: Final = Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+#: The error of batches of a transaction that may not be written.
+_NO_TRANSACTION: Final = Refused(
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional Id authorization failed."
+)
 
 
 def handle(context: BrokerContext, request: Request, message: wire.ProduceRequest) -> ProduceResponse | None:
@@ -68,7 +73,7 @@ class _Production:
         self._acks: Final = message.acks
         self._transactional_id: Final = message.transactional_id
         self._now_ms: Final = context.clock.now_ms()
-        self._refused: Final = _refuse_whole(message)
+        self._refused: Final = _refuse_whole(message, self._rights)
         self._written: Final[list[PartitionLog]] = []
         #: Batches that threads still validate.
         self._open = 0
@@ -104,7 +109,10 @@ class _Production:
         context, refused = self._context, self._refused
         topic, missing = context.cluster.find(data.name, data.topic_id)
         partitions = topic.partitions if topic is not None else ()
-        if self._rights.is_restricted and not self._may_write(data.name if topic is None else topic.name):
+        if refused is _NO_TRANSACTION:
+            # As Apache Kafka: this right is asked for first, and for the whole request.
+            pass
+        elif self._rights.is_restricted and not self._may_write(data.name if topic is None else topic.name):
             # As Apache Kafka: whether the topic is there, and whether its acks are possible, is not told.
             refused = _DENIED
         elif topic is not None and topic.is_internal and refused is None:
@@ -170,7 +178,7 @@ class _Production:
 
     def _append(self, log: PartitionLog, batches: Buffer | CheckedBatch, answer: PartitionProduceResponse) -> None:
         batch = batches.batch if isinstance(batches, CheckedBatch) else batches
-        if len(batch) >= HEADER_SIZE and batch[_ATTRIBUTES] & TRANSACTIONAL_BIT:
+        if _is_transactional(batch):
             self._append_in_transaction(log, batches, answer)
         else:
             self._append_now(log, batches, answer)
@@ -181,12 +189,8 @@ class _Production:
         """Append a batch of a transaction when the coordinator of the transaction knows of the partition."""
         batch = batches.batch if isinstance(batches, CheckedBatch) else batches
         transactional_id = self._transactional_id
-        # CVE-2018-17196: what the batch says counts, not what the request says.
-        if transactional_id is None or not self._rights.allows(
-            AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
-        ):
-            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            _refuse(answer, Refused(code, "Transactional Id authorization failed."))
+        if transactional_id is None:
+            _refuse(answer, _NO_TRANSACTION)
             return
         producer_id, producer_epoch, sequence = _PRODUCER.unpack_from(batch, _PRODUCER_POSITION)
         version = self._request.version
@@ -245,11 +249,23 @@ class _Production:
         answer.log_start_offset = log.log_start_offset
 
 
-def _refuse_whole(message: wire.ProduceRequest) -> Refused | None:
+def _refuse_whole(message: wire.ProduceRequest, rights: Rights) -> Refused | None:
     """Return the error that refuses the whole request, `None` if there is none."""
+    # CVE-2018-17196: what the batches say counts, not what the request says.
+    if rights.is_restricted and any(
+        _is_transactional(row.records) for topic in message.topic_data for row in topic.partition_data
+    ):
+        name = message.transactional_id
+        if name is None or not rights.allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+            return _NO_TRANSACTION
     if message.acks not in (-1, 0, 1):
         return Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {message.acks}; -1, 0 and 1 are possible")
     return None
+
+
+def _is_transactional(batch: object) -> bool:
+    """Return whether the records of a partition say that they belong to a transaction."""
+    return isinstance(batch, Buffer) and len(batch) >= HEADER_SIZE and batch[_ATTRIBUTES] & TRANSACTIONAL_BIT != 0
 
 
 def _refuse(answer: PartitionProduceResponse, refused: Refused) -> None:
