@@ -57,8 +57,8 @@ def test_no_field_is_without_a_version(cls: type[Message]) -> None:
         assert any(each.is_in(version) for version in range(schema.first_version, schema.last_version + 1)), each
 
 
-def test_group_records_are_complete(definitions: dict[str, dict[str, Any]]) -> None:
-    """Every record of classic and consumer groups is declared; share and streams groups are not ours."""
+def test_records_of_coordinators_are_complete(definitions: dict[str, dict[str, Any]]) -> None:
+    """Every record of groups and transactions is declared; share and streams groups are not ours."""
     ours = {cls.__name__ for cls in CLASSES if schema_of(cls).kind.startswith("coordinator-")}
     theirs = {
         name

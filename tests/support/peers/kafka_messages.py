@@ -60,7 +60,8 @@ def java_name(cls: type[Message]) -> str:
     """The generated class: group records in the coordinator's package, everything else among the clients' messages."""
     kind = schema_of(cls).kind
     if kind.startswith("coordinator-"):
-        return f"org.apache.kafka.coordinator.group.generated.{cls.__name__}"
+        coordinator = "transaction" if cls.__name__.startswith("Transaction") else "group"
+        return f"org.apache.kafka.coordinator.{coordinator}.generated.{cls.__name__}"
     suffix = "Data" if kind in ("request", "response") else ""
     return f"org.apache.kafka.common.message.{cls.__name__}{suffix}"
 

@@ -33,9 +33,10 @@ class FieldOnWire:
 
 
 def read_definitions(libs: Path) -> dict[str, dict[str, Any]]:
-    """Every message definition of Kafka's clients and its group coordinator, by name."""
+    """Every message definition of Kafka's clients and its coordinators, by name."""
     found = {}
-    for jar in sorted([*libs.glob("kafka-clients-*.jar"), *libs.glob("kafka-group-coordinator-[0-9]*.jar")]):
+    names = ("clients-*", "group-coordinator-[0-9]*", "transaction-coordinator-*")
+    for jar in sorted(jar for name in names for jar in libs.glob(f"kafka-{name}.jar")):
         with zipfile.ZipFile(jar) as archive:
             for name in archive.namelist():
                 if name.startswith("common/message/") and name.endswith(".json"):
@@ -107,7 +108,8 @@ def _sorted(fields: tuple[FieldOnWire, ...]) -> tuple[FieldOnWire, ...]:
 
 
 def _has(field: dict[str, Any], version: int) -> bool:
-    return version in versions_of(field["versions"])
+    # What came with a tag says nothing else.
+    return version in versions_of(field.get("versions", field.get("taggedVersions")))
 
 
 def _expected(field: dict[str, Any], version: int, structs: dict[str, list[dict[str, Any]]]) -> FieldOnWire:

@@ -56,7 +56,10 @@ def test_names_come_in_any_case_and_with_what_spark_adds() -> None:
         ({"kafka.linger.ms": "-1"}, "linger.ms cannot be -1"),
         ({"kohort.exactlyOnce": "true"}, "kohort.exactlyOnce cannot be true: it takes transactions, which neither"),
         ({"asyncProgressTrackingEnabled": "true"}, "option asyncProgressTrackingEnabled cannot be set: Spark would"),
-        ({"kafka.transactional.id": "x"}, "option kafka.transactional.id cannot be set: there are no transactions yet"),
+        (
+            {"kafka.transactional.id": "x"},
+            "option kafka.transactional.id cannot be set: the sink writes at least once, and not in transactions",
+        ),
         ({"path": "orders"}, "the path 'orders' names no topic: leave it out, and give option topic"),
     ],
 )
