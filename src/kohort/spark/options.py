@@ -524,8 +524,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     check_security(PRODUCER_OPTIONS.parse(client))
     if values[option_table.EXACTLY_ONCE]:
         raise ConfigError(
-            f"{option_table.EXACTLY_ONCE} cannot be true: it takes transactions, which neither the coordinator nor the "
-            "producer has yet; leave it out, and let readers drop doubles "
+            f"{option_table.EXACTLY_ONCE} cannot be true: the sink does not write in transactions yet; leave it out, "
+            "and let readers drop doubles "
             "(kohort.batchHeaders, docs/reference/spark.md)"
         )
     topic = values["topic"] and values["topic"].strip()

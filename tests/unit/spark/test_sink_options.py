@@ -54,11 +54,11 @@ def test_names_come_in_any_case_and_with_what_spark_adds() -> None:
         ({"kafka.value.serializer": "x"}, "option kafka.value.serializer cannot be set: values are written"),
         ({"kafka.acks": "2"}, "acks cannot be"),
         ({"kafka.linger.ms": "-1"}, "linger.ms cannot be -1"),
-        ({"kohort.exactlyOnce": "true"}, "kohort.exactlyOnce cannot be true: it takes transactions, which neither"),
+        ({"kohort.exactlyOnce": "true"}, "kohort.exactlyOnce cannot be true: the sink does not write in transactions"),
         ({"asyncProgressTrackingEnabled": "true"}, "option asyncProgressTrackingEnabled cannot be set: Spark would"),
         (
             {"kafka.transactional.id": "x"},
-            "option kafka.transactional.id cannot be set: the sink writes at least once, and not in transactions",
+            "option kafka.transactional.id cannot be set: the sink writes at least once",
         ),
         ({"path": "orders"}, "the path 'orders' names no topic: leave it out, and give option topic"),
     ],
