@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from kohort.broker.chunked_responses import Gather
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_PARTITIONS, check_rows
+from kohort.broker.transactions.coordination import code_of
 from kohort.coordinator.commands import Refusal
 from kohort.coordinator.transactions import commands
 from kohort.errors import ErrorCode
@@ -74,11 +75,7 @@ def _add(
 
     def take(reply: commands.AddPartitionsReply | Refusal) -> None:
         if isinstance(reply, Refusal):
-            code = reply.code
-            # PRODUCER_FENCED came with version 2 (KIP-588).
-            if code is ErrorCode.PRODUCER_FENCED and request.version < 2:
-                code = ErrorCode.INVALID_PRODUCER_EPOCH
-            done(_result(asked, [code] * len(places)))
+            done(_result(asked, [code_of(reply, request.version)] * len(places)))
         else:
             # A partition that is named twice is asked for once.
             codes = dict(zip(command.partitions, reply.errors, strict=True))

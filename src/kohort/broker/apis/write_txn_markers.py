@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from kohort.broker.chunked_responses import Gather
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.limits.requests import MOST_LED, check_rows
-from kohort.broker.transactions.markers import Marker
+from kohort.broker.transactions.markers import MARKERS_AT_ONCE, Marker
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.wire.messages import write_txn_markers as wire
-
-#: Markers that are written in one turn of the loop.
-MARKERS_AT_ONCE: Final = 100
 
 
 def handle(

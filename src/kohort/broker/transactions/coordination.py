@@ -152,7 +152,7 @@ class Transactions:
             self._abort_unknown({} if runtime is None else runtime.open_epochs())
 
     def _abort_unknown(self, known: Mapping[tuple[int, tuple[str, int]], Container[int]]) -> None:
-        """Abort what is open in the partitions' logs and in no transaction of the coordinator.
+        """Abort each transaction that is open in a partition's log and unknown to the coordinator.
 
         Where a topic does not sync each append, a power cut may have taken the marker alone.
         """

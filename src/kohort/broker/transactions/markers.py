@@ -24,6 +24,9 @@ from kohort.ids import OFFSETS_TOPIC, TopicPartition
 from kohort.records.batch import build_marker
 from kohort.storage.partitions.partition import PartitionLog
 
+#: Markers that are written in one turn of the loop.
+MARKERS_AT_ONCE: Final = 100
+
 #: Told the result for one partition.
 OnResult = Callable[[ErrorCode], None]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -25,12 +25,12 @@ from kohort.broker.groups.deadlines import Deadlines
 from kohort.broker.groups.runtime import NOT_TAKEN, RETRY_MS, Translate
 from kohort.broker.groups.shard_log import read_entries
 from kohort.broker.producer_ids import OnId
-from kohort.broker.transactions.markers import Marker, MarkerWriter
+from kohort.broker.transactions.markers import MARKERS_AT_ONCE, Marker, MarkerWriter
 from kohort.coordinator.commands import Refusal
 from kohort.coordinator.transactions import commands
 from kohort.coordinator.transactions.commands import Partition
 from kohort.coordinator.transactions.decision import Decision, NeedProducerId, SendMarkers
-from kohort.coordinator.transactions.records import build_log_batch, decode
+from kohort.coordinator.transactions.records import TransactionStored, build_log_batch, decode
 from kohort.coordinator.transactions.settings import TransactionSettings
 from kohort.coordinator.transactions.shard import TransactionShard
 from kohort.coordinator.transactions.states import IDLE, TransactionState
@@ -40,8 +40,7 @@ from kohort.storage.partitions.partition import PartitionLog
 
 log = logging.getLogger("kohort.broker.transactions")
 
-#: Markers that are written, and deadlines that are carried out, in one turn of the loop.
-MARKERS_AT_ONCE: Final = 100
+#: Deadlines that are carried out in one turn of the loop.
 DECISIONS_AT_ONCE: Final = 100
 #: Results upon which a marker is written again later.
 _AGAIN: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR})
@@ -122,15 +121,11 @@ class TransactionRuntime:
 
     def answer(self, request: Asker, command: commands.TransactionCommand, translate: Translate) -> None:
         """Carry out a command; answer `request` with the translated reply once it is durable."""
-        asked = self._logs[self.index_of(command.transactional_id)]
-        self._waiting[command.request] = (request, translate, asked)
-        self._carry_out(asked, command)
+        self._ask(self.index_of(command.transactional_id), command, request, translate)
 
     def ask(self, command: commands.TransactionCommand, on_reply: Callable[[Any], None]) -> None:
         """Carry out a command; call `on_reply` with its reply once it is durable."""
-        asked = self._logs[self.index_of(command.transactional_id)]
-        self._waiting[command.request] = (None, on_reply, asked)
-        self._carry_out(asked, command)
+        self._ask(self.index_of(command.transactional_id), command, None, on_reply)
 
     @property
     def shard_count(self) -> int:
@@ -139,40 +134,41 @@ class TransactionRuntime:
 
     def ask_shard(self, index: int, command: commands.ListTransactions, on_reply: Callable[[Any], None]) -> None:
         """Carry out a command that concerns a whole shard."""
+        self._ask(index, command, None, on_reply)
+
+    def _ask(
+        self,
+        index: int,
+        command: commands.TransactionCommand | commands.ListTransactions,
+        request: Asker | None,
+        then: Callable[..., Any],
+    ) -> None:
         asked = self._logs[index]
-        self._waiting[command.request] = (None, on_reply, asked)
+        self._waiting[command.request] = (request, then, asked)
         self._carry_out(asked, command)
+
+    def _open(self) -> Iterator[TransactionStored]:
+        """Yield the transactions that have not ended."""
+        for shard in self.shards:
+            yield from (each for each in shard.transactions.values() if each.state not in IDLE)
 
     def open_producers(self) -> set[int]:
         """Return the producers whose transactions have not ended."""
-        ended = IDLE
-        return {
-            each.producer_id for shard in self.shards for each in shard.transactions.values() if each.state not in ended
-        }
+        return {each.producer_id for each in self._open()}
 
     def open_epochs(self) -> dict[tuple[int, Partition], set[int]]:
         """Return the epochs of the batches of each transaction that has not ended, by producer and partition."""
-        ended = IDLE
         found: dict[tuple[int, Partition], set[int]] = {}
-        for shard in self.shards:
-            for each in shard.transactions.values():
-                if each.state in ended:
-                    continue
-                # The decision raises the epoch (KIP-890), or the abort by the coordinator.
-                epochs = {each.producer_epoch, each.producer_epoch - (each.state is not TransactionState.ONGOING)}
-                for place in each.partitions:
-                    found[each.producer_id, place] = epochs
+        for each in self._open():
+            # The decision raises the epoch (KIP-890), or the abort by the coordinator.
+            epochs = {each.producer_epoch, each.producer_epoch - (each.state is not TransactionState.ONGOING)}
+            for place in each.partitions:
+                found[each.producer_id, place] = epochs
         return found
 
     def open_transactions(self) -> list[tuple[int, str]]:
         """Return when each transaction that has not ended began, ms, and its id; the oldest first."""
-        ended = IDLE
-        return sorted(
-            (each.start_ms, each.transactional_id)
-            for shard in self.shards
-            for each in shard.transactions.values()
-            if each.state not in ended
-        )
+        return sorted((each.start_ms, each.transactional_id) for each in self._open())
 
     @property
     def id_count(self) -> int:
@@ -412,7 +408,7 @@ class _Round:
         self._written.append(place)
 
     def end_turn(self) -> None:
-        """Tell the coordinator what was written so far."""
+        """Report to the coordinator the partitions whose markers were written in this turn of the loop."""
         if self._written:
             written = tuple(self._written)
             self._written.clear()

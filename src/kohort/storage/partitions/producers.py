@@ -288,7 +288,7 @@ class ProducerStates:
         return EndedTransaction(producer_id, first_offset, header.base_offset, stable)
 
     def would_end(self, header: BatchHeader) -> EndedTransaction | None:
-        """Return what `note_marker` would return for this marker, and change nothing."""
+        """Return what `note_marker` would return for this marker, without noting it."""
         first_offset = self.open_transactions.get(header.producer_id)
         if first_offset is None:
             return None
