@@ -18,7 +18,7 @@ from kohort.wire.messages import init_producer_id as wire
 def handle(
     context: BrokerContext, request: Request, message: wire.InitProducerIdRequest
 ) -> wire.InitProducerIdResponse | None:
-    """Answer with an id that was never assigned before, or with what the transaction coordinator decides."""
+    """Assign a new producer id; for a transactional id its coordinator answers with the producer's id and epoch."""
     rights = request.rights
     if message.transactional_id is not None:
         return _init_transactional(context, request, message, message.transactional_id)

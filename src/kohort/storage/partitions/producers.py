@@ -235,7 +235,7 @@ class ProducerStates:
             self.open_transactions.setdefault(producer_id, header.base_offset)
 
     def lose(self, offset: int) -> None:
-        """Note that the log has a hole from `offset` on: the markers of what is open there may have been in it."""
+        """Note a hole in the log from `offset` on: open transactions hang, since it may have held their markers."""
         # A later marker of the same producer may be that of a later transaction.
         self.hanging += tuple(
             HangingTransaction(producer_id, _HEAD.unpack_from(self._states[producer_id])[0], first_offset, offset)

@@ -422,7 +422,10 @@ class Transactions:
         self._on_broken(error)
 
     def _drop_unsent(self) -> None:
-        """Give up what no coordinator can know of: the rest has to be answered before the transaction ends."""
+        """Give up partitions and offsets that were never sent.
+
+        Offsets that a coordinator may have taken stay: they have to be answered before the transaction ends.
+        """
         self._wanted.clear()
         kept = []
         for each in self._offsets:
