@@ -6,9 +6,14 @@ Source: PySpark's `daemon.py`, which collects garbage after every task; measured
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 from functools import cache
+from typing import Final
 
 from pyspark import TaskContext
+
+from kohort.client.options import PRODUCER_OPTIONS
+from kohort.client.producer.producer import Producer
 
 
 def spare_collections() -> None:
@@ -27,3 +32,32 @@ def _freeze_once() -> None:
     import kohort.columnar  # noqa: F401
 
     gc.freeze()
+
+
+#: Idle producers of this process by their settings: Spark uses its workers again, and connections with them.
+_idle: Final[dict[tuple[tuple[str, str], ...], Producer]] = {}
+#: A worker that runs several jobs keeps no more idle producers than this.
+_IDLE_AT_MOST: Final = 4
+
+
+def take_producer(client: Mapping[str, str]) -> Producer:
+    """Return an idle producer of these settings, or a new one; the caller closes it or gives it back."""
+    return _idle.pop(tuple(sorted(client.items())), None) or Producer.from_config(writing_config(client))
+
+
+def keep_producer(client: Mapping[str, str], producer: Producer) -> None:
+    """Keep a producer without records under way for the next task of the same settings."""
+    while len(_idle) >= _IDLE_AT_MOST:
+        _idle.pop(next(iter(_idle))).close()
+    if _idle.setdefault(tuple(sorted(client.items())), producer) is not producer:
+        # A producer of another thread is kept already.
+        producer.close()
+
+
+def writing_config(client: Mapping[str, str]) -> dict[str, object]:
+    """Return the settings of an executor's producer.
+
+    It waits for buffer space as long as for a delivery, so that the task fails with the error of the delivery.
+    """
+    timeout_ms = PRODUCER_OPTIONS.parse(client)["delivery.timeout.ms"]
+    return {"max.block.ms": timeout_ms, **client}
