@@ -7,7 +7,7 @@ Source: KIP-848 (the three epochs, member states), Apache Kafka's `__consumer_of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Final, NamedTuple
 
@@ -218,6 +218,17 @@ class OpenTransaction:
     producer_epoch: int
     #: Groups for which offsets were committed in it, in the order of the log.
     group_ids: dict[str, None] = field(default_factory=dict)
+
+
+class GroupOffsets(NamedTuple):
+    """The offsets of one group, as `GroupsState` has them.
+
+    `committed`: topic -> partition -> the latest commit. `pending`: (topic, partition) -> producers with a commit of an
+    open transaction.
+    """
+
+    committed: Mapping[str, Mapping[int, OffsetCommitted]]
+    pending: Mapping[tuple[str, int], Collection[int]]
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -28,7 +28,9 @@ OF_NO_GROUP: Final = ""
 #: Event that removes the group, and its counts.
 END: Final = "group_forgotten"
 #: Events whose rows of a member are counted up as long as no other row of the member comes.
-REPEATED: Final = frozenset({"refused", "meanwhile"})
+REPEATED: Final = frozenset({
+    "meanwhile", "refused", "transaction_began", "transaction_completed", "transaction_decided"
+})  # fmt: skip
 #: Removed rows stay in the list until they are more than one in this many.
 _MOST_GONE: Final = 8
 #: Most members of groups whose latest rows are compared with new ones, and most rows of each.

@@ -17,6 +17,13 @@ from kohort.base.jsontext import parse_json
 
 #: Most characters of one text of a row.
 TEXT_LIMIT: Final = 256
+#: Begin of the key in place of a group id in rows about a transactional id: no group of a client has a NUL in its name.
+TRANSACTION_PREFIX: Final = "\0transaction:"
+
+
+def transaction_key(transactional_id: str) -> str:
+    """Return the key of the rows about a transactional id."""
+    return TRANSACTION_PREFIX + transactional_id
 
 
 class RowKind(StrEnum):
@@ -30,8 +37,9 @@ class RowKind(StrEnum):
 class Entry(NamedTuple):
     """An event reported by a coordinator; the journal adds time, sequence number and origin.
 
-    `event`: one of a fixed set of names, lower case with underscores. `member_id`: empty if the event concerns the
-    group. `details`: (name, value) in a fixed order per event.
+    `event`: one of a fixed set of names, lower case with underscores. `group_id`: the group, or the key of a
+    transactional id (`transaction_key`), whose rows have the producer id for a member. `member_id`: empty if the event
+    concerns the group. `details`: (name, value) in a fixed order per event.
     """
 
     kind: RowKind

@@ -153,6 +153,7 @@ class NodeCoordination:
         self.hides_topics: Final = runtime.hides_topics
         self.pattern_sent: Final = runtime.pattern_sent
         self.index_of: Final = runtime.index_of
+        self.offsets_of: Final = runtime.offsets_of
 
     def coordinates(self, group_id: str) -> bool:
         """Return whether this broker coordinates a group."""

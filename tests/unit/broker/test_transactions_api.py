@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kohort
-from kohort import Admin
+from kohort import Admin, OffsetAndMetadata
 from kohort.broker.embedded import Broker
 from kohort.cli.main import main
 from kohort.coordinator import commands
@@ -374,8 +374,47 @@ def test_transaction_that_hangs_before_a_hole_is_found_and_aborted(
         assert admin.list_offsets([place], isolation_level="read_committed")[place].offset == 1
         assert main(["topic", "describe", "orders", "--bootstrap", broker.bootstrap_servers]) == 0
         assert "partition 0: readers of committed records wait at offset 1 for a" in capsys.readouterr().out
+        facts = admin.describe_broker()
+        assert (facts["transactions.hanging"], facts["transactions.hanging.in"]) == ("1", "orders-0")
+        admin.alter_group_offsets("g", {place: OffsetAndMetadata(1)})
+        assert [each.sentence for each in admin.explain_group("g").held_by] == [
+            "orders:0 is held back from readers of committed records at offset 1 by producer 7: no coordinator knows "
+            "it: kohort transactions abort ends it"
+        ]
         (found,) = admin.find_hanging_transactions([place], older_than_ms=0)
         assert (found.producer_id, found.transaction_start_offset) == (7, 1)
         admin.abort_transaction(place, 1)
         assert admin.list_offsets([place], isolation_level="read_committed")[place].offset == 5
         assert admin.find_hanging_transactions([place], older_than_ms=0) == []
+        assert admin.describe_broker()["transactions.hanging"] == "0"
+        assert admin.explain_group("g").held_by == ()
+
+
+@FLOWS
+def test_why_names_the_transaction_that_holds_offsets_and_readers_of_a_group_back(
+    client: RawClient, broker: Broker, flow: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.create_topic("t")
+    producer = begun(client, flow)
+    assert producer.end() == ErrorCode.NONE
+    put(producer, b"b")
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.alter_group_offsets("reader", {TopicPartition("t", 0): OffsetAndMetadata(2)})
+        if flow == 1:
+            assert producer.add_offsets("g") == ErrorCode.NONE
+        assert producer.commit_offset("g", "t", 6) == ErrorCode.NONE
+        assert admin.describe_broker()["transactions.hanging"] == "0"
+        ((pending,), (held,)) = (admin.explain_group(group).held_by for group in ("g", "reader"))
+        assert (pending.topic, pending.partition, pending.offset) == ("t", 0, None)
+        assert (held.offset, held.transactional_id, held.producer_id, held.state) == (2, "x", 0, "Ongoing")
+        address = ["--bootstrap", broker.bootstrap_servers]
+        assert main(["group", "why", "g", *address]) == 0
+        pending_in = "the offset of t:0 is pending in a transaction of x (producer 0): Ongoing for "
+        assert pending_in in capsys.readouterr().out
+        assert main(["transactions", "history", "x", *address]) == 0
+        assert "producer 0 began a transaction, 2 times until " in capsys.readouterr().out
+        assert producer.end() == ErrorCode.NONE
+        assert [admin.explain_group(group).held_by for group in ("g", "reader")] == [(), ()]
+        steps = [event.event for event in admin.transaction_history("x").events]
+    names = ["producer_initialized", "transaction_began", "transaction_decided", "transaction_completed"]
+    assert steps == names

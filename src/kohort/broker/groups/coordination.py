@@ -12,6 +12,7 @@ from kohort.broker.groups.shard_log import GroupLimit
 from kohort.coordinator.commands import AnyHeartbeat, Command, ConsumerGroupHeartbeat, GroupCommand, WatchMember
 from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
 from kohort.coordinator.journal_events.reporter import MemberSigns
+from kohort.coordinator.model import GroupOffsets
 from kohort.coordinator.records.types import Grants
 from kohort.ids import RequestToken
 from kohort.journal.ring import Journal
@@ -95,6 +96,9 @@ class Coordination(Protocol):
 
     def is_member(self, group_id: str, member_id: str) -> bool:
         """Whether a group has a member of that id, in either protocol."""
+
+    def offsets_of(self, group_id: str) -> GroupOffsets:
+        """Return the committed offsets of a group, and those of open transactions, to be read."""
 
     def member_signs(self, group_id: str, member_id: str) -> MemberSigns | None:
         """Return the latest signs of a member; `None`: the group has no such member."""

@@ -366,6 +366,7 @@ class Transactions:
             next_token=self._groups.next_token,
             take_id=self._take_id,
             on_failure=self._on_failure,
+            journal=self._groups.journal,
         )
         values = self._cluster.values
         settings = TransactionSettings(
