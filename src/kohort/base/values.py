@@ -46,8 +46,8 @@ class _Value:
     #: The fields in their order, those of bases first; the defaults, or descriptions, of those that have one.
     _fields: tuple[str, ...] = ()
     _defaults: Mapping[str, object] = {}
-    #: Whether the constructor takes fields by keyword alone.
-    _by_keyword: bool = True
+    #: How many fields the constructor takes by position.
+    _positional: int = 0
     #: Returns a key of an instance, by which instances are compared.
     _key: Callable[[object], object] = attrgetter("_fields")
 
@@ -102,13 +102,17 @@ def value(cls: type[T] | None = None, /, *, kw_only: bool = True, frozen: bool =
 def _declare(cls: Any, *, kw_only: bool, frozen: bool, eq: bool) -> Any:
     declared: dict[str, Any] = {name: each for name, each in vars(cls).items() if name not in _OF_INSTANCES}
     own = tuple(declared.get("__annotations__", ()))
+    # Fields behind `_: KW_ONLY` go by keyword, too.
+    by_keyword = own[own.index("_") :] if "_" in own else ()
+    own = tuple(name for name in own if name != "_")
     defaults = getattr(cls, "_defaults", {}) | {name: declared.pop(name) for name in own if name in declared}
     fields = (*dict.fromkeys((*getattr(cls, "_fields", ()), *own)),)
+    positional = 0 if kw_only else len(fields) - max(len(by_keyword) - 1, 0)
     compared = [name for name in fields if _described(defaults.get(name), "compare")]
-    declared |= {"__slots__": own, "_fields": fields, "_defaults": defaults, "_by_keyword": kw_only}
+    declared |= {"__slots__": own, "_fields": fields, "_defaults": defaults, "_positional": positional}
     declared |= {"_key": attrgetter(*compared or ["_fields"]), **{name: _Told(name) for name in _TOLD}}
     if not kw_only:
-        declared["__match_args__"] = fields
+        declared["__match_args__"] = fields[:positional]
     if not eq:
         declared = {"__eq__": object.__eq__, "__hash__": object.__hash__, **declared}
     elif not frozen:
@@ -124,7 +128,8 @@ def _described(default: object, what: str) -> bool:
 
 
 def _compile_constructor(cls: type[_Value]) -> Callable[..., None]:
-    parameters, lines = ["self", "*"] if cls._by_keyword and cls._fields else ["self"], []
+    parameters: list[str] = []
+    lines: list[str] = []
     given: dict[str, object] = {"_MADE": _MADE}
     for name in cls._fields:
         content, default = name, cls._defaults.get(name, MISSING)
@@ -141,8 +146,10 @@ def _compile_constructor(cls: type[_Value]) -> Callable[..., None]:
         lines.append(f"\n self.{name} = {content}")
     if hasattr(cls, "__post_init__"):
         lines.append("\n self.__post_init__()")
+    if cls._positional < len(parameters):
+        parameters.insert(cls._positional, "*")
     namespace: dict[str, Callable[..., None]] = {}
-    source = f"def __init__({', '.join(parameters)}):{''.join(lines) or ' pass'}"
+    source = f"def __init__({', '.join(['self', *parameters])}):{''.join(lines) or ' pass'}"
     exec(compile(source, f"<kohort {cls.__name__}.__init__>", "exec"), given, namespace)
     return namespace["__init__"]
 
