@@ -37,6 +37,8 @@ class Reading:
     is_paused: bool
     #: Id of the topic that is read, zero where brokers have none; `None` until the metadata show the topic.
     topic_id: TopicId | None = None
+    #: Offset before which reading ends; `None`: it never ends.
+    stop: int | None = None
     #: Whether the topic with that id was deleted, and another topic has its name.
     is_bygone: bool = False
     #: The timestamp to look up, as in `Start`; `None`: the committed offset, or else `auto.offset.reset`.
@@ -79,7 +81,9 @@ class Reading:
     @property
     def is_readable(self) -> bool:
         """Whether the partition can be fetched, now or when its `not_before_ms` has passed."""
-        return self.offset is not None and not (self.is_paused or self.is_stuck or self.is_over or self.is_bygone)
+        if self.offset is None or self.is_paused or self.is_stuck or self.is_over or self.is_bygone:
+            return False
+        return self.stop is None or self.offset < self.stop
 
 
 class Readings:
@@ -195,6 +199,7 @@ class Readings:
                     is_given_by_id=partition.topic in ids,
                     is_paused=start.is_paused,
                     timestamp=start.timestamp,
+                    stop=start.stop,
                 )
             )
 
@@ -231,6 +236,7 @@ class Readings:
                     timestamp=sought.timestamp,
                     offset_epoch=sought.leader_epoch,
                     watermarks=old.watermarks,
+                    stop=old.stop,
                 )
             )
 
