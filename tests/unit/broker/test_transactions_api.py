@@ -10,6 +10,7 @@ import pytest
 
 import kohort
 from kohort import Admin, OffsetAndMetadata
+from kohort.broker.apis import fetch
 from kohort.broker.embedded import Broker
 from kohort.cli.main import main
 from kohort.coordinator import commands
@@ -21,6 +22,7 @@ from kohort.coordinator.transactions.commands import AddPartitions
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicPartition, coordinator_partition
 from kohort.records.batch import build_batch, build_marker
+from kohort.records.header import split_batches
 from kohort.storage.store import Store
 from kohort.testing.broker import Broker as ClockedBroker
 from kohort.testing.disks import MemoryFileSystem
@@ -171,6 +173,33 @@ def test_waiting_reader_of_committed_records_is_answered_by_the_marker(client: R
         assert producer.end() == ErrorCode.NONE
         _, answer = reader.receive(ApiKey.FETCH, 12)
     assert answer.responses[0].partitions[0].last_stable_offset == 2
+
+
+def test_answer_with_many_aborted_transactions_ends_before_they_are_too_many(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is told in some microseconds, and a fetch of small transactions has thousands."""
+    monkeypatch.setattr(fetch, "ABORTED_AT_ONCE", 3)
+    client.create_topic("t")
+    long, short = WireProducer(client, "long"), WireProducer(client, "short")
+    assert [long.init(), short.init()] == [ErrorCode.NONE] * 2
+    put(long, b"long")
+    for number in range(12):
+        put(short, b"%d" % number)
+        assert short.end(commit=number % 4 == 0) == ErrorCode.NONE
+    assert long.end(commit=False) == ErrorCode.NONE
+    offset, told, values = 0, [], []
+    while offset < 26:
+        request = fetch_request("t", offset, max_wait_ms=10_000, min_bytes=1 << 20)
+        request.isolation_level = 1
+        (row,) = client.ask(ApiKey.FETCH, 12, request).responses[0].partitions
+        told.append(len(row.aborted_transactions))
+        # The long one is told to each that begins behind its record.
+        values += committed(client, "t", offset)
+        (*_, (_, last)) = split_batches(memoryview(bytes(row.records)))
+        assert last.next_offset > offset
+        offset = last.next_offset
+    assert (values, max(told), sum(told) >= 9 + 3) == ([b"0", b"4", b"8"], 3, True)
 
 
 def test_partition_that_is_named_twice_is_answered_twice(client: RawClient) -> None:
