@@ -133,6 +133,16 @@ class OwnReadOptions(TypedDict, total=False):
             maximum=None,
         ),
     ]
+    kohort_targetTaskRecords: Annotated[
+        int | None,
+        number(
+            None,
+            "About how many records a task reads: short partitions share one (not Spark's). By default as many as give "
+            "each core a task, 50000 at least and 250000 at most; 1: a task for each partition.",
+            minimum=1,
+            maximum=None,
+        ),
+    ]
     includeHeaders: Annotated[bool, switch(False, "Adds the column headers.")]
     columns: Annotated[
         str | Sequence[str] | None,

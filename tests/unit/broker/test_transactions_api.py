@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import kohort
-from kohort import Admin
+from kohort import Admin, OffsetAndMetadata
+from kohort.broker.apis import fetch
 from kohort.broker.embedded import Broker
 from kohort.cli.main import main
 from kohort.coordinator import commands
@@ -21,6 +22,7 @@ from kohort.coordinator.transactions.commands import AddPartitions
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicPartition, coordinator_partition
 from kohort.records.batch import build_batch, build_marker
+from kohort.records.header import split_batches
 from kohort.storage.store import Store
 from kohort.testing.broker import Broker as ClockedBroker
 from kohort.testing.disks import MemoryFileSystem
@@ -171,6 +173,33 @@ def test_waiting_reader_of_committed_records_is_answered_by_the_marker(client: R
         assert producer.end() == ErrorCode.NONE
         _, answer = reader.receive(ApiKey.FETCH, 12)
     assert answer.responses[0].partitions[0].last_stable_offset == 2
+
+
+def test_answer_with_many_aborted_transactions_ends_before_they_are_too_many(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is told in some microseconds, and a fetch of small transactions has thousands."""
+    monkeypatch.setattr(fetch, "ABORTED_AT_ONCE", 3)
+    client.create_topic("t")
+    long, short = WireProducer(client, "long"), WireProducer(client, "short")
+    assert [long.init(), short.init()] == [ErrorCode.NONE] * 2
+    put(long, b"long")
+    for number in range(12):
+        put(short, b"%d" % number)
+        assert short.end(commit=number % 4 == 0) == ErrorCode.NONE
+    assert long.end(commit=False) == ErrorCode.NONE
+    offset, told, values = 0, [], []
+    while offset < 26:
+        request = fetch_request("t", offset, max_wait_ms=10_000, min_bytes=1 << 20)
+        request.isolation_level = 1
+        (row,) = client.ask(ApiKey.FETCH, 12, request).responses[0].partitions
+        told.append(len(row.aborted_transactions))
+        # The long one is told to each that begins behind its record.
+        values += committed(client, "t", offset)
+        (*_, (_, last)) = split_batches(memoryview(bytes(row.records)))
+        assert last.next_offset > offset
+        offset = last.next_offset
+    assert (values, max(told), sum(told) >= 9 + 3) == ([b"0", b"4", b"8"], 3, True)
 
 
 def test_partition_that_is_named_twice_is_answered_twice(client: RawClient) -> None:
@@ -374,8 +403,47 @@ def test_transaction_that_hangs_before_a_hole_is_found_and_aborted(
         assert admin.list_offsets([place], isolation_level="read_committed")[place].offset == 1
         assert main(["topic", "describe", "orders", "--bootstrap", broker.bootstrap_servers]) == 0
         assert "partition 0: readers of committed records wait at offset 1 for a" in capsys.readouterr().out
+        facts = admin.describe_broker()
+        assert (facts["transactions.hanging"], facts["transactions.hanging.in"]) == ("1", "orders-0")
+        admin.alter_group_offsets("g", {place: OffsetAndMetadata(1)})
+        assert [each.sentence for each in admin.explain_group("g").held_by] == [
+            "orders:0 is held back from readers of committed records at offset 1 by producer 7: no coordinator knows "
+            "it: kohort transactions abort ends it"
+        ]
         (found,) = admin.find_hanging_transactions([place], older_than_ms=0)
         assert (found.producer_id, found.transaction_start_offset) == (7, 1)
         admin.abort_transaction(place, 1)
         assert admin.list_offsets([place], isolation_level="read_committed")[place].offset == 5
         assert admin.find_hanging_transactions([place], older_than_ms=0) == []
+        assert admin.describe_broker()["transactions.hanging"] == "0"
+        assert admin.explain_group("g").held_by == ()
+
+
+@FLOWS
+def test_why_names_the_transaction_that_holds_offsets_and_readers_of_a_group_back(
+    client: RawClient, broker: Broker, flow: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.create_topic("t")
+    producer = begun(client, flow)
+    assert producer.end() == ErrorCode.NONE
+    put(producer, b"b")
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.alter_group_offsets("reader", {TopicPartition("t", 0): OffsetAndMetadata(2)})
+        if flow == 1:
+            assert producer.add_offsets("g") == ErrorCode.NONE
+        assert producer.commit_offset("g", "t", 6) == ErrorCode.NONE
+        assert admin.describe_broker()["transactions.hanging"] == "0"
+        ((pending,), (held,)) = (admin.explain_group(group).held_by for group in ("g", "reader"))
+        assert (pending.topic, pending.partition, pending.offset) == ("t", 0, None)
+        assert (held.offset, held.transactional_id, held.producer_id, held.state) == (2, "x", 0, "Ongoing")
+        address = ["--bootstrap", broker.bootstrap_servers]
+        assert main(["group", "why", "g", *address]) == 0
+        pending_in = "the offset of t:0 is pending in a transaction of x (producer 0): Ongoing for "
+        assert pending_in in capsys.readouterr().out
+        assert main(["transactions", "history", "x", *address]) == 0
+        assert "producer 0 began a transaction, 2 times until " in capsys.readouterr().out
+        assert producer.end() == ErrorCode.NONE
+        assert [admin.explain_group(group).held_by for group in ("g", "reader")] == [(), ()]
+        steps = [event.event for event in admin.transaction_history("x").events]
+    names = ["producer_initialized", "transaction_began", "transaction_decided", "transaction_completed"]
+    assert steps == names

@@ -26,6 +26,8 @@ from kohort.client.options import PRODUCER_OPTIONS, client_settings, machine_opt
 from kohort.client.producer.buffer_pool import AnyBufferPool
 from kohort.client.producer.bulk_send import Bulk, ManyFuture, TablesFuture
 from kohort.client.producer.core import producer_events as events
+from kohort.client.producer.core.accumulator import RECORD_OVERHEAD_BYTES
+from kohort.client.producer.core.submission_kernels import PlainRecords, Submissions
 from kohort.client.producer.encoder import RecordEncoder
 from kohort.client.producer.record_future import RecordFuture
 from kohort.client.records import Committable, ConsumerRecord, GroupMetadata, SentMany
@@ -128,7 +130,7 @@ class ProducerDoor:
             key_serializer=values["key.serializer"],
             value_serializer=values["value.serializer"],
         )
-        self._submissions = events.Submissions(wake_bytes=values["batch.size"])
+        self._submissions = Submissions(wake_bytes=values["batch.size"])
         self._deliveries = Deliveries()
         settings = client_settings(values, seed=time.monotonic_ns() & 0xFFFF_FFFF)
         machine = ProducerMachine(
@@ -154,6 +156,19 @@ class ProducerDoor:
             farewell=lambda ticket, deadline_ms: events.ProducerCloseAsked(ticket=ticket, deadline_ms=deadline_ms),
         )
         self._wake: Callable[[], None] = partial(self._io.post, _SUBMITTED)
+        self._submit_plain = self._build_plain().submit
+
+    def _build_plain(self) -> PlainRecords:
+        return PlainRecords(
+            RecordFuture,
+            self._submissions,
+            self._pool,
+            topics=self._encoder.plain_topics,
+            overhead_bytes=RECORD_OVERHEAD_BYTES,
+            limit_bytes=self._encoder.limit_bytes,
+            clock=time.time_ns,
+            wake=self._wake,
+        )
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
