@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from kohort.base import without_collections
 from kohort.base.clock import SystemClock, WallClock
 from kohort.broker.access.logins import prepare_users
 from kohort.broker.connections.sockets import BrokerStartError, is_loopback, lacks, listen_on_all
@@ -26,7 +27,6 @@ from kohort.broker.fetch.purgatory import Purgatory
 from kohort.broker.groups.journallog import JournalLog
 from kohort.broker.groups.ownership_messages import OwnLeader
 from kohort.broker.groups.runtime import Runtime
-from kohort.broker.groups.shard_log import without_collections
 from kohort.broker.limits import connection_quotas
 from kohort.broker.limits.memory import memory_limit_bytes
 from kohort.broker.listener import Listeners
