@@ -275,15 +275,28 @@ class ProducerDoor:
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
-    async def _take_step(self, step: events.TransactionStep, timeout: float | None) -> None:
+    async def _take_step(self, step: events.TransactionStep, timeout: float | None) -> events.ProducerIdAndEpoch:
         """Take a step of a transaction; `timeout` in seconds, `None` means `max_block_ms`."""
         if self._transactional_id is None:
             raise ConfigError(f"{step.value} needs the option transactional_id")
         if step in _ENDS:
             # Records that come from other threads from now on do not belong to this transaction.
             self._pool.shut()
-        await self._ask(lambda ticket, at: events.TransactionAsked(step=step, ticket=ticket, deadline_ms=at), timeout)
+        told = await self._ask(
+            lambda ticket, at: events.TransactionAsked(step=step, ticket=ticket, deadline_ms=at), timeout
+        )
         if step is events.TransactionStep.BEGIN and not self._is_closed:
+            self._pool.reopen()
+        return cast("events.ProducerIdAndEpoch", told)
+
+    async def _share(self, identity: events.ProducerIdAndEpoch | None, timeout: float | None) -> None:
+        """Take part in the transaction that has this identity; `None`: leave the present one as it is."""
+        if identity is None:
+            self._pool.shut()
+        await self._ask(
+            lambda ticket, at: events.TransactionShared(identity=identity, ticket=ticket, deadline_ms=at), timeout
+        )
+        if identity is not None and not self._is_closed:
             self._pool.reopen()
 
     def _take_back_begin(self) -> None:
