@@ -23,6 +23,7 @@ from kohort.client.core.requests import Answer, Failure, RequestFailed, Requests
 from kohort.client.producer.core.idempotence import Identity
 from kohort.client.producer.core.lookups import lateness
 from kohort.client.producer.core.producer_events import TransactionAsked, TransactionOffsetsAsked, TransactionStep
+from kohort.client.producer.core.submission_kernels import Submissions
 from kohort.client.records import GroupMetadata, OffsetAndMetadata, with_metadata
 from kohort.errors import (
     BrokerError,
@@ -154,6 +155,7 @@ class Transactions:
     Args:
         is_settled: whether each record of the transaction has ended, and no Produce request is under way.
         on_broken: called with the error when no more records are accepted before the application has acted.
+        submissions: the queue in which the application begins transactions, with the permission of this object.
     """
 
     def __init__(
@@ -166,6 +168,7 @@ class Transactions:
         timeout_ms: int,
         is_settled: Callable[[], bool],
         on_broken: Callable[[KohortError], None],
+        submissions: Submissions,
     ) -> None:
         self._requests = requests
         self._cluster = cluster
@@ -174,6 +177,7 @@ class Transactions:
         self._timeout_ms = timeout_ms
         self._is_settled = is_settled
         self._on_broken = on_broken
+        self._submissions = submissions
         self.state = TransactionState.UNINITIALIZED
         #: Why the transaction cannot be committed (ABORTABLE), or the producer not be used (FATAL).
         self.error: KohortError | None = None
@@ -292,6 +296,11 @@ class Transactions:
         if self.state is TransactionState.READY:
             self._serve_calls()
 
+    def begin(self) -> None:
+        """Begin the transaction for which the application has taken the permission; a broken producer has none."""
+        if self.state is TransactionState.READY:
+            self._take(TransactionStep.BEGIN)
+
     def _take(self, step: TransactionStep) -> None:
         self._move(step)
         if step is TransactionStep.ABORT:
@@ -322,6 +331,9 @@ class Transactions:
             return None
         if step in (TransactionStep.COMMIT, TransactionStep.ABORT) and state in _AT_REST:
             return no_transaction(self.transactional_id)
+        return self._out_of_turn(step, state)
+
+    def _out_of_turn(self, step: TransactionStep, state: TransactionState) -> StateError:
         way = "open" if state is TransactionState.IN_TRANSACTION else f"still {state.value}"
         return StateError(f"the transaction of {self.transactional_id} is {way}: {step.value} cannot be called now")
 
@@ -390,6 +402,9 @@ class Transactions:
                 self.ask(call)
                 continue
             if call.step is TransactionStep.BEGIN:
+                if not self._submissions.claim():
+                    self._requests.fail(call.ticket, self._out_of_turn(call.step, TransactionState.IN_TRANSACTION))
+                    continue
                 self._take(TransactionStep.BEGIN)
             self._requests.complete(call.ticket)
 
@@ -467,13 +482,13 @@ class Transactions:
         now_ms: int,
         min_version: int | None = None,
         max_version: int | None = None,
-        on_unsure: Callable[[], None] = lambda: None,
+        unsure: _Offsets | None = None,
     ) -> None:
         """Send a request to a coordinator, as soon as that is known.
 
         Args:
             on_answer: called with the response; it returns the code for which the request has to be sent again.
-            on_unsure: called if the coordinator may have taken the request without an answer.
+            unsure: offsets that the coordinator may have taken if there is no answer.
         """
         to = lookup.need(now_ms)
         if to is None:
@@ -485,8 +500,8 @@ class Transactions:
                 return
             if isinstance(answer, RequestFailed):
                 self._on_failure(lookup, to, answer, during, now_ms)
-                if answer.failure in (Failure.DISCONNECTED, Failure.TIMED_OUT):
-                    on_unsure()
+                if unsure is not None and answer.failure in (Failure.DISCONNECTED, Failure.TIMED_OUT):
+                    unsure.is_unsure = True
                 return
             if lookup is self._coordinator:
                 self._is_v2_finalized = answer.transaction_version >= _EPOCH_PER_TRANSACTION
@@ -571,6 +586,7 @@ class Transactions:
         self._identity.renew(response.producer_id, response.producer_epoch)
         self._move(Happening.IDENTIFIED)
         self.error = None
+        self._submissions.permit()
         self._serve_calls()
         return None
 
@@ -643,11 +659,8 @@ class Transactions:
             lambda response, _, __: self._on_group(first, response),
             during=f"adding offsets of group {group.group_id} to the transaction of {self.transactional_id}",
             now_ms=now_ms,
-            on_unsure=lambda: self._note_unsure(first),
+            unsure=first,
         )
-
-    def _note_unsure(self, offsets: _Offsets) -> None:
-        offsets.is_unsure = True
 
     def _on_group(self, offsets: _Offsets, response: Message) -> ErrorCode | None:
         assert isinstance(response, add_offsets_to_txn.AddOffsetsToTxnResponse)
@@ -705,7 +718,7 @@ class Transactions:
             now_ms=now_ms,
             min_version=_COMMIT_ADDS_SINCE if self.is_v2 else None,
             max_version=None if self.is_v2 else _COMMIT_ADDS_SINCE - 1,
-            on_unsure=lambda: self._note_unsure(offsets),
+            unsure=offsets,
         )
 
     def _on_offsets(self, offsets: _Offsets, response: Message) -> ErrorCode | None:
@@ -783,4 +796,5 @@ class Transactions:
             return
         self._move(Happening.ENDED)
         self.error = None
+        self._submissions.permit()
         self._serve_calls()
