@@ -143,7 +143,7 @@ class AssignorFailure:
     retry_ms: int
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@value(kw_only=False, frozen=False, eq=False)
 class ConsumerGroup:
     """One KIP-848 group."""
 
@@ -210,7 +210,7 @@ class ConsumerGroup:
     window_opened_ms: int = 0
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@value(kw_only=False, frozen=False, eq=False)
 class OpenTransaction:
     """An open transaction of a producer with pending offsets in this shard."""
 
@@ -231,7 +231,7 @@ class GroupOffsets(NamedTuple):
     pending: Mapping[tuple[str, int], Collection[int]]
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@value(kw_only=False, frozen=False, eq=False)
 class GroupsState:
     """The whole state of one shard; a group id is in at most one of `consumer` and `classic`."""
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from kohort.base import values
 from kohort.journal.rows import TEXT_LIMIT, Entry, Row
 
 #: Events that begin a rebalance: the next rows of the group have their cause as origin.
@@ -38,7 +38,7 @@ _REPEATS_LIMIT: Final = 1_024
 _REPEATS_OF_MEMBER: Final = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.value
 class History:
     """Rows of one group, oldest first, and the counts of events without rows.
 

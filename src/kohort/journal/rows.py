@@ -8,12 +8,12 @@ Source: requirement J1; architecture rule 9.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 from kohort.base.jsontext import parse_json
+from kohort.base.values import value
 
 #: Most characters of one text of a row.
 TEXT_LIMIT: Final = 256
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
     details: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(slots=True, kw_only=True)
+@value(frozen=False)
 class Row:
     """One entry in the journal; `times` above 1: it was repeated until `last_time_ms`.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
-from uuid import uuid4
 
 from kohort.broker.connections.request import Asker, Request
 from kohort.broker.groups.runtime import Translate
@@ -14,7 +13,7 @@ from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
 from kohort.coordinator.journal_events.reporter import MemberSigns
 from kohort.coordinator.model import GroupOffsets
 from kohort.coordinator.records.types import Grants
-from kohort.ids import RequestToken
+from kohort.ids import RequestToken, format_uuid, random_uuid
 from kohort.journal.ring import Journal
 from kohort.journal.words import Partition
 
@@ -115,4 +114,4 @@ class Coordination(Protocol):
 
 def new_member_id(client_id: str) -> str:
     """Make a unique member id from the client id."""
-    return f"{client_id}-{uuid4()}"
+    return f"{client_id}-{format_uuid(random_uuid())}"

@@ -19,12 +19,13 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from kohort.base import without_collections
 from kohort.base.clock import WallClock
 from kohort.broker.connections.request import Asker, Request
 from kohort.broker.durability import Durability, is_durable
 from kohort.broker.groups.deadlines import Deadlines
 from kohort.broker.groups.ownership_messages import Leaders, OwnershipMessages, syncing_members
-from kohort.broker.groups.shard_log import GroupLimit, GroupLogLoader, ShardLog, UnservedShard, without_collections
+from kohort.broker.groups.shard_log import GroupLimit, GroupLogLoader, ShardLog, UnservedShard
 from kohort.coordinator import commands, delayed_heartbeats
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, LeaveGroup
 from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs, Reply, ReplyBody, TimerKey

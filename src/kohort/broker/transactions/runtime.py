@@ -135,6 +135,12 @@ class TransactionRuntime:
         """The number of shards."""
         return len(self._logs)
 
+    def parts_of(self, index: int, most: int) -> list[tuple[str, ...]]:
+        """Return the ids of a shard in parts of `most` at most, one part at least."""
+        shard = self._logs[index].shard
+        ids = () if shard is None else tuple(shard.transactions)
+        return [ids[first : first + most] for first in range(0, max(len(ids), 1), most)]
+
     def ask_shard(self, index: int, command: commands.ListTransactions, on_reply: Callable[[Any], None]) -> None:
         """Carry out a command that concerns a whole shard."""
         self._ask(index, command, None, on_reply)

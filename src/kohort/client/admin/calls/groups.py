@@ -13,9 +13,10 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from kohort.base.values import value
 from kohort.client.admin.admin_machine import CoordinatorAt, CoordinatorsAsked, MovedError, Question, may_pass
 from kohort.client.admin.questions import GRACE_S, Calls, Outcome, Questions, answered, check
 from kohort.client.admin.results import groups as results
@@ -48,7 +49,7 @@ _TEXTS: Final = {
 _PAUSE_S: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Inquiry(Generic[R, T]):
     """A kind of request about groups: how it is built, and how its response is read.
 
@@ -80,7 +81,7 @@ class Inquiry(Generic[R, T]):
         )
 
 
-@dataclass(slots=True)
+@value(kw_only=False, frozen=False)
 class _Answers(Generic[T]):
     """The results so far; every group is in `found` or in `left`."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from kohort.base.values import value
 from kohort.client.consumer.application_events import Chunk, Fence, Start, Watermarks
 from kohort.client.consumer.fetch.completed_fetch import CompletedFetch, CompletedFetches, Taken, committed_parts
 from kohort.client.records import Committable, ConsumerRecord, OffsetAndMetadata
@@ -26,7 +26,7 @@ _READY_ROWS: Final = 256
 _POOL_BYTES: Final = 12 * 1024 * 1024
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class HeldPartition:
     """A partition of the application's assignment."""
 

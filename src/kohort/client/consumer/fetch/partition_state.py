@@ -9,10 +9,10 @@ Source: Kafka's `auto.offset.reset`; KIP-848, offsets.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from kohort.base.values import value
 from kohort.client.consumer import application_events as events
 from kohort.client.consumer.application_events import EARLIEST, LATEST, Fence, Sought, Start, Watermarks
 from kohort.client.consumer.offsets.committed import Committed, CommittedOffsets
@@ -26,7 +26,7 @@ from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 _PATIENCE_MS: Final = 30_000
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class Reading:
     """One partition that is being read, from an assignment or seek until the next."""
 
