@@ -275,31 +275,41 @@ class ProducerDoor:
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
-    async def _take_step(self, step: events.TransactionStep, timeout: float | None) -> None:
+    async def _take_step(self, step: events.TransactionStep, timeout: float | None) -> events.ProducerIdAndEpoch:
         """Take a step of a transaction; `timeout` in seconds, `None` means `max_block_ms`."""
         if self._transactional_id is None:
             raise ConfigError(f"{step.value} needs the option transactional_id")
-        if step is events.TransactionStep.BEGIN and self._begin_at_once(timeout):
-            return
         if step in _ENDS:
             # Records that come from other threads from now on do not belong to this transaction.
             self._pool.shut()
-        await self._ask(lambda ticket, at: events.TransactionAsked(step=step, ticket=ticket, deadline_ms=at), timeout)
+        told = await self._ask(
+            lambda ticket, at: events.TransactionAsked(step=step, ticket=ticket, deadline_ms=at), timeout
+        )
         if step is events.TransactionStep.BEGIN and not self._is_closed:
             self._pool.reopen()
+        return cast("events.ProducerIdAndEpoch", told)
 
-    def _begin_at_once(self, timeout: float | None) -> bool:
-        """Begin a transaction if the one before has ended; return whether it has begun."""
-        if self._is_closed or self._pool.why is not None:
-            return False
-        self._io.check()
-        self._check_may_wait()
-        if timeout is not None:
-            to_seconds(timeout)
-        if not self._submissions.begin():
-            return False
-        self._pool.reopen()
-        return True
+    async def _share(self, identity: events.ProducerIdAndEpoch | None, timeout: float | None) -> None:
+        """Take part in the transaction that has this identity; `None`: leave the present one as it is."""
+        if identity is None:
+            self._pool.shut()
+        await self._ask(
+            lambda ticket, at: events.TransactionShared(identity=identity, ticket=ticket, deadline_ms=at), timeout
+        )
+        if identity is not None and not self._is_closed:
+            self._pool.reopen()
+
+    async def _begin(self, timeout: float | None) -> None:
+        """Begin a transaction: at once if the one before has ended."""
+        if self._transactional_id is not None and not self._is_closed and self._pool.why is None:
+            self._io.check()
+            self._check_may_wait()
+            if timeout is not None:
+                to_seconds(timeout)
+            if self._submissions.begin():
+                self._pool.reopen()
+                return
+        await self._take_step(events.TransactionStep.BEGIN, timeout)
 
     def _take_back_begin(self) -> None:
         """Abort the transaction of a begin that was interrupted, without waiting: it may have begun all the same."""

@@ -46,6 +46,7 @@ from kohort.client.producer.core.producer_events import (
     RecordsSubmitted,
     TransactionAsked,
     TransactionOffsetsAsked,
+    TransactionShared,
     is_about,
 )
 from kohort.client.producer.core.sender import ProducerCounters, Sender, SenderSettings
@@ -179,6 +180,10 @@ class ProducerMachine:
                 self._take_records(now_ms)
                 assert self._transactions is not None, "the door has refused the call"
                 self._transactions.ask(event)
+            case TransactionShared():
+                self._take_records(now_ms)
+                assert self._transactions is not None, "the door has refused the call"
+                self._transactions.share(event)
             case TransactionOffsetsAsked():
                 self._take_records(now_ms)
                 assert self._transactions is not None, "the door has refused the call"
