@@ -19,6 +19,7 @@ from kohort.ids import TopicPartition
 
 BATCH_HEADERS: Final = "kohort.batchHeaders"
 EXACTLY_ONCE: Final = "kohort.exactlyOnce"
+TRANSACTIONAL_ID: Final = "kohort.transactionalId"
 
 #: earliest, latest or committed; or a number for each partition, which is an offset or a timestamp in milliseconds.
 ByPartition: TypeAlias = str | Mapping[TopicPartition, int] | Mapping[str, Mapping[str, int]]
@@ -250,7 +251,20 @@ class OwnWriteOptions(TypedDict, total=False):
         ),
     ]
     kohort_exactlyOnce: Annotated[
-        bool, switch(False, "Refused until there are transactions: the sink writes at least once.")
+        bool,
+        switch(
+            False,
+            "Whether each micro-batch is one transaction, which is not written again when Spark repeats the batch; for "
+            "streaming queries with the option topic.",
+        ),
+    ]
+    kohort_transactionalId: Annotated[
+        str | None,
+        text(
+            None,
+            "The name of the query's transactions, and of the group that has the number of its last batch; by default "
+            "that of the query's id in its checkpoint, which has to be on a file system of the driver's machine.",
+        ),
     ]
 
 

@@ -9,10 +9,15 @@ from __future__ import annotations
 import gc
 import sys
 import traceback
+from collections.abc import Mapping
 from functools import cache
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
+
+if TYPE_CHECKING:
+    from kohort.client.producer.producer import Producer
 
 
 def spare_collections() -> None:
@@ -40,3 +45,37 @@ def _prepare_once() -> None:
 def _print_unless_closed() -> None:
     if not isinstance(sys.exc_info()[1], (BrokenPipeError, ConnectionResetError)):
         traceback.print_exc()
+
+
+#: Idle producers of this process by their settings: Spark uses its workers again, and connections with them.
+_idle: Final[dict[tuple[tuple[str, str], ...], Producer]] = {}
+#: A worker that runs several jobs keeps no more idle producers than this.
+_IDLE_AT_MOST: Final = 4
+
+
+def take_producer(client: Mapping[str, str]) -> Producer:
+    """Return an idle producer of these settings, or a new one; the caller closes it or gives it back."""
+    # Workers that only read do without.
+    from kohort.client.producer.producer import Producer
+
+    return _idle.pop(tuple(sorted(client.items())), None) or Producer.from_config(writing_config(client))
+
+
+def keep_producer(client: Mapping[str, str], producer: Producer) -> None:
+    """Keep a producer without records under way for the next task of the same settings."""
+    while len(_idle) >= _IDLE_AT_MOST:
+        _idle.pop(next(iter(_idle))).close()
+    if _idle.setdefault(tuple(sorted(client.items())), producer) is not producer:
+        # A producer of another thread is kept already.
+        producer.close()
+
+
+def writing_config(client: Mapping[str, str]) -> dict[str, object]:
+    """Return the settings of an executor's producer.
+
+    It waits for buffer space as long as for a delivery, so that the task fails with the error of the delivery.
+    """
+    from kohort.client.options import PRODUCER_OPTIONS
+
+    timeout_ms = PRODUCER_OPTIONS.parse(client)["delivery.timeout.ms"]
+    return {"max.block.ms": timeout_ms, **client}

@@ -18,7 +18,6 @@ from kohort.coordinator.commands import Done
 from kohort.coordinator.decision import ReplyBody
 from kohort.coordinator.records.codec import build_log_batch
 from kohort.coordinator.records.types import OffsetCommitted, TransactionalOffsetCommitted
-from kohort.coordinator.transactions.commands import AddPartitions
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicPartition, coordinator_partition
 from kohort.records.batch import build_batch, build_marker
@@ -34,7 +33,7 @@ from kohort.wire.messages.offset_commit import (
 )
 from kohort.wire.registry import ApiKey
 from support.builders.storage_logs import TOPIC_ID, empty_log, open_log
-from support.dialogues.broker_wire import RawClient, fetch_request, make
+from support.dialogues.broker_wire import RawClient, encode_request, fetch_request, make
 from support.dialogues.running_coordinator import RunningCoordinator
 from support.dialogues.transactional_wire import WireProducer, committed
 from support.dialogues.wired_connection import WiredConnection, wired_broker
@@ -256,24 +255,46 @@ def test_id_beyond_the_limit_is_refused_and_the_others_go_on() -> None:
         assert first.init() == ErrorCode.NONE
 
 
-def test_transaction_of_too_many_partitions_is_refused_whole() -> None:
-    async def play() -> list[ErrorCode]:
-        codes: list[ErrorCode] = []
-        with wired_broker({}) as context:
-            connection = WiredConnection(context)
-            begin = make(ApiKey.INIT_PRODUCER_ID, transactional_id="x", transaction_timeout_ms=1_000)
-            producer = await connection.ask(ApiKey.INIT_PRODUCER_ID, 5, begin)
-            for partitions in (10_000, 1):
-                token = context.runtime.next_token()
-                added = tuple((f"t{partitions}", number) for number in range(partitions))
-                command = AddPartitions(
-                    cause=token, request=token, transactional_id="x", producer_id=producer.producer_id,
-                    producer_epoch=0, partitions=added, version=2,
-                )  # fmt: skip
-                context.transactions.add(command, codes.append)
-        return codes
+@FLOWS
+def test_transaction_of_too_many_partitions_is_refused_whole(flow: int) -> None:
+    with Broker(config={"max.transaction.partitions": 2}) as broker, RawClient(broker.port) as client:
+        client.create_topic("t", 3)
+        producer = WireProducer(client, flow=flow)
+        assert producer.init() == ErrorCode.NONE
+        if flow == 1:
+            assert producer.add("t", 0, 1) == ErrorCode.NONE
+            assert producer.add("t", 1, 2) == ErrorCode.POLICY_VIOLATION
+        assert [producer.send("t", b"a", partition=number) for number in (0, 1)] == [ErrorCode.NONE] * 2
+        assert producer.send("t", b"a", partition=2) != ErrorCode.NONE
+        assert producer.end() == ErrorCode.NONE
 
-    assert asyncio.run(play()) == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION]
+
+def test_request_beyond_those_that_may_wait_for_markers_is_refused_at_once() -> None:
+    """Markers that no partition takes keep the transaction's end waiting."""
+
+    async def play(most: int) -> list[int]:
+        with wired_broker({"max.transaction.waiting.requests": most}) as context:
+            context.transactions.start(context.producer_ids.take)
+            connections = [WiredConnection(context) for _ in range(4)]
+            context.cluster.create_topic("t", 1, {})
+            begin = make(ApiKey.INIT_PRODUCER_ID, transactional_id="x", transaction_timeout_ms=60_000)
+            producer = await connections[0].ask(ApiKey.INIT_PRODUCER_ID, 5, begin)
+            of = {"transactional_id": "x", "producer_id": producer.producer_id, "producer_epoch": 0}
+            named = {f"v3_and_below_{name}": value for name, value in of.items()}
+            rows = [{"name": "t", "partitions": [0]}]
+            await connections[0].ask(
+                ApiKey.ADD_PARTITIONS_TO_TXN, 3, make(ApiKey.ADD_PARTITIONS_TO_TXN, v3_and_below_topics=rows, **named)
+            )
+            context.cluster.topics["t"].partitions[0].offline = "for now"
+            await connections[0].ask(ApiKey.END_TXN, 3, make(ApiKey.END_TXN, committed=True, **of))
+            for each in connections:
+                each.feed(encode_request(ApiKey.INIT_PRODUCER_ID, 5, begin))
+            await asyncio.sleep(0)
+            answered = [each.take_answers(ApiKey.INIT_PRODUCER_ID, 5) for each in connections]
+            return [answers[0][1].error_code for answers in answered if answers]
+
+    assert asyncio.run(play(0)) == [ErrorCode.CONCURRENT_TRANSACTIONS] * 4
+    assert asyncio.run(play(3)) == [ErrorCode.CONCURRENT_TRANSACTIONS]
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])

@@ -489,6 +489,18 @@ _TRANSACTIONS: Final = [
         "Most transactional ids; further ones are refused (not in Kafka).",
         low=1,
     ),
+    count(
+        "max.transaction.partitions",
+        10_000,
+        "Most partitions of one transaction; one that would have more is refused (not in Kafka).",
+        low=1,
+    ),
+    count(
+        "max.transaction.waiting.requests",
+        16,
+        "Most requests of one transactional id that wait for the end of its transaction; 0: none waits (not in Kafka).",
+        high=1000,
+    ),
 ]
 
 

@@ -386,6 +386,8 @@ class Transactions:
             transaction_max_timeout_ms=values["transaction.max.timeout.ms"],
             transactional_id_expiration_ms=values["transactional.id.expiration.ms"],
             transactional_id_limit=values["max.transactional.ids"],
+            transaction_partition_limit=values["max.transaction.partitions"],
+            waiting_limit=values["max.transaction.waiting.requests"],
         )
         runtime.start(settings, list(topic.partitions))
         self._runtime = runtime

@@ -275,16 +275,41 @@ class ProducerDoor:
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
-    async def _take_step(self, step: events.TransactionStep, timeout: float | None) -> None:
+    async def _take_step(self, step: events.TransactionStep, timeout: float | None) -> events.ProducerIdAndEpoch:
         """Take a step of a transaction; `timeout` in seconds, `None` means `max_block_ms`."""
         if self._transactional_id is None:
             raise ConfigError(f"{step.value} needs the option transactional_id")
         if step in _ENDS:
             # Records that come from other threads from now on do not belong to this transaction.
             self._pool.shut()
-        await self._ask(lambda ticket, at: events.TransactionAsked(step=step, ticket=ticket, deadline_ms=at), timeout)
+        told = await self._ask(
+            lambda ticket, at: events.TransactionAsked(step=step, ticket=ticket, deadline_ms=at), timeout
+        )
         if step is events.TransactionStep.BEGIN and not self._is_closed:
             self._pool.reopen()
+        return cast("events.ProducerIdAndEpoch", told)
+
+    async def _share(self, identity: events.ProducerIdAndEpoch | None, timeout: float | None) -> None:
+        """Take part in the transaction that has this identity; `None`: leave the present one as it is."""
+        if identity is None:
+            self._pool.shut()
+        await self._ask(
+            lambda ticket, at: events.TransactionShared(identity=identity, ticket=ticket, deadline_ms=at), timeout
+        )
+        if identity is not None and not self._is_closed:
+            self._pool.reopen()
+
+    async def _begin(self, timeout: float | None) -> None:
+        """Begin a transaction: at once if the one before has ended."""
+        if self._transactional_id is not None and not self._is_closed and self._pool.why is None:
+            self._io.check()
+            self._check_may_wait()
+            if timeout is not None:
+                to_seconds(timeout)
+            if self._submissions.begin():
+                self._pool.reopen()
+                return
+        await self._take_step(events.TransactionStep.BEGIN, timeout)
 
     def _take_back_begin(self) -> None:
         """Abort the transaction of a begin that was interrupted, without waiting: it may have begun all the same."""
@@ -293,6 +318,14 @@ class ProducerDoor:
             self._io.post(
                 events.TransactionAsked(step=events.TransactionStep.ABORT, ticket=None, deadline_ms=deadline_ms)
             )
+
+    def _post_offsets(self, offsets: OffsetsArgument, group: GroupMetadata | str) -> None:
+        """Commit offsets of a group with the transaction, without waiting: the commit fails if they are refused."""
+        if self._is_closed:
+            raise self._refusal()
+        deadline_ms = self._io.deadline_ms(self._max_block_s)
+        chosen, of = to_offsets(offsets), to_group(group)
+        self._io.post(events.TransactionOffsetsAsked(group=of, offsets=chosen, ticket=None, deadline_ms=deadline_ms))
 
     async def _send_offsets(self, offsets: object, group: object, timeout: float | None) -> None:
         if self._transactional_id is None:

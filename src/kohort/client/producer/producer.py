@@ -23,7 +23,7 @@ from kohort.client.producer.context import (
     ProducerDoor,
     note_failed_abort,
 )
-from kohort.client.producer.core.producer_events import ProducerCloseAsked, TransactionStep
+from kohort.client.producer.core.producer_events import ProducerCloseAsked, ProducerIdAndEpoch, TransactionStep
 from kohort.client.producer.record_future import DeliveryCall, RecordFuture
 from kohort.client.records import GroupMetadata, RecordMetadata, SentMany
 from kohort.client.steps import Pause, Wait, run
@@ -238,9 +238,17 @@ class Producer(ProducerDoor):
         """
         run(self._take_step(TransactionStep.INITIALIZE, timeout), self._wait)
 
+    def _initialize(self) -> ProducerIdAndEpoch:
+        """Take over the transactional id, and return what other producers need to take part in the next transaction."""
+        return run(self._take_step(TransactionStep.INITIALIZE, None), self._wait)
+
+    def _join(self, identity: ProducerIdAndEpoch | None) -> None:
+        """Take part in the transaction that another producer has begun; `None`: leave it as it is."""
+        run(self._share(identity, None), self._wait)
+
     def begin_transaction(self, timeout: float | None = None) -> None:
         """Begin a transaction: every record from now on belongs to it. Errors are those of `transaction`."""
-        run(self._take_step(TransactionStep.BEGIN, timeout), self._wait)
+        run(self._begin(timeout), self._wait)
 
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Store each record of the transaction, and commit it; the wait is at most `timeout` seconds.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from kohort.base.values import value
 from kohort.client.producer.bulk_send import Bulk, Slice
@@ -74,6 +75,24 @@ class TransactionAsked:
     deadline_ms: int
 
 
+class ProducerIdAndEpoch(NamedTuple):
+    """What one producer tells others, so that they take part in its transaction."""
+
+    producer_id: int
+    epoch: int
+    #: The finalized level of the feature `transaction.version`.
+    transaction_version: int
+
+
+@value
+class TransactionShared:
+    """A request to take part in a transaction that another producer has begun, or to leave it as it is (`None`)."""
+
+    identity: ProducerIdAndEpoch | None
+    ticket: object
+    deadline_ms: int
+
+
 @value
 class TransactionOffsetsAsked:
     """A request to commit a group's offsets with the transaction; the ticket ends when the coordinators have them."""
@@ -91,6 +110,7 @@ ProducerEvent = (
     | PartitionsAsked
     | ConnectAsked
     | TransactionAsked
+    | TransactionShared
     | TransactionOffsetsAsked
 )
 

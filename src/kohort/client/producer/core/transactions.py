@@ -2,7 +2,8 @@
 
 Laws: no record and no offset belongs to a transaction that it was not sent in. EndTxn is sent when each batch and each
 request of the transaction has ended, so nothing of it arrives at a broker afterwards. A fenced producer sends nothing
-any more. One request to a coordinator is under way at a time.
+any more. One request to a coordinator is under way at a time. A producer that takes part in another's transaction
+commits it only if the application says so, and aborts it by a new epoch, which fences all that take part.
 Source: Kafka's TransactionManager; KIP-98, KIP-360 (a new epoch after an abort), KIP-447 (the consumer is named),
 KIP-588, KIP-654 and KIP-890 (with `transaction.version` 2 each transaction has an epoch of its own, and the requests to
 leaders and to the group's coordinator add what they write).
@@ -18,11 +19,18 @@ from typing import Final
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.cluster import Cluster
 from kohort.client.core.coordinator_lookup import MOVED, CoordinatorLookup, KeyType
-from kohort.client.core.refusals import refused
+from kohort.client.core.refusals import ABORTABLE, FATAL_CODES, FENCED, FORGOTTEN, OF_OFFSETS, OF_PARTITIONS, refused
 from kohort.client.core.requests import Answer, Failure, RequestFailed, Requests
 from kohort.client.producer.core.idempotence import Identity
 from kohort.client.producer.core.lookups import lateness
-from kohort.client.producer.core.producer_events import TransactionAsked, TransactionOffsetsAsked, TransactionStep
+from kohort.client.producer.core.producer_events import (
+    ProducerIdAndEpoch,
+    TransactionAsked,
+    TransactionOffsetsAsked,
+    TransactionShared,
+    TransactionStep,
+)
+from kohort.client.producer.core.submission_kernels import Submissions
 from kohort.client.records import GroupMetadata, OffsetAndMetadata, with_metadata
 from kohort.errors import (
     BrokerError,
@@ -66,8 +74,11 @@ class Happening(Enum):
     ENDED = "the coordinator has decided the transaction"
     EPOCH_NEEDED = "the transaction is aborted, and its sequence numbers have a gap"
     BROKEN = "the producer is fenced, or was refused for good"
+    JOINED = "it takes part in a transaction that another producer has begun"
+    LEFT = "it has no part in a transaction any more, and no producer id"
 
 
+_S = TransactionState
 #: (state, step or happening) -> next state; any other pair is refused or means nothing.
 TRANSITIONS: Final[dict[tuple[TransactionState, TransactionStep | Happening], TransactionState]] = {
     (TransactionState.UNINITIALIZED, TransactionStep.INITIALIZE): TransactionState.INITIALIZING,
@@ -81,50 +92,16 @@ TRANSITIONS: Final[dict[tuple[TransactionState, TransactionStep | Happening], Tr
     (TransactionState.ABORTABLE, TransactionStep.ABORT): TransactionState.ABORTING,
     (TransactionState.ABORTING, Happening.ENDED): TransactionState.READY,
     (TransactionState.ABORTING, Happening.EPOCH_NEEDED): TransactionState.INITIALIZING,
-    **{
-        (state, Happening.BROKEN): TransactionState.FATAL
-        for state in TransactionState
-        if state is not TransactionState.FATAL
-    },
+    (TransactionState.UNINITIALIZED, Happening.JOINED): TransactionState.IN_TRANSACTION,
+    (TransactionState.IN_TRANSACTION, Happening.LEFT): TransactionState.UNINITIALIZED,
+    (TransactionState.READY, Happening.LEFT): TransactionState.UNINITIALIZED,
+    **{(state, Happening.BROKEN): _S.FATAL for state in _S if state is not _S.FATAL},
 }
 
-_S = TransactionState
 #: States in which there is no transaction to end.
-_AT_REST: Final = (_S.UNINITIALIZED, _S.INITIALIZING, _S.READY, _S.FATAL)
+AT_REST: Final = (_S.UNINITIALIZED, _S.INITIALIZING, _S.READY, _S.FATAL)
 #: States in which records that were not sent yet are dropped.
-_DROPPING: Final = (_S.ABORTABLE, _S.ABORTING, _S.FATAL)
-_FENCED: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-#: The coordinator does not know the producer id: the transactional id has expired.
-_FORGOTTEN: Final = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-#: Refusals by any coordinator for which only the transaction is lost.
-_ABORTABLE: Final = (ErrorCode.TRANSACTION_ABORTABLE, *_FORGOTTEN)
-#: Refusals to add a partition, and to commit offsets, for which only the transaction is lost.
-_OF_PARTITIONS: Final = (
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ErrorCode.OPERATION_NOT_ATTEMPTED,
-    ErrorCode.INVALID_TOPIC_EXCEPTION,
-)
-_OF_OFFSETS: Final = (
-    ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ErrorCode.INVALID_GROUP_ID,
-    ErrorCode.GROUP_ID_NOT_FOUND,
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.ILLEGAL_GENERATION,
-    ErrorCode.STALE_MEMBER_EPOCH,
-    ErrorCode.FENCED_MEMBER_EPOCH,
-    ErrorCode.FENCED_INSTANCE_ID,
-    ErrorCode.REBALANCE_IN_PROGRESS,
-    ErrorCode.OFFSET_METADATA_TOO_LARGE,
-    ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-)
-#: Refusals of a batch after which no request of this producer can succeed.
-_FATAL_FOR_BATCHES: Final = (
-    ErrorCode.PRODUCER_FENCED,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ErrorCode.UNSUPPORTED_VERSION,
-)
+DROPPING: Final = (_S.ABORTABLE, _S.ABORTING, _S.FATAL)
 #: Longest pause while the coordinator ends the transaction before.
 CONCURRENT_PAUSE_MS: Final = 20
 #: The finalized level of `transaction.version` from which on each transaction has an epoch of its own (KIP-890).
@@ -154,6 +131,7 @@ class Transactions:
     Args:
         is_settled: whether each record of the transaction has ended, and no Produce request is under way.
         on_broken: called with the error when no more records are accepted before the application has acted.
+        submissions: the queue in which the application begins transactions, with the permission of this object.
     """
 
     def __init__(
@@ -166,6 +144,7 @@ class Transactions:
         timeout_ms: int,
         is_settled: Callable[[], bool],
         on_broken: Callable[[KohortError], None],
+        submissions: Submissions,
     ) -> None:
         self._requests = requests
         self._cluster = cluster
@@ -174,6 +153,7 @@ class Transactions:
         self._timeout_ms = timeout_ms
         self._is_settled = is_settled
         self._on_broken = on_broken
+        self._submissions = submissions
         self.state = TransactionState.UNINITIALIZED
         #: Why the transaction cannot be committed (ABORTABLE), or the producer not be used (FATAL).
         self.error: KohortError | None = None
@@ -186,6 +166,8 @@ class Transactions:
         self.is_v2 = False
         #: Whether the coordinator may know of the present transaction, so that it has to be ended there.
         self._is_begun = False
+        #: Whether another producer has begun the present transaction.
+        self._is_shared = False
         #: Partitions of the transaction; those to be added; those whose request has no answer yet.
         self._added: set[TopicPartition] = set()
         self._wanted: dict[TopicPartition, None] = {}
@@ -220,8 +202,8 @@ class Transactions:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether there is no transaction to end."""
-        return self.state in _AT_REST
+        """Whether there is no transaction that this producer has to end."""
+        return self.state in AT_REST or (self._is_shared and not self.is_ending)
 
     @property
     def is_ending(self) -> bool:
@@ -231,7 +213,7 @@ class Transactions:
     @property
     def is_dropping(self) -> bool:
         """Whether records end that no broker can have stored."""
-        return self.state in _DROPPING
+        return self.state in DROPPING
 
     def refusal(self) -> KohortError:
         """Build the error of a record that does not belong to an open transaction."""
@@ -243,7 +225,7 @@ class Transactions:
 
     def may_send(self, partition: TopicPartition, *, is_unsure: bool) -> bool:
         """Return whether a batch may be sent; a partition that the coordinator does not know yet is added first."""
-        if self.state in _DROPPING:
+        if self.state in DROPPING:
             # A batch that a broker may have stored has to end before the transaction does.
             return is_unsure and self.state is not TransactionState.FATAL
         if self.is_v2:
@@ -260,10 +242,10 @@ class Transactions:
 
     def on_record_failed(self, error: KohortError) -> None:
         """Note that a record of the transaction is lost."""
-        if isinstance(error, BrokerError) and error.code in _FATAL_FOR_BATCHES:
+        if isinstance(error, BrokerError) and error.code in FATAL_CODES:
             is_fenced = error.code is ErrorCode.PRODUCER_FENCED
             self._break(self._fenced(error.code, error.message, error.during) if is_fenced else error)
-        elif self.state not in _DROPPING:
+        elif self.state not in DROPPING:
             self._fail(error)
 
     def on_unreachable(self, error: KohortError) -> None:
@@ -279,18 +261,23 @@ class Transactions:
     def ask(self, asked: TransactionAsked) -> None:
         """Take a step, or refuse it; the ticket ends when it is done."""
         state = self.state
+        is_allowed = state is _S.READY and asked.step is TransactionStep.BEGIN and self._submissions.claim()
         if state is TransactionState.UNINITIALIZED and asked.step is TransactionStep.BEGIN:
             # Programs that know no other client need no call of `init_transactions`.
             self._move(TransactionStep.INITIALIZE)
-        elif (state, asked.step) in TRANSITIONS:
-            if asked.step is not TransactionStep.BEGIN:
-                self._take(asked.step)
-        elif (why := self._objection(asked.step)) is not None:
+        elif (state, asked.step) in TRANSITIONS and asked.step is not TransactionStep.BEGIN:
+            self._take(asked.step)
+        elif not is_allowed and (why := self._objection(asked.step)) is not None:
             self._requests.fail(asked.ticket, why)
             return
         self._calls.append(asked)
         if self.state is TransactionState.READY:
             self._serve_calls()
+
+    def begin(self) -> None:
+        """Begin the transaction for which the application has taken the permission; a broken producer has none."""
+        if self.state is TransactionState.READY:
+            self._take(TransactionStep.BEGIN)
 
     def _take(self, step: TransactionStep) -> None:
         self._move(step)
@@ -298,8 +285,29 @@ class Transactions:
             self._drop_unsent()
         elif step is TransactionStep.BEGIN:
             self._is_begun, self.is_v2 = False, self._is_v2_finalized
-            self._added.clear()
-            self._added_groups.clear()
+            self._forget_parts()
+
+    def _forget_parts(self) -> None:
+        self._added.clear()
+        self._added_groups.clear()
+
+    def share(self, asked: TransactionShared) -> None:
+        """Take part in the transaction of another producer, or leave it to those that still do."""
+        by = Happening.LEFT if asked.identity is None else Happening.JOINED
+        if (self.state, by) not in TRANSITIONS or not self._is_settled():
+            what = f"the producer of {self.transactional_id} is {self.state.value}"
+            self._requests.fail(asked.ticket, self.error or StateError(f"{what}: it cannot join or leave now"))
+            return
+        self._move(by)
+        self._submissions.claim()
+        known = asked.identity or ProducerIdAndEpoch(-1, -1, 0)
+        self._identity.renew(known.producer_id, known.epoch)
+        self._is_shared = asked.identity is not None
+        self.is_v2 = self._is_v2_finalized = known.transaction_version >= _EPOCH_PER_TRANSACTION
+        # Others have sent what the coordinator knows.
+        self._is_begun = True
+        self._forget_parts()
+        self._requests.complete(asked.ticket)
 
     def _objection(self, step: TransactionStep) -> KohortError | None:
         """Return why a step without a transition is refused; `None`: the call waits for one that is under way."""
@@ -307,22 +315,19 @@ class Transactions:
         if self.error is not None and (state is TransactionState.FATAL or step is not TransactionStep.ABORT):
             return self.error
         waits = {
-            TransactionStep.INITIALIZE: (TransactionState.INITIALIZING, TransactionState.READY),
+            TransactionStep.INITIALIZE: (_S.INITIALIZING, _S.READY),
             # The end of the transaction before, whose call has timed out or was cancelled.
-            TransactionStep.BEGIN: (
-                TransactionState.INITIALIZING,
-                TransactionState.COMMITTING,
-                TransactionState.ABORTING,
-            ),
-            TransactionStep.COMMIT: (TransactionState.COMMITTING,),
+            TransactionStep.BEGIN: (_S.INITIALIZING, _S.COMMITTING, _S.ABORTING),
+            TransactionStep.COMMIT: (_S.COMMITTING,),
             # After an abort it may wait for its epoch.
-            TransactionStep.ABORT: (TransactionState.ABORTING, TransactionState.INITIALIZING),
+            TransactionStep.ABORT: (_S.ABORTING, _S.INITIALIZING),
         }
         if state in waits[step]:
             return None
-        if step in (TransactionStep.COMMIT, TransactionStep.ABORT) and state in _AT_REST:
+        if step in (TransactionStep.COMMIT, TransactionStep.ABORT) and state in AT_REST:
             return no_transaction(self.transactional_id)
-        way = "open" if state is TransactionState.IN_TRANSACTION else f"still {state.value}"
+        # In READY it has begun in the queue.
+        way = "open" if state in (_S.IN_TRANSACTION, _S.READY) else f"still {state.value}"
         return StateError(f"the transaction of {self.transactional_id} is {way}: {step.value} cannot be called now")
 
     def ask_offsets(self, asked: TransactionOffsetsAsked) -> None:
@@ -337,7 +342,7 @@ class Transactions:
 
     def close(self) -> None:
         """Abort the open transaction, since the application closes the producer."""
-        if self.state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE):
+        if self.state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE) and not self._is_shared:
             self._take(TransactionStep.ABORT)
 
     # -- time -----------------------------------------------------------------------------------------------------
@@ -381,6 +386,13 @@ class Transactions:
     def _move(self, by: TransactionStep | Happening) -> None:
         self.state = TRANSITIONS[self.state, by]
 
+    def _rest(self) -> None:
+        """End the calls that wait for READY, and let the application begin a transaction unless one of them has."""
+        self.error = None
+        self._serve_calls()
+        if self.state is TransactionState.READY:
+            self._submissions.permit()
+
     def _serve_calls(self) -> None:
         """End the calls that have waited for READY."""
         calls, self._calls = self._calls, []
@@ -391,7 +403,9 @@ class Transactions:
                 continue
             if call.step is TransactionStep.BEGIN:
                 self._take(TransactionStep.BEGIN)
-            self._requests.complete(call.ticket)
+            version = _EPOCH_PER_TRANSACTION if self._is_v2_finalized else 0
+            told = ProducerIdAndEpoch(self._identity.producer_id, self._identity.epoch, version)
+            self._requests.complete(call.ticket, told)
 
     def _fail(self, error: KohortError) -> None:
         """Give up the transaction, because a part of it is lost."""
@@ -467,13 +481,13 @@ class Transactions:
         now_ms: int,
         min_version: int | None = None,
         max_version: int | None = None,
-        on_unsure: Callable[[], None] = lambda: None,
+        unsure: _Offsets | None = None,
     ) -> None:
         """Send a request to a coordinator, as soon as that is known.
 
         Args:
             on_answer: called with the response; it returns the code for which the request has to be sent again.
-            on_unsure: called if the coordinator may have taken the request without an answer.
+            unsure: offsets that the coordinator may have taken if there is no answer.
         """
         to = lookup.need(now_ms)
         if to is None:
@@ -485,8 +499,8 @@ class Transactions:
                 return
             if isinstance(answer, RequestFailed):
                 self._on_failure(lookup, to, answer, during, now_ms)
-                if answer.failure in (Failure.DISCONNECTED, Failure.TIMED_OUT):
-                    on_unsure()
+                if unsure is not None and answer.failure in (Failure.DISCONNECTED, Failure.TIMED_OUT):
+                    unsure.is_unsure = True
                 return
             if lookup is self._coordinator:
                 self._is_v2_finalized = answer.transaction_version >= _EPOCH_PER_TRANSACTION
@@ -530,14 +544,14 @@ class Transactions:
         """React to a code other than NONE; return it if the request has to be sent again."""
         if code.retriable:
             return code
-        if code in _FENCED:
+        if code in FENCED:
             self._break(self._fenced(code, None, during))
             return None
         if code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             name = self.transactional_id
         error = refused(code, during=during, operation=operation, name=name)
-        if code in abortable or (code in _ABORTABLE and self.state is not TransactionState.INITIALIZING):
-            if code in _FORGOTTEN:
+        if code in abortable or (code in ABORTABLE and self.state is not TransactionState.INITIALIZING):
+            if code in FORGOTTEN:
                 self._identity.spoil()
             self._fail(error)
         else:
@@ -570,8 +584,7 @@ class Transactions:
             return self._judge(code, f"initializing {self.transactional_id}", name=self.transactional_id)
         self._identity.renew(response.producer_id, response.producer_epoch)
         self._move(Happening.IDENTIFIED)
-        self.error = None
-        self._serve_calls()
+        self._rest()
         return None
 
     # -- partitions -------------------------------------------------------------------------------------------------
@@ -615,7 +628,7 @@ class Transactions:
         # One partition that cannot be added keeps out the others, whose code says nothing then.
         telling = {each: code for each, code in bad.items() if code is not ErrorCode.OPERATION_NOT_ATTEMPTED} or bad
         partition, code = min(telling.items(), key=lambda entry: entry[1].retriable)
-        again = self._judge(code, f"adding {partition} to the transaction", _OF_PARTITIONS, name=partition.topic)
+        again = self._judge(code, f"adding {partition} to the transaction", OF_PARTITIONS, name=partition.topic)
         if again is None:
             self._adding = {}
         elif self.is_dropping:
@@ -643,11 +656,8 @@ class Transactions:
             lambda response, _, __: self._on_group(first, response),
             during=f"adding offsets of group {group.group_id} to the transaction of {self.transactional_id}",
             now_ms=now_ms,
-            on_unsure=lambda: self._note_unsure(first),
+            unsure=first,
         )
-
-    def _note_unsure(self, offsets: _Offsets) -> None:
-        offsets.is_unsure = True
 
     def _on_group(self, offsets: _Offsets, response: Message) -> ErrorCode | None:
         assert isinstance(response, add_offsets_to_txn.AddOffsetsToTxnResponse)
@@ -660,7 +670,7 @@ class Transactions:
                 self._offsets.remove(offsets)
             return None
         during = f"adding offsets of group {group_id} to the transaction"
-        return self._retry_offsets(offsets, self._judge(code, during, _OF_OFFSETS, name=group_id, operation="read"))
+        return self._retry_offsets(offsets, self._judge(code, during, OF_OFFSETS, name=group_id, operation="read"))
 
     def _retry_offsets(self, offsets: _Offsets, again: ErrorCode | None) -> ErrorCode | None:
         """Keep refused offsets for another request, unless the transaction is given up; return the code then."""
@@ -705,7 +715,7 @@ class Transactions:
             now_ms=now_ms,
             min_version=_COMMIT_ADDS_SINCE if self.is_v2 else None,
             max_version=None if self.is_v2 else _COMMIT_ADDS_SINCE - 1,
-            on_unsure=lambda: self._note_unsure(offsets),
+            unsure=offsets,
         )
 
     def _on_offsets(self, offsets: _Offsets, response: Message) -> ErrorCode | None:
@@ -721,7 +731,7 @@ class Transactions:
                     continue
                 name = partition.topic if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED else group_id
                 during = f"committing the offset of {partition} in group {group_id}"
-                again = self._judge(code, during, _OF_OFFSETS, name=name, operation="read") or again
+                again = self._judge(code, during, OF_OFFSETS, name=name, operation="read") or again
                 if not self.is_open and self.state is not TransactionState.COMMITTING:
                     return self._retry_offsets(offsets, None)
         if offsets.left:
@@ -738,6 +748,11 @@ class Transactions:
             self._on_decided()
             return
         is_commit = self.state is TransactionState.COMMITTING
+        if self._is_shared and not is_commit:
+            # By the older flow others could go on under the same epoch, in a transaction that is never ended.
+            self._identity.spoil()
+            self._on_decided()
+            return
         self._send(
             self._coordinator,
             end_txn.EndTxnRequest(
@@ -761,7 +776,7 @@ class Transactions:
                 self._identity.renew(response.producer_id, response.producer_epoch)
             self._on_decided()
             return None
-        if code in _FORGOTTEN and self.state is TransactionState.ABORTING:
+        if code in FORGOTTEN and self.state is TransactionState.ABORTING:
             # There is no transaction any more. The coordinator takes the producer in again under a new id.
             self._identity.spoil()
             self._on_decided()
@@ -782,5 +797,4 @@ class Transactions:
             self._move(Happening.EPOCH_NEEDED)
             return
         self._move(Happening.ENDED)
-        self.error = None
-        self._serve_calls()
+        self._rest()
