@@ -1,7 +1,7 @@
 """`kohort log import` of Apache Kafka's directories with transactions in every state, compacted ones too.
 
 What Kafka leaves at a crash between two steps is cut from what it wrote: each log ends with a whole batch of it. In
-`make test` that is `tests/data/kafka-transactions`, the files of one run of Apache Kafka 4.3. In `make soak` Kafka runs.
+`make test` that is `tests/data/kafka-transactions`, the files of a run of Apache Kafka 4.3. In `make soak` Kafka runs.
 """
 
 from __future__ import annotations
