@@ -8,7 +8,7 @@ Apache Kafka 4.3 with the same requests. Both are loaded, then killed and starte
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -220,13 +220,13 @@ def check_member(port: int, member: Member) -> None:
     connection.close()
 
 
-def restart(server: Any) -> float:
-    """Seconds from the start of the process to the last of the offsets; the old one was killed before."""
+def kill_and_time(server: Any, is_served: Callable[[int], bool], what: str) -> float:
+    """Kill a server; seconds from the start of the next process until `is_served` with its port."""
     server.process.kill()
     server.process.wait(30)
     began = time.monotonic()
     server.start()
-    until(lambda: fetch_all(server.port), "every group's offsets", seconds=180)
+    until(lambda: is_served(server.port), what, seconds=180)
     return time.monotonic() - began
 
 
@@ -237,7 +237,7 @@ def restart_in_turn(runs: int, *, with_members: bool) -> tuple[list[Loaded], flo
         loaded = [load(server, with_members=with_members) for server in servers]
         for _ in range(runs):
             for each in loaded:
-                each.took.append(restart(each.server))
+                each.took.append(kill_and_time(each.server, fetch_all, "every group's offsets"))
                 for member in each.members[:20]:
                     check_member(each.server.port, member)
         server = servers[0]

@@ -3,11 +3,13 @@
 A transaction is begun, written and committed before the next begins; its latency is from begin to the return of the
 commit. Peer: Apache Kafka 4.3 with a confluent-kafka client at both. "As they come": ours syncs each append, theirs
 leaves that to the system; "not synced": neither syncs. Then kohort's client beside confluent-kafka, at each broker; and
-committed records read beside uncommitted ones, where every tenth transaction was aborted.
+committed records read beside uncommitted ones, where every tenth transaction was aborted, and where a million were; and
+kill -9 and start, until 10,000 transactional ids are served of which 100 have open transactions.
 """
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,9 +19,18 @@ from statistics import quantiles
 from typing import Any
 from uuid import uuid4
 
+from kohort.records.batch import build_batch, build_marker
+from kohort.storage.store import Store
+from kohort.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kohort.wire.messages.describe_transactions import DescribeTransactionsRequest
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
+from kohort.wire.messages.init_producer_id import InitProducerIdRequest
+from kohort.wire.registry import ApiKey
 from load import RawConnection
+from readiness import until
 from report import APACHE_KAFKA, Row, Table, compare, take_turns, warmed
-from servers import start_both
+from restart import answers, kill_and_time
+from servers import KohortServer, resident_mb, start_both
 from topics import create_writable_topic
 
 TRANSACTIONS = 60
@@ -37,8 +48,12 @@ LOADS = (
 )
 FLUSH = "log.flush.interval.messages"
 NEVER = 2**63 - 1
-#: Transactions of ten records in the log that is read.
-READ_TRANSACTIONS = 2_000
+#: Transactions of `LARGE` records in the log that is read.
+READ_TRANSACTIONS = 500
+#: Aborted transactions of one record each in the other one, and committed ones; producers that write them by turns.
+ABORTED, COMMITTED, WRITERS = 1_000_000, 100_000, 100
+#: Transactional ids of the broker that is killed, and those with an open transaction; ids described by one request.
+IDS, OPEN_IDS, DESCRIBED_AT_ONCE = 10_000, 100, 100
 
 
 def producer_of(server: Any) -> Any:
@@ -106,7 +121,10 @@ def rows_of(servers: Sequence[Any], runs: int, how: str, settings: str) -> list[
 
 
 def read_rate(server: Any, topic: str, isolation: str) -> float:
-    """Records per second that a confluent-kafka consumer reads of a topic's only partition, to its end."""
+    """Offsets per second that a confluent-kafka consumer passes in a topic's only partition, to its end.
+
+    What was aborted is fetched as well, and counts.
+    """
     from confluent_kafka import Consumer, TopicPartition
 
     reader = Consumer({
@@ -114,37 +132,82 @@ def read_rate(server: Any, topic: str, isolation: str) -> float:
         "enable.partition.eof": True, "enable.auto.commit": False,
     })  # fmt: skip
     reader.assign([TopicPartition(topic, 0, 0)])
-    count, began, is_over = 0, time.perf_counter(), False
+    _, end = reader.get_watermark_offsets(TopicPartition(topic, 0), TIMEOUT_S)
+    began, is_over = time.perf_counter(), False
     while not is_over:
-        for message in reader.consume(10_000, 5.0):
-            is_over |= message.error() is not None
-            count += message.error() is None
+        # The last call waits for more than there is.
+        is_over = any(message.error() is not None for message in reader.consume(10_000, 0.02))
     took = time.perf_counter() - began
     reader.close()
-    # What was aborted is fetched as well.
-    return READ_TRANSACTIONS * 10 / took
+    return end / took
+
+
+def write_aborted(directory: str, topic: str) -> None:
+    """Write a topic's only partition as its broker would: every eleventh transaction commits, the others abort."""
+    chance = random.Random(0)
+    store = Store.open(directory)
+    (log,) = store.create_topic(topic, 1, topic_id=uuid4().bytes, configs={"flush.messages": str(NEVER)}).partitions
+    sequences, is_open = [0] * WRITERS, [False] * WRITERS
+
+    def step(writer: int) -> None:
+        if is_open[writer]:
+            is_commit = chance.randrange(1 + ABORTED // COMMITTED) == 0
+            batch = build_marker(
+                producer_id=writer, producer_epoch=0, is_commit=is_commit, timestamp_ms=1, coordinator_epoch=0
+            )
+        else:
+            batch = build_batch(
+                [(None, VALUE, 1, ())], producer_id=writer, producer_epoch=0, base_sequence=sequences[writer],
+                is_transactional=True,
+            )  # fmt: skip
+            sequences[writer] += 1
+        log.append(bytearray(batch), now_ms=1, validate=False, begins_transaction=not is_open[writer])
+        is_open[writer] = not is_open[writer]
+
+    # By producers that have open transactions at the same time.
+    for _ in range(2 * (ABORTED + COMMITTED)):
+        step(chance.randrange(WRITERS))
+    for writer in range(WRITERS):
+        if is_open[writer]:
+            step(writer)
+    store.close()
 
 
 def rows_of_reading(server: Any, runs: int) -> list[Row]:
     topic, producer = new_topic(server), producer_of(server)
     for number in range(READ_TRANSACTIONS):
         producer.begin_transaction()
-        for _ in range(10):
+        for _ in range(LARGE):
             producer.produce(topic, VALUE, partition=0)
         if number % 10:
             producer.commit_transaction(TIMEOUT_S)
         else:
             producer.flush(TIMEOUT_S)
             producer.abort_transaction(TIMEOUT_S)
-    ours, theirs = take_turns(
-        runs, partial(read_rate, server, topic, "read_committed"), partial(read_rate, server, topic, "read_uncommitted")
-    )
-    return [
-        compare(
-            "read_committed, 10 % aborted", ours, theirs, unit="records/s", reach=">= 0.95x",
-            peer_name="read_uncommitted", how=warmed(runs),
-        )
-    ]  # fmt: skip
+    rows = [row_of_reading(server, topic, runs, what="10 % aborted", reach=">= 0.95x")]
+    loaded = KohortServer()
+    assert loaded.directory is not None
+    write_aborted(loaded.directory, topic)
+    with loaded:
+        assert loaded.process is not None
+        before_mb = resident_mb(loaded.process.pid)
+        what = "1,000,000 aborted transactions, 100,000 committed"
+        rows.append(row_of_reading(loaded, topic, runs, what=what, reach=">= 0.9x"))
+        after_mb = resident_mb(loaded.process.pid)
+    memory = compare(
+        "resident memory of that broker: after both, before", [after_mb], [before_mb], unit="MB", reach="<= 1.1x",
+        peer_name="itself", how="1", less_is_better=True,
+    )  # fmt: skip
+    return [*rows, memory]
+
+
+def row_of_reading(server: Any, topic: str, runs: int, *, what: str, reach: str) -> Row:
+    sides = [partial(read_rate, server, topic, isolation) for isolation in ("read_committed", "read_uncommitted")]
+    ours, theirs = take_turns(runs, *sides)
+    return compare(
+        f"read_committed, {what}", ours, theirs, unit="offsets/s", reach=reach, peer_name="read_uncommitted",
+        how=warmed(runs),
+    )  # fmt: skip
 
 
 def rate_of_kohort(server: Any) -> float:
@@ -271,6 +334,77 @@ def rows_of_clients(servers: Sequence[Any], runs: int) -> list[Row]:
     return rows
 
 
+def id_name(number: int) -> str:
+    return f"id-{number:05}"
+
+
+def register_ids(server: Any) -> None:
+    """Let every transactional id get its producer id, and some begin a transaction."""
+    topic, connection = new_topic(server), RawConnection(server.port)
+    find = FindCoordinatorRequest(key_type=1, coordinator_keys=[id_name(number) for number in range(IDS)])
+
+    def are_coordinated() -> bool:
+        found = connection.ask(ApiKey.FIND_COORDINATOR, 4, find).coordinators
+        return all(row.error_code == 0 for row in found)
+
+    until(are_coordinated, "transactional ids have coordinators")
+    for number in range(IDS):
+        request = InitProducerIdRequest(transactional_id=id_name(number), transaction_timeout_ms=900_000)
+        while (given := connection.ask(ApiKey.INIT_PRODUCER_ID, 4, request)).error_code:
+            # Not loaded yet, at Apache Kafka.
+            time.sleep(0.01)
+        if number < OPEN_IDS:
+            added = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=id_name(number),
+                v3_and_below_producer_id=given.producer_id,
+                v3_and_below_producer_epoch=given.producer_epoch,
+                v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0])],
+            )
+            answer = connection.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, added)
+            assert answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0, answer
+    connection.close()
+
+
+def are_ids_served(port: int) -> bool:
+    """Whether every transactional id is described, the open transactions as such."""
+    try:
+        connection = RawConnection(port)
+    except OSError:
+        return False
+    requests = [
+        DescribeTransactionsRequest(transactional_ids=[id_name(at + more) for more in range(DESCRIBED_AT_ONCE)])
+        for at in range(0, IDS, DESCRIBED_AT_ONCE)
+    ]
+    count = 0
+    try:
+        for answer in answers(connection, ApiKey.DESCRIBE_TRANSACTIONS, 0, requests):
+            if any(row.error_code for row in answer.transaction_states):
+                return False
+            count += sum(row.transaction_state == "Ongoing" for row in answer.transaction_states)
+    except OSError:
+        return False
+    finally:
+        connection.close()
+    assert count == OPEN_IDS, count
+    return True
+
+
+def rows_of_restart(runs: int) -> list[Row]:
+    with ExitStack() as stack:
+        servers, _ = start_both(stack, ours={FLUSH: NEVER})
+        for server in servers:
+            register_ids(server)
+        what = "every transactional id"
+        sides = [partial(kill_and_time, server, are_ids_served, what) for server in servers]
+        ours, *peers = take_turns(runs, *sides)
+    return [
+        compare(
+            "kill -9, start, until 10,000 ids with 100 open transactions are served", ours, peers[0] if peers else [],
+            unit="s", reach="<= 0.3x", peer_name=APACHE_KAFKA, how=f"{runs}, cold", less_is_better=True,
+        )
+    ]  # fmt: skip
+
+
 def measure(runs: int) -> list[Table]:
     with ExitStack() as stack:
         servers, left_out = start_both(stack)
@@ -279,4 +413,5 @@ def measure(runs: int) -> list[Table]:
         servers, left_out = start_both(stack, ours={FLUSH: NEVER})
         rows += rows_of(servers, runs, "not synced", f"ours: {FLUSH}=2^63-1")
         rows += [*rows_of_clients(servers, runs), *rows_of_reading(servers[0], runs)]
-        return [Table("transactions", "Transactions", rows, left_out)]
+    rows += rows_of_restart(runs)
+    return [Table("transactions", "Transactions", rows, left_out)]

@@ -31,7 +31,7 @@ def test_no_figure_is_worse_than_its_limit() -> None:
 def test_kernels_are_files_of_their_own() -> None:
     """House style: a small file that one other imports says why it is one; kernels are compiled each by itself."""
     apart = {name for name, module in HOUSE["modules"]().items() if module.is_apart}
-    assert {"kohort.assign.kernels", "kohort.client.producer.core.placing_kernels"} <= apart
+    assert {"kohort.assign.kernels", "kohort.client.producer.core.submission_kernels"} <= apart
     assert "kohort.records.batch" not in apart
 
 

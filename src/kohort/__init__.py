@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kohort.base import VERSION
+from kohort.base import VERSION, without_collections
 
 if TYPE_CHECKING:
     from kohort.broker.embedded import Broker
@@ -96,7 +96,8 @@ def __getattr__(name: str) -> Any:
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'kohort' has no attribute {name!r}")
-    return getattr(import_module(module), name)
+    with without_collections():
+        return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

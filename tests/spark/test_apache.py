@@ -14,7 +14,7 @@ import kohort
 from kohort.spark.batch import KohortBatchReader
 from kohort.spark.offsets import RecordsLostError
 from kohort.spark.options import parse_options
-from kohort.spark.reading import SpanToRead
+from kohort.spark.reading import SpansToRead
 from support.dialogues.spark_query import Query
 from support.peers.apache_broker import ApacheKafka
 
@@ -114,7 +114,9 @@ def test_records_that_retention_has_taken(apache: ApacheKafka, caplog: pytest.Lo
     with pytest.raises(RecordsLostError, match="aged-0 cannot be read at offset 20: it begins at 45"):
         KohortBatchReader(parse_options(gone)).partitions()
     left = KohortBatchReader(parse_options({**gone, "failOnDataLoss": "false"})).partitions()
-    assert [(task.partition, task.end) for task in left if isinstance(task, SpanToRead)] == [(1, 20)]
+    assert [(each.partition, each.end) for task in left if isinstance(task, SpansToRead) for each in task.spans] == [
+        (1, 20)
+    ]
 
 
 def delete_before(address: str, topic: str, offset: int) -> None:

@@ -61,3 +61,20 @@ def test_python_that_the_environment_names_stands(spark: SparkSession, monkeypat
         spark.read.format("kohort").load()
     monkeypatch.undo()
     kohort.spark.register(spark)
+
+
+def test_replaced_source_is_no_warning(spark: SparkSession) -> None:
+    """Spark would warn of it with each query; the class warns of other sources as before."""
+    kohort.spark.register(spark)
+    log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    configuration = log4j.LogManager.getContext(False).getConfiguration()
+    name = "org.apache.spark.sql.execution.datasources.DataSourceManager"
+    logger = configuration.getLoggerConfig(name)
+    assert logger.getName() == name
+    kept = {}
+    for source in ("kohort", "other"):
+        message = log4j.message.SimpleMessage(f"The data source {source} replaced a statically registered data source.")
+        event = log4j.core.impl.Log4jLogEvent.newBuilder().setMessage(message).build()
+        kept[source] = not logger.isFiltered(event)
+    assert kept == {"kohort": False, "other": True}
+    assert log4j.LogManager.getLogger(name).isWarnEnabled() == log4j.LogManager.getRootLogger().isWarnEnabled()

@@ -46,6 +46,7 @@ from kohort.errors import (
     UnsupportedFeatureError,
 )
 from kohort.spark.driver.java import JavaNotFoundError
+from kohort.spark.driver.starting import ReaderLateError
 from kohort.spark.member.names import NameTakenError
 from kohort.spark.offsets import RecordsLostError
 from kohort.spark.sink import RowsNotAcknowledgedError, Stored
@@ -85,6 +86,7 @@ MADE: tuple[Exception, ...] = (
     SerializationError("orders", "value", "TypeError('a set cannot be sent')"),
     DeserializationError(TopicPartition("orders", 0), 7, "value", "ValueError('no JSON')"),
     NameTakenError("kohort-1a2b", "billing"),
+    ReaderLateError("departures", 3),
     RecordsLostError(TopicPartition("orders", 0), 7, "the log begins at 9"),
     JavaNotFoundError([("JAVA_HOME", "/opt/java", "is Java 11")]),
     RowsNotAcknowledgedError(2, (Stored("orders", 0, 7, 8, 1),), "late", True),

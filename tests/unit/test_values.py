@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, field, replace
+
 import pytest
 
 from kohort.base.values import value
@@ -21,7 +23,7 @@ def test_fields_go_by_name_and_have_their_defaults() -> None:
     """As they were declared."""
     start = Start(fence=Fence(1), offset=7)
     assert (start.fence, start.offset, start.is_paused, start.timestamp) == (1, 7, False, None)
-    assert repr(start) == "Start(fence=1, offset=7, is_paused=False, timestamp=None)"
+    assert repr(Other(fence=Fence(1), offset=7)) == "Other(fence=1, offset=7, is_paused=False, timestamp=None)"
     assert repr(DeadlineReached()) == "DeadlineReached()"
 
 
@@ -48,6 +50,38 @@ def test_nothing_but_fields_fits_in() -> None:
     assert not hasattr(Start(fence=Fence(1)), "__dict__")
     with pytest.raises(AttributeError):
         Start(fence=Fence(1)).ofset = 3  # type: ignore[attr-defined]
+
+
+@value(kw_only=False, frozen=False)
+class Tally:
+    name: str
+    secret: str = field(default="", repr=False)
+    _: KW_ONLY
+    counts: list[int] = field(default_factory=list)
+    seen_ms: int = field(default=0, compare=False)
+    length: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.length = len(self.name)
+
+
+def test_fields_are_described_as_those_of_dataclasses() -> None:
+    """By position before `KW_ONLY`, made anew for each instance, hidden, left out of comparisons, made of others."""
+    one, other = Tally("a", "s", seen_ms=3), Tally("a", secret="s")
+    one.counts.append(1)
+    assert (one.counts, other.counts, one.length) == ([1], [], 1)
+    assert repr(one) == "Tally(name='a', counts=[1], seen_ms=3, length=1)"
+    other.counts = [1]
+    assert one == other and replace(one, name="b") == Tally("b", "s", counts=[1])
+    with pytest.raises(TypeError):
+        Tally("a", "s", [])  # type: ignore[misc]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(one)
+    match one:
+        case Tally("a", secret):
+            assert secret == "s"
+        case _:
+            pytest.fail("not matched")
 
 
 def test_values_are_taken_apart_by_match() -> None:

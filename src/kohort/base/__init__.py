@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 #: The version of kohort, which its clients and its broker send each other.
 VERSION: Final = "0.1.0"
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Switch off garbage collection while many objects are made that all stay, as by imports and loading."""
+    # A collection would find nothing among them.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

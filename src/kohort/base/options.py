@@ -8,13 +8,14 @@ Names are Kafka's own dotted ones; Python callers write them in snake_case.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import cached_property
 from math import isnan, nan
 from os import PathLike
 from typing import Any, Final, Literal, get_args, get_origin
 
+from kohort.base import values
 from kohort.errors import ConfigError, UnknownOptionError
 
 #: What stands for a secret, as in Apache Kafka.
@@ -121,7 +122,7 @@ def as_text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.value
 class Idle:
     """The mark of an option that is kept and shown but changes nothing, with `words` that say so.
 
@@ -132,7 +133,7 @@ class Idle:
     unless: tuple[object, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.value
 class Option:
     """A setting with its limits and one sentence of doc."""
 
@@ -192,7 +193,7 @@ class Option:
         return None if is_so_anyway else self.idle.words
 
 
-@dataclass(frozen=True, slots=True)
+@values.value(kw_only=False)
 class Spelling:
     """The mark of a field that is another client's name for the option `of`, accepted as well."""
 
@@ -241,7 +242,7 @@ class Verdict(Enum):
     CALLED = "is called"
 
 
-@dataclass(frozen=True, slots=True)
+@values.value(kw_only=False)
 class Unserved:
     """Options of Kafka or its clients that kohort lacks: `names`, a final `*` for any rest, and why.
 

@@ -1,23 +1,26 @@
 """Value classes: named fields, given by keyword, compared by value, never changed.
 
 A frozen dataclass compiles its methods when it is declared, about half a millisecond each. A client's events and
-commands are forty such classes, those of a coordinator and its state a hundred. Here a constructor is compiled with the
-first instance, as those of messages are, and the other methods are shared. Only the type checker prevents changes.
-`dataclasses.replace`, `fields` and `asdict` treat a value as a dataclass.
+commands are forty such classes, those of a broker, its coordinator and its state two hundred. Here a constructor is
+compiled with the first instance, as those of messages are, and the other methods are shared. Only the type checker
+prevents changes.
+`dataclasses.replace`, `fields` and `asdict` treat a value as a dataclass; `field` describes its fields, too.
 `from_row` makes one object of another that has fields of the same names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, dataclass, field
 from functools import cache
 from operator import attrgetter
-from typing import Any, Final, TypeVar, dataclass_transform
+from typing import Any, Final, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
 _TOLD: Final = ("__dataclass_fields__", "__dataclass_params__")
 _OF_INSTANCES: Final = ("__dict__", "__weakref__")
+#: The default of a parameter whose field is made anew for each instance.
+_MADE: Final = object()
 
 
 class _Told:
@@ -27,8 +30,12 @@ class _Told:
         self._name: Final = name
 
     def __get__(self, _: object, cls: type[_Value]) -> Any:
-        declared = {"__annotations__": dict.fromkeys(cls._fields, Any), **cls._defaults}
-        found = getattr(dataclass(frozen=True, kw_only=True)(type(cls.__name__, (), declared)), self._name)
+        declared = {"__annotations__": dict.fromkeys(cls._fields, Any), "__doc__": " ", **cls._defaults}
+        # Without methods: to compile them takes a millisecond.
+        told = dataclass(
+            init=False, repr=False, eq=False, match_args=False, kw_only=True, frozen=self._name == _TOLD[1]
+        )
+        found = getattr(told(type(cls.__name__, (), declared)), self._name)
         setattr(cls, self._name, found)
         return found
 
@@ -36,9 +43,11 @@ class _Told:
 class _Value:
     __slots__ = ()
 
-    #: The fields in their order, those of bases first, and the defaults of those that have one.
+    #: The fields in their order, those of bases first; the defaults, or descriptions, of those that have one.
     _fields: tuple[str, ...] = ()
     _defaults: Mapping[str, object] = {}
+    #: How many fields the constructor takes by position.
+    _positional: int = 0
     #: Returns a key of an instance, by which instances are compared.
     _key: Callable[[object], object] = attrgetter("_fields")
 
@@ -50,21 +59,31 @@ class _Value:
         return hash((type(self), type(self)._key(self)))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._fields)})"
+        shown = [name for name in self._fields if _described(self._defaults.get(name), "repr")]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
-def _construct_first(self: _Value, **values: object) -> None:
+def _construct_first(self: _Value, *positional: object, **values: object) -> None:
     """Compile the constructor of a class with its first instance, and call it."""
     cls = type(self)
     cls.__init__ = _compile_constructor(cls)  # type: ignore[method-assign]
-    cls.__init__(self, **values)
+    cls.__init__(self, *positional, **values)
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True)
-def value(cls: type[T]) -> type[T]:
+@overload
+def value(cls: type[T], /) -> type[T]: ...
+
+
+@overload
+def value(*, kw_only: bool = True, frozen: bool = True, eq: bool = True) -> Callable[[type[T]], type[T]]: ...
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+def value(cls: type[T] | None = None, /, *, kw_only: bool = True, frozen: bool = True, eq: bool = True) -> Any:
     """Convert a class of annotated fields, some with immutable defaults, to a value class.
 
-    Its bases are values, too.
+    Its bases are values, too. The arguments are those of `dataclass`: a value that is not frozen has no hash, and one
+    without `eq` is equal to itself alone.
 
     >>> @value
     ... class Sought:
@@ -75,23 +94,63 @@ def value(cls: type[T]) -> type[T]:
     >>> Sought(partition=3) == Sought(offset=0, partition=3)
     True
     """
+    if cls is None:
+        return lambda declaring: _declare(declaring, kw_only=kw_only, frozen=frozen, eq=eq)
+    return _declare(cls, kw_only=kw_only, frozen=frozen, eq=eq)
+
+
+def _declare(cls: Any, *, kw_only: bool, frozen: bool, eq: bool) -> Any:
     declared: dict[str, Any] = {name: each for name, each in vars(cls).items() if name not in _OF_INSTANCES}
     own = tuple(declared.get("__annotations__", ()))
-    defaults = {name: declared.pop(name) for name in own if name in declared}
+    # Fields behind `_: KW_ONLY` go by keyword, too.
+    by_keyword = own[own.index("_") :] if "_" in own else ()
+    own = tuple(name for name in own if name != "_")
+    defaults = getattr(cls, "_defaults", {}) | {name: declared.pop(name) for name in own if name in declared}
     fields = (*dict.fromkeys((*getattr(cls, "_fields", ()), *own)),)
-    declared |= {"__slots__": own, "_fields": fields, "_defaults": {**getattr(cls, "_defaults", {}), **defaults}}
-    declared |= {"_key": attrgetter(*fields or ["_fields"]), **{name: _Told(name) for name in _TOLD}}
-    bases = cls.__bases__ if issubclass(cls, _Value) else (_Value,)
-    return type(cls.__name__, bases, declared | {"__init__": _construct_first})
+    positional = 0 if kw_only else len(fields) - max(len(by_keyword) - 1, 0)
+    compared = [name for name in fields if _described(defaults.get(name), "compare")]
+    declared |= {"__slots__": own, "_fields": fields, "_defaults": defaults, "_positional": positional}
+    declared |= {"_key": attrgetter(*compared or ["_fields"]), **{name: _Told(name) for name in _TOLD}}
+    if not kw_only:
+        declared["__match_args__"] = fields[:positional]
+    if not eq:
+        declared = {"__eq__": object.__eq__, "__hash__": object.__hash__, **declared}
+    elif not frozen:
+        declared.setdefault("__hash__", None)
+    bases = () if issubclass(cls, _Value) else (_Value,)
+    bases += tuple(each for each in cls.__bases__ if each is not object)
+    return type(cls)(cls.__name__, bases, declared | {"__init__": _construct_first})
+
+
+def _described(default: object, what: str) -> bool:
+    """Return what a field's description says of it; one without a description is compared and shown."""
+    return not isinstance(default, Field) or bool(getattr(default, what))
 
 
 def _compile_constructor(cls: type[_Value]) -> Callable[..., None]:
-    parameters = [f"{name}=_defaults[{name!r}]" if name in cls._defaults else name for name in cls._fields]
-    signature = ", ".join(["self", "*", *parameters] if parameters else ["self"])
-    body = "".join(f"\n self.{name} = {name}" for name in cls._fields) or " pass"
+    parameters: list[str] = []
+    lines: list[str] = []
+    given: dict[str, object] = {"_MADE": _MADE}
+    for name in cls._fields:
+        content, default = name, cls._defaults.get(name, MISSING)
+        if isinstance(default, Field):
+            if not default.init:
+                continue
+            if default.default_factory is not MISSING:
+                given[f"_make_{name}"] = default.default_factory
+                content, default = f"_make_{name}() if {name} is _MADE else {name}", _MADE
+            else:
+                default = default.default
+        given[f"_default_{name}"] = default
+        parameters.append(name if default is MISSING else f"{name}=_default_{name}")
+        lines.append(f"\n self.{name} = {content}")
+    if hasattr(cls, "__post_init__"):
+        lines.append("\n self.__post_init__()")
+    if cls._positional < len(parameters):
+        parameters.insert(cls._positional, "*")
     namespace: dict[str, Callable[..., None]] = {}
-    source = f"def __init__({signature}):{body}"
-    exec(compile(source, f"<kohort {cls.__name__}.__init__>", "exec"), {"_defaults": cls._defaults}, namespace)
+    source = f"def __init__({', '.join(['self', *parameters])}):{''.join(lines) or ' pass'}"
+    exec(compile(source, f"<kohort {cls.__name__}.__init__>", "exec"), given, namespace)
     return namespace["__init__"]
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from struct import Struct
 from typing import Final
 
+from kohort.base.values import value
 from kohort.broker.scheduling import BlockingWork
 from kohort.errors import ErrorCode, Refused
 from kohort.records.choice import kernel_name
@@ -47,7 +47,7 @@ _COUNT_FIELD: Final = Struct(">i")
 Then = Callable[[CheckedBatch | Exception], None]
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Job:
     batch: bytes
     now_ms: int

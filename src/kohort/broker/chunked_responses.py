@@ -198,10 +198,13 @@ class EncodedRows(Generic[Row]):
 
     def add(self, rows: list[Row]) -> None:
         """Encode the next rows."""
-        body = encode(self._response_of(rows), self._version)
-        begin = len(self._head) + len(self._number(len(rows)))
+        self.add_of(encode(self._response_of(rows), self._version), len(rows))
+
+    def add_of(self, body: bytes, count: int) -> None:
+        """Take over the rows of an encoded answer that has so many."""
+        begin = len(self._head) + len(self._number(count))
         self._rows.extend(memoryview(body)[begin : len(body) - self._behind])
-        self.count += len(rows)
+        self.count += count
 
     def body(self) -> bytes:
         """Return the body of the whole answer."""

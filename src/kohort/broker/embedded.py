@@ -15,13 +15,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from os import PathLike, environ, pathsep, read
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Final, Self, TypeVar
 
+from kohort.base import without_collections
 from kohort.base.options import Password, as_text
+from kohort.base.values import value
 from kohort.broker.limits.connection_quotas import raise_limit
 from kohort.broker.options.first_users import FirstUser, check_first_users
 from kohort.broker.options.listeners import address
@@ -52,7 +54,7 @@ R = TypeVar("R")
 Addresses = dict[str, tuple[str, int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Given:
     """The arguments of a broker, as they are sent to its process."""
 
@@ -288,7 +290,8 @@ class _InThread:
 
     def _run(self) -> None:
         try:
-            from kohort.broker.server import serve
+            with without_collections():
+                from kohort.broker.server import serve
 
             serve(self._settings, on_ready=self._announce, clock=self._clock)
         except BaseException as failure:  # raised in the thread that starts or stops the broker

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from kohort.broker import batch_validation, connection, listener, scheduling
 from kohort.broker.access import authorization
+from kohort.broker.apis.fetch import ABORTED_AT_ONCE
 from kohort.broker.connections import idle_timeouts, request
 from kohort.broker.connections.buffers import BASE_BYTES
 from kohort.broker.fetch import fetchsessions, purgatory
@@ -18,13 +19,11 @@ from kohort.broker.limits import client_quotas, connection_quotas, connection_ra
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.broker.topics import acls
 from kohort.coordinator.consumer.client_assignors import assignor_metadata as assignor_bounds
-from kohort.coordinator.transactions.settings import TransactionSettings
 from kohort.storage.partitions import validation
 from kohort.wire.decoder import VALUES_PER_ROW
 from kohort.wire.primitives import TAGS_AT_MOST
 
 _MEBI: Final = 1024 * 1024
-_TRANSACTIONS: Final = TransactionSettings()
 
 
 class Limit(NamedTuple):
@@ -304,10 +303,24 @@ LIMITS: Final = (
         option="max.transactional.ids",
     ),
     Limit(
-        "partitions of one transaction; requests of one id that wait for markers",
-        f"{_TRANSACTIONS.transaction_partition_limit:,}; {_TRANSACTIONS.waiting_limit}",
-        "POLICY_VIOLATION; CONCURRENT_TRANSACTIONS at once",
+        "partitions of one transaction",
+        _option("max.transaction.partitions"),
+        "what adds more is refused with POLICY_VIOLATION, and the transaction stays as it is",
         "test_transactions_api.py::test_transaction_of_too_many_partitions_is_refused_whole",
+        option="max.transaction.partitions",
+    ),
+    Limit(
+        "requests of one transactional id that wait for markers",
+        _option("max.transaction.waiting.requests"),
+        "CONCURRENT_TRANSACTIONS at once, as Apache Kafka answers all of them",
+        "test_transactions_api.py::test_request_beyond_those_that_may_wait_for_markers_is_refused_at_once",
+        option="max.transaction.waiting.requests",
+    ),
+    Limit(
+        "aborted transactions that one answer tells to a reader of committed records",
+        f"{ABORTED_AT_ONCE:,}",
+        "its records end before there are more",
+        "test_transactions_api.py::test_answer_with_many_aborted_transactions_ends_before_they_are_too_many",
     ),
     Limit(
         "assignors that a member runs itself; their metadata, of a member and of a group",

@@ -18,11 +18,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kohort.base.clock import Clock
+from kohort.base.values import value
 from kohort.errors import StorageError
 from kohort.storage import compaction
 from kohort.storage.compaction import Compacted, CompactionPlan, CompactionStopped
@@ -48,7 +48,7 @@ IDLE_SECONDS: Final = 10.0
 STOP_TIMEOUT_SECONDS: Final = 2.0
 
 
-@dataclass(slots=True)
+@value(kw_only=False, frozen=False)
 class _Failure:
     """The reason and number of a log's failed compactions in a row, and the time of the next try."""
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from kohort.base import without_collections
 from kohort.base.clock import SystemClock, WallClock
 from kohort.broker.access.logins import prepare_users
 from kohort.broker.connections.sockets import BrokerStartError, is_loopback, lacks, listen_on_all
@@ -26,7 +27,6 @@ from kohort.broker.fetch.purgatory import Purgatory
 from kohort.broker.groups.journallog import JournalLog
 from kohort.broker.groups.ownership_messages import OwnLeader
 from kohort.broker.groups.runtime import Runtime
-from kohort.broker.groups.shard_log import without_collections
 from kohort.broker.limits import connection_quotas
 from kohort.broker.limits.memory import memory_limit_bytes
 from kohort.broker.listener import Listeners
@@ -59,6 +59,8 @@ log = logging.getLogger("kohort.broker")
 FEW_CONNECTIONS: Final = 1_000
 #: Objects, and younger collections, after which the collector looks (`gc.set_threshold`); 700, 10 and 10 by itself.
 COLLECTED_AFTER: Final = (20_000, 10, 100)
+#: After a block of this size was freed, glibc keeps up to twice as much freed memory instead of giving it back at once.
+FREED_ONCE_BYTES: Final = 4 << 20
 #: The warning about a listener that other machines can reach, with what it lacks.
 _OPEN: Final = (
     "event=open_to_network address=%s listener=%s reason='without %s: hosts that reach this address may read, write "
@@ -137,6 +139,8 @@ class Server:
 
     async def start(self) -> None:
         """Open everything and listen; on an error, close everything and raise it."""
+        # Else each batch compressed by zstd has a context mapped, filled by 40 page faults and unmapped.
+        bytearray(FREED_ONCE_BYTES)
         # Bind first: a port in use is found out before the data directory is opened.
         bound, http = listen_on_all(self._settings, speaks_http=True), self._settings.http_listener
         with contextlib.ExitStack() as closing:

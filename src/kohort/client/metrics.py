@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kohort.base.clock import Clock
+from kohort.base.values import value
 from kohort.metrics.exposition import Histogram
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def producer_metrics(traffic: Traffic, counters: ProducerCounters, pool: AnyBuff
 WINDOW_MS: Final = 30_000
 
 
-@dataclass(slots=True, eq=False)
+@value(kw_only=False, frozen=False, eq=False)
 class ApiCounters:
     """The counters of the answered requests of one API, or of several, in one window; milliseconds."""
 

@@ -9,11 +9,12 @@ Source: Apache Kafka's consumer, producer and admin configurations; KIP-345 and 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from kohort.base.options import Option, OptionSet, Unserved, Verdict, as_keyword, options_of
+from kohort.base.values import value
 from kohort.client.core.actions import Endpoint
 from kohort.client.core.retry import Backoff
 from kohort.client.option_kinds import check_protocols, endpoint_of
@@ -72,7 +73,7 @@ ADMIN_OPTIONS: Final = _options_of("admin", "AdminOptions", "FOR_ADMINS", "produ
 _OPTIONS: Final = {"consumer": CONSUMER_OPTIONS, "producer": PRODUCER_OPTIONS, "admin": ADMIN_OPTIONS}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClientSettings:
     """The checked values of the options that every client has, and values derived from them."""
 
@@ -84,7 +85,7 @@ class ClientSettings:
     security: SecuritySettings = field(default_factory=SecuritySettings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ConsumerSettings:
     """The checked values of a consumer's options, and values derived from them."""
 

@@ -8,11 +8,12 @@ Source: Apache Kafka's security.protocol, ssl.* (PEM, KIP-651) and sasl.*; what 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
+from kohort.base import values
 from kohort.base.options import parse_bool, parse_function, parse_str
 from kohort.errors import ConfigError
 
@@ -89,7 +90,7 @@ def _call_named(module: str, name: str) -> object:
     return getattr(import_module(module), name)()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.value
 class SaslSettings:
     """The settings of a login; `token_provider` of OAUTHBEARER only."""
 
@@ -101,7 +102,7 @@ class SaslSettings:
     token_provider: Callable[[], object] | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.value
 class SecuritySettings:
     """The settings of TLS and login; `None` if not wanted."""
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from kohort.base.values import value
 
 R = TypeVar("R")
 P = ParamSpec("P")
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Pause:
     """Wait for a ticket and return its result; without a ticket wait for the machine's next delivery.
 
@@ -34,7 +35,7 @@ class Pause:
         return (yield self)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Returned:
     """Await the awaitable that a callback of an asyncio application has returned."""
 

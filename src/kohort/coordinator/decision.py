@@ -7,10 +7,10 @@ Source: architecture rules 2 to 4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from kohort.assign.interface import Assignable
+from kohort.base.values import value
 from kohort.coordinator import commands
 from kohort.coordinator.commands import admin
 from kohort.coordinator.records.types import Record
@@ -65,7 +65,7 @@ class TimerKey(NamedTuple):
     member_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Reply:
     """The response to the request with this token; each request gets exactly one."""
 
@@ -73,7 +73,7 @@ class Reply:
     body: ReplyBody
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Arm:
     """Set the deadline of `key` and replace an older one; with `if_absent`, keep the older one."""
 
@@ -82,14 +82,14 @@ class Arm:
     if_absent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Disarm:
     """Remove the deadline of `key`."""
 
     key: TimerKey
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class ComputeTarget:
     """Run a custom assignor outside of the coordinator; its result returns as `TargetComputed`.
 
@@ -111,7 +111,7 @@ class ComputeTarget:
     is_prepared: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class MeasureLogs:
     """Measure the logs of partitions; the sizes return as `LogsMeasured`."""
 
@@ -119,7 +119,7 @@ class MeasureLogs:
     places: tuple[tuple[TopicId, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class FencePartitions:
     """Make the leaders of partitions refuse fetches of a group's members, until `OpenPartitions`.
 
@@ -138,7 +138,7 @@ class FencePartitions:
     client: tuple[str, str] = ("", "")
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class OpenPartitions:
     """Make the leaders of partitions serve the new owner, and refuse the group's members with older epochs.
 
@@ -160,7 +160,7 @@ Effect = Reply | Arm | Disarm | ComputeTarget | MeasureLogs | FencePartitions | 
 Additions = tuple[list[Record], list[Effect]]
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Decision:
     """The result of a decision function.
 

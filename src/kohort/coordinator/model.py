@@ -7,7 +7,7 @@ Source: KIP-848 (the three epochs, member states), Apache Kafka's `__consumer_of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Final, NamedTuple
 
@@ -143,7 +143,7 @@ class AssignorFailure:
     retry_ms: int
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@value(kw_only=False, frozen=False, eq=False)
 class ConsumerGroup:
     """One KIP-848 group."""
 
@@ -210,7 +210,7 @@ class ConsumerGroup:
     window_opened_ms: int = 0
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@value(kw_only=False, frozen=False, eq=False)
 class OpenTransaction:
     """An open transaction of a producer with pending offsets in this shard."""
 
@@ -220,7 +220,18 @@ class OpenTransaction:
     group_ids: dict[str, None] = field(default_factory=dict)
 
 
-@dataclass(slots=True, eq=False, repr=False)
+class GroupOffsets(NamedTuple):
+    """The offsets of one group, as `GroupsState` has them.
+
+    `committed`: topic -> partition -> the latest commit. `pending`: (topic, partition) -> producers with a commit of an
+    open transaction.
+    """
+
+    committed: Mapping[str, Mapping[int, OffsetCommitted]]
+    pending: Mapping[tuple[str, int], Collection[int]]
+
+
+@value(kw_only=False, frozen=False, eq=False)
 class GroupsState:
     """The whole state of one shard; a group id is in at most one of `consumer` and `classic`."""
 

@@ -6,11 +6,12 @@ KIP-848 groups) would forbid a group to react faster than that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from kohort.assign.assignors import BUILT_IN
 from kohort.assign.interface import UNLIMITED
+from kohort.base.values import value
 from kohort.errors import ConfigError
 
 #: In which direction a group with members may change its protocol; an empty group may always change it.
@@ -62,7 +63,7 @@ _LEAST: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GroupSettings:
     """Limits and defaults of groups; times in milliseconds, sizes in members or bytes.
 

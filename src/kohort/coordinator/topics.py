@@ -6,7 +6,7 @@ Source: architecture (TopicImage); a re-created topic has another id, by which i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kohort.base.values import value
 from kohort.ids import TopicId
@@ -21,7 +21,7 @@ class TopicFacts:
     partition_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class TopicImage:
     """All topics at one moment; `version` rises with each change."""
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from kohort.base import values
 from kohort.journal.rows import TEXT_LIMIT, Entry, Row
 
 #: Events that begin a rebalance: the next rows of the group have their cause as origin.
@@ -28,7 +28,9 @@ OF_NO_GROUP: Final = ""
 #: Event that removes the group, and its counts.
 END: Final = "group_forgotten"
 #: Events whose rows of a member are counted up as long as no other row of the member comes.
-REPEATED: Final = frozenset({"refused", "meanwhile"})
+REPEATED: Final = frozenset({
+    "meanwhile", "refused", "transaction_began", "transaction_completed", "transaction_decided"
+})  # fmt: skip
 #: Removed rows stay in the list until they are more than one in this many.
 _MOST_GONE: Final = 8
 #: Most members of groups whose latest rows are compared with new ones, and most rows of each.
@@ -36,7 +38,7 @@ _REPEATS_LIMIT: Final = 1_024
 _REPEATS_OF_MEMBER: Final = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.value
 class History:
     """Rows of one group, oldest first, and the counts of events without rows.
 

@@ -8,15 +8,22 @@ Source: requirement J1; architecture rule 9.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 from kohort.base.jsontext import parse_json
+from kohort.base.values import value
 
 #: Most characters of one text of a row.
 TEXT_LIMIT: Final = 256
+#: Begin of the key in place of a group id in rows about a transactional id: no group of a client has a NUL in its name.
+TRANSACTION_PREFIX: Final = "\0transaction:"
+
+
+def transaction_key(transactional_id: str) -> str:
+    """Return the key of the rows about a transactional id."""
+    return TRANSACTION_PREFIX + transactional_id
 
 
 class RowKind(StrEnum):
@@ -30,8 +37,9 @@ class RowKind(StrEnum):
 class Entry(NamedTuple):
     """An event reported by a coordinator; the journal adds time, sequence number and origin.
 
-    `event`: one of a fixed set of names, lower case with underscores. `member_id`: empty if the event concerns the
-    group. `details`: (name, value) in a fixed order per event.
+    `event`: one of a fixed set of names, lower case with underscores. `group_id`: the group, or the key of a
+    transactional id (`transaction_key`), whose rows have the producer id for a member. `member_id`: empty if the event
+    concerns the group. `details`: (name, value) in a fixed order per event.
     """
 
     kind: RowKind
@@ -41,7 +49,7 @@ class Entry(NamedTuple):
     details: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(slots=True, kw_only=True)
+@value(frozen=False)
 class Row:
     """One entry in the journal; `times` above 1: it was repeated until `last_time_ms`.
 

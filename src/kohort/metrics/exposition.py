@@ -12,9 +12,11 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Final, Literal
+
+from kohort.base.values import value
 
 Kind = Literal["counter", "gauge", "histogram"]
 
@@ -33,7 +35,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 Row = tuple[str, float, str]
 
 
-@dataclass(slots=True, eq=False)
+@value(kw_only=False, frozen=False, eq=False)
 class Family:
     """Series of one name; `name` without the `_total` of a counter."""
 

@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kohort.assign.interface import Assignor
+from kohort.journal.rows import TRANSACTION_PREFIX
 from kohort.journal.words import JournalRow
 from kohort.pipelines import following, replaying
 from kohort.pipelines.fact import COLUMNS, SPOKEN_OF, Fact, Kind
@@ -101,7 +102,9 @@ def parse_journal(lines: DataFrame) -> DataFrame:
     own = [f.col(name) for name in _names_of(JOURNAL_SCHEMA) if name != "group_id"]
     events = f.coalesce(f.col("events"), f.array(f.struct(*own)))
     rows = parsed.select("group_id", f.explode(events).alias("row")).select("group_id", "row.*")
-    return rows.where("group_id is not null and event is not null and time_ms is not null")
+    # In the topic `__group_journal` there are rows about transactional ids, too.
+    is_of_group = ~f.col("group_id").startswith(TRANSACTION_PREFIX)
+    return rows.where("group_id is not null and event is not null and time_ms is not null").where(is_of_group)
 
 
 def facts(

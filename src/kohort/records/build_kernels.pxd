@@ -112,10 +112,6 @@ cpdef tuple write_records(
     list records, long long index, long long base_time, bytearray out, Py_ssize_t position, object encode_headers)
 
 cpdef object new_record(type kind, object topic, object key, object value, object timestamp_ms, object size_bytes)
-@cython.locals(size=Py_ssize_t)
-cpdef object new_plain_record(
-    type kind, object topic, object key, object value, object timestamp_ms, Py_ssize_t overhead_bytes,
-    Py_ssize_t limit_bytes)
 cpdef show_record(object record)
 
 @cython.locals(row=Py_ssize_t, number=Py_ssize_t, key=bytes, spread=list)

@@ -75,29 +75,6 @@ def new_record(
     return record
 
 
-def new_plain_record(
-    kind: type, topic: str, key: object, value: object, timestamp_ms: int, overhead_bytes: int, limit_bytes: int
-) -> Any:
-    """Build a record of bytes; `None` if key or value are of another type, or it is too large.
-
-    Args:
-        overhead_bytes: what a record takes beside key and value.
-        limit_bytes: the most that it may take in all.
-    """
-    size = overhead_bytes
-    if key is not None:
-        if type(key) is not bytes:
-            return None
-        size += len(key)
-    if value is not None:
-        if type(value) is not bytes:
-            return None
-        size += len(value)
-    if size > limit_bytes:
-        return None
-    return new_record(kind, topic, key, value, timestamp_ms, size)
-
-
 def show_record(record: object) -> None:
     """Show a record to the garbage collector; it may refer to anything from now on."""
     show(record)

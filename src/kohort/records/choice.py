@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import accumulate
 from types import ModuleType
 
+from kohort.base.values import value
 from kohort.errors import ConfigError, MissingDependencyError
 from kohort.records import row_kernels
 from kohort.records.header import Buffer
 from kohort.records.kernel_form import NAMES, VARIABLE, asked_kernels, is_compiled_form, not_compiled, plain_form
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class KernelSet:
     """The loops over record bytes; `kernels.py` documents each."""
 
@@ -138,5 +139,7 @@ def _has_numpy() -> bool:
 
 def _kernel_set(name: str, *modules: ModuleType) -> KernelSet:
     """Build a set, each function from the module that has it."""
-    loops = {each: getattr(module, each) for module in modules for each in KernelSet.__slots__ if hasattr(module, each)}
+    loops = {
+        each: getattr(module, each) for module in modules for each in KernelSet.__annotations__ if hasattr(module, each)
+    }
     return KernelSet(name=name, **loops)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, repeat
 from typing import TypeAlias
@@ -128,7 +127,7 @@ def _pieces(slices: Sequence[Slice]) -> list[_Piece]:
     return pieces
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Gatherer:
     """The copier of records' fields into contiguous columns."""
 

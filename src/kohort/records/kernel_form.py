@@ -21,7 +21,7 @@ MODULES: Final = (
     "assign/balance_kernels",
     "assign/chain_kernels",
     "assign/kernels",
-    "client/producer/core/placing_kernels",
+    "client/producer/core/submission_kernels",
     "records/build_kernels",
     "records/kernels",
     "records/row_kernels",

@@ -9,9 +9,9 @@ Source: Apache Kafka's record format, magic 2 (KIP-98); architecture, room `reco
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from kohort.base.values import value
 from kohort.errors import CorruptRecordError
 from kohort.ids import TopicPartition
 from kohort.records.arrays import Allocate, blank, zeros
@@ -59,7 +59,7 @@ T = TypeVar("T", bound=tuple[object, ...])
 _NOTHING: Final = memoryview(bytearray()).cast("i")
 
 
-@dataclass(slots=True, kw_only=True)
+@value(frozen=False)
 class Region:
     """Bytes that hold the bodies of the batches [first, stop) of the table."""
 
@@ -79,7 +79,7 @@ class Region:
         return self.parts[0]
 
 
-@dataclass(slots=True, kw_only=True)
+@value(frozen=False)
 class HeaderSpans:
     """The positions of the headers of n records."""
 
@@ -89,7 +89,7 @@ class HeaderSpans:
     spans: memoryview
 
 
-@dataclass(slots=True, kw_only=True)
+@value(frozen=False)
 class ScannedRecords:
     """The records of a run of batches, n rows by ascending offset, which refer to the scanned bytes."""
 
@@ -144,7 +144,7 @@ class _DamagedBatch(Exception):
         self.reason = reason
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class _Scanner:
     """The arguments of one call of `scan_batches`."""
 

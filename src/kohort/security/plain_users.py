@@ -16,10 +16,11 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
+from kohort.base.values import value
 from kohort.errors import ConfigError
 from kohort.security.sasl_server import LONGEST_NAME_BYTES
 
@@ -36,7 +37,7 @@ _SALT_BYTES: Final = 16
 _HEAD: Final = "# kohort's users for SASL/PLAIN: scheme, rounds, salt, hash, name. Made by `kohort user add --file`.\n"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class PasswordHash:
     """A salted hash of a password; it is secret, and not shown."""
 

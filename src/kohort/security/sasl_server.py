@@ -8,9 +8,10 @@ Source: RFC 4422 (SASL), RFC 4616 (PLAIN); Apache Kafka's SaslServerAuthenticato
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol
 
+from kohort.base.values import value
 from kohort.security.capabilities.capability import PREFIX, Capability
 from kohort.security.capabilities.caveats import CapabilityError
 
@@ -31,7 +32,7 @@ class LoginFailed(Exception):
         self.detail: Final = detail
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Challenge:
     """A response after which the client has to send another message.
 
@@ -43,7 +44,7 @@ class Challenge:
     refusal: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Success:
     """The end of an exchange: the client has proven that it is the user of this name.
 
@@ -57,14 +58,14 @@ class Success:
     capability: Capability | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Check:
     """Work for the processor, such as PBKDF2, to run on a thread; it returns the next step or raises."""
 
     work: Callable[[], Step] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Wait:
     """Asynchronous work, such as to fetch a key: `until` is awaited, and then `then` is called.
 

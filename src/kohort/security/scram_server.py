@@ -15,9 +15,10 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NoReturn
 
+from kohort.base.values import value
 from kohort.security.sasl_server import Challenge, LoginFailed, Step, Success, decoded_name
 from kohort.security.scram import HASHES, LEAST_ITERATIONS
 
@@ -32,7 +33,7 @@ _EXTENSION: Final = re.compile(rb"([A-Za-z]{1,64})=([^,]*)")
 _BASE_36: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class ScramCredential:
     """The keys by which a broker checks a user's proof; they are secret, and not shown."""
 

@@ -15,9 +15,10 @@ import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from kohort.base import values
 from kohort.errors import ConfigError
 
 _BEGIN: Final = "-----BEGIN "
@@ -29,7 +30,7 @@ _LONGEST_NAME: Final = 1_024
 _OPEN_FILES: Final = "/proc/self/fd"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.value
 class CertificateOptions:
     """The names of the options by which a certificate and its key were given, for errors."""
 
@@ -38,7 +39,7 @@ class CertificateOptions:
     password: str = "ssl.key.password"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.value
 class TlsSettings:
     """The TLS options, `None` if not given; certificates and keys are PEM text or paths of files."""
 

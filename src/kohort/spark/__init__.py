@@ -16,18 +16,20 @@ if TYPE_CHECKING:
     from kohort.spark.driver.listening import BatchReport, QueryListener
     from kohort.spark.driver.progress_listener import Follower, follow
     from kohort.spark.driver.sessions import register, session
+    from kohort.spark.driver.starting import ReaderLateError, start
     from kohort.spark.driver.stopping import Stopped, drain_and_stop
     from kohort.spark.frames import read_stream, read_topic, write_stream, write_topic
 
 __all__ = [
     "session", "register", "read_topic", "read_stream", "write_topic", "write_stream",
-    "QueryListener", "BatchReport", "drain_and_stop", "Stopped", "follow", "Follower",
+    "start", "ReaderLateError", "QueryListener", "BatchReport", "drain_and_stop", "Stopped", "follow", "Follower",
 ]  # fmt: skip
 
 _MODULES = {
     "driver.sessions": ("session", "register"),
     "frames": ("read_topic", "read_stream", "write_topic", "write_stream"),
     "driver.listening": ("QueryListener", "BatchReport"),
+    "driver.starting": ("start", "ReaderLateError"),
     "driver.stopping": ("drain_and_stop", "Stopped"),
     "driver.progress_listener": ("follow", "Follower"),
 }

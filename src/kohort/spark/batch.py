@@ -21,14 +21,14 @@ from kohort.ids import TopicPartition
 from kohort.spark.offsets import Span
 from kohort.spark.options import COMMITTED, EARLIEST, LATEST, Offsets, SourceOptions, option_of, tell_remarks
 from kohort.spark.planning import find_topics, partitions_of, plan_tasks, resolve_offsets
-from kohort.spark.reading import SpanToRead, read_span, settle_positions
+from kohort.spark.reading import SpansToRead, read_spans, settle_positions
 
 if TYPE_CHECKING:
     import pyarrow
 
 
 class KohortBatchReader(DataSourceReader):
-    """The reader of a batch, with one task per partition, and several for a partition of many records."""
+    """The reader of a batch: a task reads many short partitions, or a part of a long one."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -41,10 +41,10 @@ class KohortBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read the records of a task; runs in an executor."""
-        if not isinstance(partition, SpanToRead):
+        if not isinstance(partition, SpansToRead):
             # PySpark makes a partition object of its own if the plan has no tasks.
             return iter(())
-        return read_span(self._options, partition)
+        return read_spans(self._options, partition)
 
 
 def _settings(options: SourceOptions) -> dict[str, object]:
@@ -53,7 +53,7 @@ def _settings(options: SourceOptions) -> dict[str, object]:
     return {**settings, "group.id": options.group_id} if options.starting == COMMITTED else settings
 
 
-def _plan(consumer: Consumer, options: SourceOptions) -> list[SpanToRead]:
+def _plan(consumer: Consumer, options: SourceOptions) -> list[SpansToRead]:
     starting = EARLIEST if options.starting is None else options.starting
     ending = LATEST if options.ending is None else options.ending
     topics = find_topics(consumer, options)

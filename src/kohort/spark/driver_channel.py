@@ -1,8 +1,8 @@
-"""Messages from the driver's Python to a query's reader on its machine, and notes between readers.
+"""Messages from the driver's Python to a query's reader on its machine, and between readers.
 
-A message says that a batch is finished, or asks the reader to give up its partitions. The reader is a process of its
-own, a child of the JVM, and Spark has no API to reach it. Its mailbox is a datagram socket in a folder that only its
-user can enter.
+A message says that a batch is finished, or asks the reader to give up its partitions. Readers with one name ask each
+other for the member that holds it. A reader is a process of its own, a child of the JVM, and Spark has no API to reach
+it. Its mailbox is a datagram socket in a folder that only its user can enter.
 
 Laws: neither the sender nor the reader waits. Data that is no message is dropped without a log line. The kernel bounds
 the number of waiting datagrams. A folder that another user could write into is not used; the query then goes on
@@ -55,7 +55,21 @@ class Drain:
     """
 
 
-Message = BatchDone | Drain
+@dataclass(frozen=True, slots=True)
+class HolderAsked:
+    """The question of another reader with this name for the member that holds it; `sender`: where its mailbox is."""
+
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
+class NameHeld:
+    """The answer to `HolderAsked`, from the reader whose member it is."""
+
+    member_id: str
+
+
+Message = BatchDone | Drain | HolderAsked | NameHeld
 
 
 def fingerprint(end: Mapping[str, object] | str) -> str:
@@ -108,13 +122,26 @@ class DriverChannel:
             return messages
         for _ in range(_MESSAGES_AT_ONCE):
             try:
-                data = self._door.recv(_MESSAGE_BYTES + 1)
+                data, sender = self._door.recvfrom(_MESSAGE_BYTES + 1)
             except OSError:
                 break
-            message = _parse(data)
+            message = _parse(data, str(sender or ""))
             if message is not None:
                 messages.append(message)
         return messages
+
+    def ask_holder(self) -> None:
+        """Ask the other readers with this name for the member that holds it."""
+        if self._path is not None:
+            for path in self._path.parent.glob(f"{self._path.stem}.*"):
+                if path != self._path:
+                    self.answer(str(path), HolderAsked(""))
+
+    def answer(self, receiver: str, message: HolderAsked | NameHeld) -> None:
+        """Send a message to one mailbox, if it is still open."""
+        if self._door is not None:
+            with suppress(OSError):
+                self._door.sendto(_build(message), receiver)
 
     def close(self) -> None:
         """Close the mailbox and remove its file; a second call does nothing."""
@@ -190,12 +217,20 @@ def _digest(name: str) -> str:
 
 
 def _build(message: Message) -> bytes:
-    said = {"done": message.end} if isinstance(message, BatchDone) else {"drain": True}
+    match message:
+        case BatchDone(end=end):
+            said: dict[str, object] = {"done": end}
+        case Drain():
+            said = {"drain": True}
+        case HolderAsked():
+            said = {"holder": None}
+        case NameHeld(member_id=member_id):
+            said = {"holder": member_id}
     return json.dumps(said).encode()
 
 
-def _parse(data: bytes) -> Message | None:
-    """Parse a datagram; return `None` if it is no message of kohort's."""
+def _parse(data: bytes, sender: str) -> Message | None:
+    """Parse a datagram of a sender; return `None` if it is no message of kohort's."""
     if len(data) > _MESSAGE_BYTES:
         return None
     try:
@@ -207,6 +242,10 @@ def _parse(data: bytes) -> Message | None:
             return BatchDone(end)
         case {"drain": True}:
             return Drain()
+        case {"holder": None} if sender:
+            return HolderAsked(sender)
+        case {"holder": str(member_id)}:
+            return NameHeld(member_id)
     return None
 
 

@@ -19,6 +19,7 @@ from kohort.ids import TopicPartition
 
 BATCH_HEADERS: Final = "kohort.batchHeaders"
 EXACTLY_ONCE: Final = "kohort.exactlyOnce"
+TRANSACTIONAL_ID: Final = "kohort.transactionalId"
 
 #: earliest, latest or committed; or a number for each partition, which is an offset or a timestamp in milliseconds.
 ByPartition: TypeAlias = str | Mapping[TopicPartition, int] | Mapping[str, Mapping[str, int]]
@@ -132,6 +133,16 @@ class OwnReadOptions(TypedDict, total=False):
             maximum=None,
         ),
     ]
+    kohort_targetTaskRecords: Annotated[
+        int | None,
+        number(
+            None,
+            "About how many records a task reads: short partitions share one (not Spark's). By default as many as give "
+            "each core a task, 50000 at least and 250000 at most; 1: a task for each partition.",
+            minimum=1,
+            maximum=None,
+        ),
+    ]
     includeHeaders: Annotated[bool, switch(False, "Adds the column headers.")]
     columns: Annotated[
         str | Sequence[str] | None,
@@ -240,7 +251,20 @@ class OwnWriteOptions(TypedDict, total=False):
         ),
     ]
     kohort_exactlyOnce: Annotated[
-        bool, switch(False, "Refused until there are transactions: the sink writes at least once.")
+        bool,
+        switch(
+            False,
+            "Whether each micro-batch is one transaction, which is not written again when Spark repeats the batch; for "
+            "streaming queries with the option topic.",
+        ),
+    ]
+    kohort_transactionalId: Annotated[
+        str | None,
+        text(
+            None,
+            "The name of the query's transactions, and of the group that has the number of its last batch; by default "
+            "that of the query's id in its checkpoint, which has to be on a file system of the driver's machine.",
+        ),
     ]
 
 

@@ -489,7 +489,7 @@ SINK_REFUSED: Final = {
     "interceptor.classes": "change rows by Spark's functions",
     "ssl.context": "an object cannot travel: name files by ssl.ca.location and ssl.certificate.location",
     "key.serializer": "keys are written as they are; cast or encode the column key",
-    "transactional.id": "the sink writes at least once, and not in transactions",
+    "transactional.id": "kohort.exactlyOnce writes in transactions; kohort.transactionalId names them",
     "value.serializer": "values are written as they are; cast or encode the column value",
 }
 #: Options of the streaming query itself, which Spark passes on to its sink.
@@ -504,6 +504,11 @@ class SinkOptions:
     #: `None` if each row names its topic.
     topic: str | None
     adds_batch_headers: bool
+    is_exactly_once: bool = False
+    #: The name of the query's transactions; `None` if its checkpoint gives it.
+    transactional_id: str | None = None
+    #: The checkpointLocation of the query.
+    checkpoint_location: str | None = None
     #: Kafka's dotted names, `bootstrap.servers` among them.
     client: dict[str, str] = field(default_factory=dict, repr=False)
     #: A log line for each option that changes nothing.
@@ -522,17 +527,43 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     )
     values, client = option_table.SINK_OPTIONS.parse(found.own), found.kafka
     check_security(PRODUCER_OPTIONS.parse(client))
-    if values[option_table.EXACTLY_ONCE]:
-        raise ConfigError(
-            f"{option_table.EXACTLY_ONCE} cannot be true: the sink does not write in transactions yet; leave it out, "
-            "and let readers drop doubles "
-            "(kohort.batchHeaders, docs/reference/spark.md)"
-        )
     topic = values["topic"] and values["topic"].strip()
     if topic == "":
         raise ConfigError("option topic cannot be empty: name a topic, or leave it out and give a column topic")
-    adds_batch_headers = values[option_table.BATCH_HEADERS]
-    return SinkOptions(topic=topic, adds_batch_headers=adds_batch_headers, client=client, remarks=tuple(found.remarks))
+    is_exactly_once = values[option_table.EXACTLY_ONCE]
+    if is_exactly_once:
+        client = _check_exactly_once(topic, client)
+    elif values[option_table.TRANSACTIONAL_ID] is not None:
+        found.remarks.append(f"option {option_table.TRANSACTIONAL_ID} changes nothing without kohort.exactlyOnce")
+    return SinkOptions(
+        topic=topic,
+        adds_batch_headers=values[option_table.BATCH_HEADERS],
+        is_exactly_once=is_exactly_once,
+        transactional_id=values[option_table.TRANSACTIONAL_ID],
+        checkpoint_location=next((given[name] for name in given if name.lower() == "checkpointlocation"), None),
+        client=client,
+        remarks=tuple(found.remarks),
+    )
+
+
+#: Longest time of a batch's transaction, where `kafka.transaction.timeout.ms` is not given; Kafka's own is a minute.
+_TRANSACTION_TIMEOUT_MS: Final = 300_000
+
+
+def _check_exactly_once(topic: str | None, client: Mapping[str, str]) -> dict[str, str]:
+    """Return the producer's settings of a query that writes in transactions."""
+    from kohort.client.producer.context import is_idempotent
+
+    if topic is None:
+        raise ConfigError(
+            "kohort.exactlyOnce needs the option topic: the number of the last batch is kept as an offset of that topic"
+        )
+    found = {"transaction.timeout.ms": str(_TRANSACTION_TIMEOUT_MS), **client}
+    try:
+        is_idempotent(PRODUCER_OPTIONS.parse({**found, "transactional.id": "any"}), found)
+    except ConfigError as wrong:
+        raise ConfigError(f"kohort.exactlyOnce, options with kafka. in front: {wrong}") from None
+    return found
 
 
 def _without_those_of_queries(given: Mapping[str, str]) -> dict[str, str]:

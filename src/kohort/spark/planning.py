@@ -9,6 +9,7 @@ and `KafkaMicroBatchStream` (`delayBatch`, `rateLimit`) of Spark's Kafka source.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +23,7 @@ from kohort.errors import ConfigError, KohortError, KohortTimeoutError, UnknownT
 from kohort.ids import TopicPartition
 from kohort.spark.offsets import Span, share_limit
 from kohort.spark.options import COMMITTED, EARLIEST, LATEST, Offsets, SourceOptions, Times
-from kohort.spark.reading import SpanToRead
+from kohort.spark.reading import SpansToRead, SpanToRead
 
 
 def find_topics(consumer: Consumer, options: SourceOptions) -> dict[str, ListedTopic]:
@@ -203,10 +204,16 @@ def join(partitions: set[TopicPartition]) -> str:
 
 #: By default longer spans are split, so that a few large partitions keep every core busy.
 RECORDS_PER_TASK: Final = 2_500_000
+#: By default short spans are joined to tasks of so many records, which take 50 ms at least: a task costs 10 ms itself.
+_LEAST_PER_TASK: Final = 50_000
+#: And to no longer ones, so that a cluster has work for more cores than the planner's machine has.
+_MOST_PER_JOINED_TASK: Final = 250_000
+#: A partition costs a task as much as so many records.
+_RECORDS_PER_SPAN: Final = 100
 
 
-# The tasks of a partition follow each other without a gap. Only the last task of a partition may end at whatever the
-# log's end is when it runs, and only the first may start at whatever the log's start is then.
+# The pieces of a partition follow each other without a gap. Only the last of a partition may end at whatever the log's
+# end is when its task runs, and only the first may start at whatever the log's start is then.
 def plan_tasks(
     spans: Mapping[TopicPartition, Span],
     options: SourceOptions,
@@ -214,7 +221,7 @@ def plan_tasks(
     open_starts: frozenset[TopicPartition] = frozenset(),
     open_ends: frozenset[TopicPartition] = frozenset(),
     topic_ids: Mapping[str, str] | None = None,
-) -> list[SpanToRead]:
+) -> list[SpansToRead]:
     """Plan the tasks of a batch, by partition and offset; a partition without records gives none.
 
     Args:
@@ -222,17 +229,76 @@ def plan_tasks(
         open_ends: partitions that are read up to wherever their log ends when the task runs, even if empty now.
         topic_ids: topic -> id, by which a task notices that its topic was recreated.
     """
-    tasks: list[SpanToRead] = []
-    for partition, pieces in split_spans(spans, options).items():
-        edges = [*(piece.start for piece in pieces), pieces[-1].end]
+    pieces: list[tuple[SpanToRead, int]] = []
+    for partition, parts in split_spans(spans, options).items():
+        edges = [*(part.start for part in parts), parts[-1].end]
         if partition in open_starts:
             edges[0] = EARLIEST
         if partition in open_ends:
             edges[-1] = LATEST
-        if pieces[-1].size or partition in open_ends:
-            topic_id = (topic_ids or {}).get(partition.topic, "")
-            tasks += [SpanToRead(*partition, low, high, topic_id) for low, high in pairwise(edges)]
-    return tasks
+        if parts[-1].size or partition in open_ends:
+            sizes = [part.size for part in parts]
+            pieces += zip((SpanToRead(*partition, low, high) for low, high in pairwise(edges)), sizes, strict=True)
+    ids = {topic: topic_id for topic, topic_id in (topic_ids or {}).items() if topic_id}
+    return [
+        SpansToRead(joined, {each.topic: ids[each.topic] for each in joined if each.topic in ids})
+        for joined in join_pieces(pieces, options, cores=os.cpu_count() or 1)
+    ]
+
+
+def join_pieces(
+    pieces: Sequence[tuple[SpanToRead, int]], options: SourceOptions, *, cores: int
+) -> list[list[SpanToRead]]:
+    """Join short pieces, in order, to tasks of about `kohort.targetTaskRecords`; a long piece is a task of its own.
+
+    Args:
+        pieces: spans with their numbers of records.
+        cores: by default a batch has no fewer tasks, unless one would take less than 50 ms.
+    """
+    asked, least = options.own["kohort_targetTaskRecords"], options.own["minPartitions"] or 1
+    weights = [max(1, size) if asked else size + _RECORDS_PER_SPAN for _, size in pieces]
+    target = asked or max(_LEAST_PER_TASK, min(_MOST_PER_JOINED_TASK, -(-sum(weights) // cores)))
+    short = [index for index, weight in enumerate(weights) if weight < target]
+    count = -(-sum(weights[index] for index in short) // target)
+    if not asked and count > cores:
+        # As many in each round of the cores.
+        count = -(-count // cores) * cores
+    count = min(len(short), max(count, least - (len(pieces) - len(short))))
+    bounds = _bounds([weights[index] for index in short], count)
+    most: int | None = options.own["maxRecordsPerPartition"]
+    tasks: dict[int, list[SpanToRead]] = {
+        index: [piece] for index, (piece, _) in enumerate(pieces) if weights[index] >= target
+    }
+    for low, high in pairwise(bounds):
+        records = 0
+        for index in short[low:high]:
+            piece, size = pieces[index]
+            if index == short[low] or (most is not None and records + size > most):
+                joined: list[SpanToRead] = []
+                tasks[index] = joined
+                records = 0
+            records += size
+            if joined and joined[-1][:2] == piece[:2]:
+                # A partition comes up in a task once.
+                joined[-1] = joined[-1]._replace(end=piece.end)
+            else:
+                joined.append(piece)
+    return [tasks[index] for index in sorted(tasks)]
+
+
+def _bounds(weights: Sequence[int], count: int) -> list[int]:
+    """Return the bounds of `count` runs of neighbours, none empty, of about equal weight."""
+    if not count:
+        return [0]
+    total, bounds, done = sum(weights), [0], 0
+    for index, weight in enumerate(weights):
+        runs_left = count - len(bounds)
+        # A run ends where it is nearest to its share.
+        is_full = (2 * done + weight) * count >= 2 * total * len(bounds)
+        if runs_left and index > bounds[-1] and (is_full or len(weights) - index == runs_left):
+            bounds.append(index)
+        done += weight
+    return [*bounds, len(weights)]
 
 
 def split_spans(spans: Mapping[TopicPartition, Span], options: SourceOptions) -> dict[TopicPartition, list[Span]]:

@@ -1,9 +1,9 @@
 """The sink of `format("kohort")`: its writers in the driver and in the executors, and their producers.
 
-Laws: a writer is a plain value without connections, made for every batch and pickled to the tasks. Rows are written at
-least once: rows that a failed or repeated attempt has stored stay stored, and the driver logs where. A task ends when
-its last record is acknowledged, or with an error that says which records are stored; after an error no more records
-of the task are sent. No Python object per record.
+Laws: a writer is a plain value without connections, made for every batch and pickled to the tasks. Without
+`kohort.exactlyOnce` rows are written at least once: those that a failed or repeated attempt has stored stay stored, and
+the driver logs where. A task ends when its last record is acknowledged, or with an error that says which records are
+stored; after an error no more records of the task are sent. No Python object per record.
 Source: PySpark's data sources, measured with 4.3; Spark's Kafka sink (KafkaWriter, KafkaRowWriter); P1.
 """
 
@@ -20,18 +20,18 @@ import pyspark
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from kohort.client.options import PRODUCER_OPTIONS
 from kohort.client.producer.producer import Producer
 from kohort.client.records import SentMany
 from kohort.errors import ConfigError, KohortError, PartlySentError
 from kohort.ids import TopicPartition
 from kohort.spark.options import SinkOptions
-from kohort.spark.workers import spare_collections
+from kohort.spark.workers import keep_producer, spare_collections, take_producer
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import StructType
 
+    from kohort.spark.exactly_once import BatchTransaction, Part
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -69,6 +69,8 @@ class _Writer:
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
         self._columns = check_schema(schema, options.topic)
+        #: The transaction of the batch, once the writer has been pickled.
+        self._transaction: BatchTransaction | None = None
         for remark in options.remarks:
             if remark not in _told:
                 _told.add(remark)
@@ -76,7 +78,7 @@ class _Writer:
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
         """Write the rows of one task; runs in an executor."""
-        return write_rows(self._options, self._columns, iterator)
+        return write_rows(self._options, self._columns, iterator, transaction=self._transaction)
 
 
 class KohortBatchWriter(_Writer, DataSourceArrowWriter):
@@ -86,6 +88,11 @@ class KohortBatchWriter(_Writer, DataSourceArrowWriter):
         if overwrite:
             raise ConfigError(
                 'Save mode Overwrite not allowed for Kafka, whose topics are only appended to: mode("append") it is'
+            )
+        if options.is_exactly_once:
+            raise ConfigError(
+                "kohort.exactlyOnce is for writeStream: a batch has no number by which it is known again, and neither "
+                "has a write inside foreachBatch; write the streaming DataFrame itself"
             )
         super().__init__(options, schema)
 
@@ -104,21 +111,59 @@ class KohortStreamWriter(_Writer, DataSourceStreamArrowWriter):
     In complete mode, which Spark calls overwriting, every micro-batch appends its whole result, as by Spark's sink.
     """
 
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        if options.is_exactly_once:
+            # Most queries have no transactions.
+            from kohort.spark.exactly_once import with_transactional_id
+
+            options = with_transactional_id(options)
+        super().__init__(options, schema)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Begin the batch's transaction before the writer travels.
+
+        The writer behind the tasks, which is made anew, never does.
+        """
+        if self._options.is_exactly_once and self._transaction is None:
+            from kohort.spark.exactly_once import begin
+
+            # PySpark pickles the writer twice: another epoch would fence the first one's tasks.
+            self._transaction = begin(self._options)
+        return self.__dict__.copy()
+
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Log the stored rows, after all tasks have succeeded; Spark's commit log has no such batch yet."""
+        """Commit the batch's transaction, or log the stored rows; Spark's commit log has no such batch yet."""
+        if self._options.is_exactly_once:
+            from kohort.spark.exactly_once import commit
+
+            if not commit(self._options, _written(messages), batchId):
+                _log.info("batch %d was written before, or has no rows", batchId)
+                return
         _tell_end(f"batch {batchId} is written", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Log the rows stored before a task failed or the query was stopped; Spark repeats the batch."""
+        """Abort the batch's transaction, or log the rows stored before a task failed or the query was stopped.
+
+        Spark repeats the batch.
+        """
+        if self._options.is_exactly_once:
+            from kohort.spark.exactly_once import abort
+
+            abort(self._options, _written(messages))
+            _log.warning("batch %d has failed, and its transaction is aborted", batchId)
+            return
         _tell_failure(f"batch {batchId} has failed", messages)
+
+
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    return [message for message in messages if isinstance(message, Written)]
 
 
 def stored_by(messages: Sequence[WriterCommitMessage | None]) -> Ledger:
     """Return the ledger of the rows that successful tasks have stored; a failed task sends `None`."""
     ledger = Ledger()
-    for message in messages:
-        if isinstance(message, Written):
-            ledger.merge(message.stored)
+    for message in _written(messages):
+        ledger.merge(message.stored)
     return ledger
 
 
@@ -143,11 +188,6 @@ _TYPES: Final = {
 
 #: Header -> the local property of a task in which Spark has its value.
 _BATCH_HEADERS: Final = {"kohort.query": "sql.streaming.queryId", "kohort.batch": "streaming.sql.batchId"}
-
-#: Idle producers of this worker process by their settings: workers are reused, connections with them.
-_idle: Final[dict[tuple[tuple[str, str], ...], Producer]] = {}
-#: A worker that runs several jobs keeps no more idle producers than this.
-_IDLE_AT_MOST: Final = 4
 
 
 class Stored(NamedTuple):
@@ -175,6 +215,15 @@ class Written(WriterCommitMessage):
     """A task's message to the driver: the rows that it has stored, by partition."""
 
     stored: tuple[Stored, ...]
+    #: Its part in the transaction of the batch, if there is one.
+    part: Part | None = None
+    #: Whether the batch was in the topic already, so that the task has written nothing.
+    is_repeated: bool = False
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that have rows of the task."""
+        return [TopicPartition(each.topic, each.partition) for each in self.stored]
 
 
 class RowsNotAcknowledgedError(KohortError):
@@ -283,17 +332,25 @@ def batch_headers() -> dict[str, str]:
     return cast("dict[str, str]", found)
 
 
-def write_rows(options: SinkOptions, columns: Sequence[int], batches: Iterable[pyarrow.RecordBatch]) -> Written:
+def write_rows(
+    options: SinkOptions,
+    columns: Sequence[int],
+    batches: Iterable[pyarrow.RecordBatch],
+    *,
+    transaction: BatchTransaction | None = None,
+) -> Written:
     """Send the rows of one task, and wait until the last is acknowledged; runs in an executor.
 
     Raises:
         NullTopicError: a row names no topic.
         RowsNotAcknowledgedError: not all rows could be stored; no more records of this task are sent.
+        TransactionalWriteError: the same, or the task must not write; the batch's transaction is aborted.
     """
     spare_collections()
     headers = batch_headers() if options.adds_batch_headers else {}
-    settings = tuple(sorted(options.client.items()))
-    producer = _idle.pop(settings, None) or Producer.from_config(writing_config(options))
+    if transaction is not None:
+        return _write_in_transaction(options, columns, batches, transaction, headers)
+    producer = take_producer(options.client)
     task = _Task(producer, options.topic, columns, headers)
     try:
         task.send(batches)
@@ -303,21 +360,37 @@ def write_rows(options: SinkOptions, columns: Sequence[int], batches: Iterable[p
         if isinstance(error, NullTopicError) or not isinstance(error, KohortError):
             raise
         raise task.failure(error) from error
-    while len(_idle) >= _IDLE_AT_MOST:
-        _idle.pop(next(iter(_idle))).close()
-    if _idle.setdefault(settings, producer) is not producer:
-        # A producer of another thread is kept already.
-        producer.close()
+    keep_producer(options.client, producer)
     return Written(task.ledger.stored())
 
 
-def writing_config(options: SinkOptions) -> dict[str, object]:
-    """Return the settings of an executor's producer.
+def _write_in_transaction(
+    options: SinkOptions,
+    columns: Sequence[int],
+    batches: Iterable[pyarrow.RecordBatch],
+    transaction: BatchTransaction,
+    headers: Mapping[str, str],
+) -> Written:
+    from kohort.spark.exactly_once import enter, explain, leave_aborted, say_if_long
 
-    It waits for buffer space as long as for a delivery, so that the task fails with the error of the delivery.
-    """
-    timeout_ms = PRODUCER_OPTIONS.parse(options.client)["delivery.timeout.ms"]
-    return {"max.block.ms": timeout_ms, **options.client}
+    part = enter(transaction)
+    if transaction.is_written(part.number):
+        return Written((), part, is_repeated=True)
+    producer = take_producer(options.client)
+    task = _Task(producer, options.topic, columns, headers)
+    try:
+        producer._join(transaction.identity)
+        task.send(batches)
+        producer._join(None)
+    except BaseException as error:
+        leave_aborted(producer)
+        producer.close(timeout=0)
+        if not isinstance(error, KohortError):
+            raise
+        raise explain(error, part) from error
+    say_if_long(part)
+    keep_producer(options.client, producer)
+    return Written(task.ledger.stored(), part)
 
 
 class _Task:

@@ -29,7 +29,7 @@ from kohort.spark.member.requests import Places
 from kohort.spark.member.thread import GroupMember
 from kohort.spark.offsets import OffsetJson, QueryOffset, from_json, to_json
 from kohort.spark.options import SourceOptions, tell_remarks
-from kohort.spark.reading import SpanToRead, drop_renewed, read_span, settle_positions
+from kohort.spark.reading import SpansToRead, drop_renewed, read_spans, settle_positions
 
 if TYPE_CHECKING:
     import pyarrow
@@ -163,7 +163,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read the records of a task; runs in an executor."""
-        return read_span(self._options, cast(SpanToRead, partition))
+        return read_spans(self._options, cast(SpansToRead, partition))
 
     def commit(self, end: OffsetJson) -> None:
         """Do nothing: Spark calls this late, and not for every batch; see the module's laws."""

@@ -15,10 +15,11 @@ import re
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from kohort.base.jsontext import parse_json
+from kohort.base.values import value
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import TopicId, format_topic_id, parse_topic_id
 from kohort.records.checksum import crc32c
@@ -61,7 +62,7 @@ RevokedName = tuple[int, str]
 RevokedTimes = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TopicEntry:
     """One topic as the catalog holds it; partitions are 0 to `partition_count` - 1."""
 
@@ -75,7 +76,7 @@ class TopicEntry:
         return [f"{self.name}-{partition}" for partition in range(self.partition_count)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ScramUser:
     """The keys by which a user logs in with one SCRAM mechanism; they are secret, and not shown."""
 
@@ -92,7 +93,7 @@ class ScramUser:
         return self.name, self.mechanism
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CatalogChange:
     """The difference between a catalog and the next one."""
 
@@ -175,7 +176,7 @@ class CatalogChange:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Catalog:
     """The catalog of topics at one moment."""
 
@@ -405,7 +406,7 @@ def _write_user(user: ScramUser) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CatalogCut:
     """Bytes that were cut off the end of a catalog, because neither copy of a change in them was whole."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from kohort.base import values
 
 #: Types of an entity's parts, in the order in which an entity has them.
 USER: Final = "user"
@@ -24,7 +25,7 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.value
 class QuotaChange:
     """The change of one entity's limits."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate, takewhile
 from math import inf
 from typing import Final, NamedTuple
@@ -77,7 +77,7 @@ class Compacted:
     records_after: int
 
 
-@dataclass(slots=True, kw_only=True)
+@value(frozen=False)
 class _OffsetMap:
     """The result of the first pass over the log."""
 
@@ -226,7 +226,7 @@ def _rewrite(records: RecordRows, keys: _OffsetMap, writer: SegmentWriter, *, no
         )
 
 
-@dataclass(slots=True)
+@value(kw_only=False, frozen=False)
 class _Transactions:
     """The transactions of a log while its batches are read in order; all of them are decided.
 

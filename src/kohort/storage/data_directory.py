@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from kohort.base.jsontext import parse_json
+from kohort.base.values import value
 from kohort.errors import StorageError
 from kohort.ids import TopicId, format_topic_id, parse_topic_id
 from kohort.records.checksum import crc32c
@@ -40,7 +40,7 @@ _MARKER_LIMIT_BYTES: Final = 256 << 20
 _EPOCH_LIMIT: Final = 1 << 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Identity:
     """The content of `meta.properties`."""
 

@@ -9,7 +9,7 @@ Source: Apache Kafka's log recovery, which would cut at the first bad batch what
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby, pairwise
 from struct import Struct
 from typing import Final
@@ -92,7 +92,7 @@ class RecoveryReport:
     offline: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(slots=True)
+@value(kw_only=False, frozen=False)
 class Findings:
     """The result of reading a partition's files."""
 

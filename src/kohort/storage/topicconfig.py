@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from kohort.base import options
+from kohort.base.values import value
 from kohort.errors import ConfigError
 from kohort.wire.private import NO_EFFECT
 
@@ -186,7 +186,7 @@ TOPIC_OPTIONS: Final = options.OptionSet(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LogConfig:
     """The configs of a partition's log, from its topic; fields have the names of configs where they hold just these."""
 
@@ -231,7 +231,7 @@ class LogConfig:
     def of(cls, configs: Mapping[str, object], defaults: Mapping[str, object]) -> LogConfig:
         """Build from a topic's own configs over the broker's defaults; `ConfigError` for a bad name or value."""
         values = TOPIC_OPTIONS.parse({**defaults, **configs})
-        alike = {name: values[key] for name in cls.__slots__ if (key := name.replace("_", ".")) in values}
+        alike = {name: values[key] for name in cls.__annotations__ if (key := name.replace("_", ".")) in values}
         return cls(
             **{
                 **alike,

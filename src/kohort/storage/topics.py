@@ -15,9 +15,10 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
+from kohort.base.values import value
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicId
 from kohort.storage import catalog
@@ -51,7 +52,7 @@ _FILE_NAME_LIMIT: Final = 255
 _SECRET_BYTES: Final = 32
 
 
-@dataclass(slots=True, kw_only=True)
+@value(frozen=False)
 class Topic:
     """One topic with its logs; changed by the store only."""
 
@@ -68,7 +69,7 @@ class Topic:
         return self.name in INTERNAL_TOPICS
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class TopicPlan:
     """A planned change."""
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kohort.base import without_collections
+
 if TYPE_CHECKING:
     from kohort.simulation.broker import SimulatedBroker
     from kohort.simulation.checkers import Checkers
@@ -77,7 +79,8 @@ def __getattr__(name: str) -> Any:
     # pytest loads this package in every run; the simulation is loaded only by those who use it.
     for home, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(home), name)
+            with without_collections():
+                return getattr(import_module(home), name)
     raise AttributeError(f"module 'kohort.testing' has no attribute {name!r}")
 
 

@@ -153,6 +153,7 @@ class NodeCoordination:
         self.hides_topics: Final = runtime.hides_topics
         self.pattern_sent: Final = runtime.pattern_sent
         self.index_of: Final = runtime.index_of
+        self.offsets_of: Final = runtime.offsets_of
 
     def coordinates(self, group_id: str) -> bool:
         """Return whether this broker coordinates a group."""
@@ -288,12 +289,13 @@ class NodeTransactions:
         else:
             self._transactions.before_append(log, batch, then)
 
-    def list_transactions(self, command: ListCommand, complete: OnListed) -> None:
+    def list_transactions(self, command: ListCommand, take: OnListed, complete: Callable[[], None]) -> None:
         """Ask each shard that this broker coordinates for its transactions."""
         topic = self._leadership.brokers.shared.cluster.topic(TRANSACTIONS_TOPIC)
         logs = () if topic is None else topic.partitions
+        own = self._leadership.node_id
         self._transactions.list_shards(
-            command, complete, lambda index: self._leadership.leader_of(logs[index]) == self._leadership.node_id
+            command, take, complete, is_listed=lambda index: self._leadership.leader_of(logs[index]) == own
         )
 
     def _is_here(self, transactional_id: str) -> bool:

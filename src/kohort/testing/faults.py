@@ -8,8 +8,7 @@ Source: the shape of kfake's `ControlKey` (franz-go) and of Apache Kafka's propo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -374,10 +373,18 @@ def _api(name: object) -> AnyApiKey:
     known = {_plain(key.name): key for key in registry.SERVED}
     key = known.get(_plain(name)) if isinstance(name, str) else None
     if key is None:
-        near = get_close_matches(_plain(name), known, n=1) if isinstance(name, str) else []
+        near = _near(_plain(name), known) if isinstance(name, str) else []
         hint = f": {_title(known[near[0]])}?" if near else ": Kafka's names are expected, like OffsetCommit"
         raise ConfigError(f"this broker has no API {name!r}{hint}")
     return key
+
+
+def _near(word: str, known: Iterable[str]) -> list[str]:
+    """Return the name that is most like a word, if one is."""
+    # Loaded only for a mistake.
+    from difflib import get_close_matches
+
+    return get_close_matches(word, [*known], n=1)
 
 
 def _plain(name: str) -> str:
@@ -393,7 +400,7 @@ def _error(error: object) -> ErrorCode:
         return error
     if isinstance(error, str) and error.upper() in ErrorCode.__members__:
         return ErrorCode[error.upper()]
-    near = get_close_matches(str(error).upper(), ErrorCode.__members__, n=1)
+    near = _near(str(error).upper(), ErrorCode.__members__)
     hint = f": {near[0]}?" if near else ": Kafka's names are expected, like NOT_COORDINATOR"
     raise ConfigError(f"Kafka has no error {error!r}{hint}")
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import kohort
 from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortError, StateError
 from kohort.testing.faults import ProtocolFaults
-from kohort.testing.history import History, check_history
 
 if TYPE_CHECKING:
     from kohort.client.admin.results.groups import GroupDescription
+    from kohort.testing.history import History
 
 R = TypeVar("R")
 #: How long a call waits for a group, unless it is told otherwise.
@@ -168,6 +168,8 @@ class TestedGroup:
         Raises:
             AssertionError: that is not so; the message has a line per anomaly.
         """
+        from kohort.testing.history import check_history
+
         anomalies = list(check_history(history.events))
         if anomalies:
             raise AssertionError("\n".join([f"group {self.group_id}:", *map(str, anomalies)]))

@@ -37,7 +37,7 @@ class PrivateApiKey(IntEnum):
 
 #: API key → first and last version; every version is flexible.
 API_VERSIONS: Final[dict[int, tuple[int, int]]] = {
-    PrivateApiKey.GROUP_HISTORY: (0, 1),
+    PrivateApiKey.GROUP_HISTORY: (0, 2),
     PrivateApiKey.SUBMIT_MOVES: (0, 0),
     PrivateApiKey.DESCRIBE_MOVES: (0, 0),
     PrivateApiKey.DESCRIBE_BROKER: (0, 0),

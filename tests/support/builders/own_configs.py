@@ -74,6 +74,8 @@ BROKER_CONFIGS: Final = (
     "max.groups",
     "max.partitions",
     "max.topics",
+    "max.transaction.partitions",
+    "max.transaction.waiting.requests",
     "max.transactional.ids",
     "memory.limit.bytes",
     "sasl.capability.tokens.enable",

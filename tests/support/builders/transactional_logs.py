@@ -108,7 +108,7 @@ def committed(log: PartitionLog, *, max_bytes: int = 150) -> Iterator[tuple[int,
             assert refused.code is ErrorCode.CORRUPT_MESSAGE
             offset = next(hole.next_offset for hole in log.holes if hole.next_offset > offset)
             continue
-        told = log.aborted_transactions(offset, next_offset_of(views[-1])) if log.has_aborted else []
+        told = log.aborted_transactions(offset, next_offset_of(views[-1]))[0] if log.has_aborted else []
         aborted = sorted(told, key=lambda entry: entry.first_offset)
         skipped: set[int] = set()
         began = offset

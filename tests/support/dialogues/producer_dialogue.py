@@ -10,8 +10,9 @@ from kohort.client.core.actions import Action, Endpoint, Send, Warn
 from kohort.client.core.requests import DeadlineReached, Failure, RequestFailed, ResponseReceived
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
 from kohort.client.producer.context import sender_settings
-from kohort.client.producer.core.producer_events import RecordsSubmitted, Submissions
+from kohort.client.producer.core.producer_events import RecordsSubmitted
 from kohort.client.producer.core.producer_machine import ProducerMachine
+from kohort.client.producer.core.submission_kernels import Submissions
 from kohort.client.producer.record_future import RecordFuture
 from kohort.errors import ErrorCode, KohortError
 from kohort.records.batch import iterate_records

@@ -8,7 +8,7 @@ from itertools import count
 from typing import TypeVar
 
 from kohort.coordinator.commands import Refusal
-from kohort.coordinator.transactions import commands
+from kohort.coordinator.transactions import commands, events
 from kohort.coordinator.transactions.commands import AnyCommand, Partition, ReplyBody
 from kohort.coordinator.transactions.decision import Decision, NeedProducerId, SendMarkers
 from kohort.coordinator.transactions.invariants import check_shard, check_step
@@ -24,6 +24,8 @@ from kohort.coordinator.transactions.shard import TransactionShard
 from kohort.coordinator.transactions.states import TransactionState
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, RequestToken
+from kohort.journal.ring import Journal
+from kohort.journal.rows import transaction_key
 
 Body = TypeVar("Body")
 T0: Partition = ("t", 0)
@@ -71,6 +73,7 @@ class TransactionDialogue:
         self._ids = count(5_000)
         self._tokens = count(1)
         self._answers: dict[RequestToken, Answer] = {}
+        self.journal = Journal(limit=1_000)
         #: Decisions whose records cannot be written, if true.
         self.is_disk_full = False
 
@@ -98,7 +101,7 @@ class TransactionDialogue:
 
     def take(self, command: AnyCommand) -> None:
         """Decide and commit a command, and all that follows from it now."""
-        self.commit(self.shard.handle(command, now_ms=self.now_ms))
+        self.commit(self.shard.handle(command, now_ms=self.now_ms), command)
         self.settle()
 
     def settle(self) -> None:
@@ -108,14 +111,15 @@ class TransactionDialogue:
             if decision is None:
                 return
             assert decision.due is not None
-            self.commit(decision)
+            self.commit(decision, decision.held)
         raise AssertionError("it never ends")
 
-    def commit(self, decision: Decision) -> None:
+    def commit(self, decision: Decision, command: AnyCommand | None = None) -> None:
         for effect in decision.effects:
             if isinstance(effect, NeedProducerId):
                 assert not decision.records and len(decision.effects) == 1
-                self.commit(self.shard.handle(replace(effect.command, fresh_id=next(self._ids)), now_ms=self.now_ms))
+                given = replace(effect.command, fresh_id=next(self._ids))
+                self.commit(self.shard.handle(given, now_ms=self.now_ms), given)
                 return
         if decision.records and self.is_disk_full:
             return
@@ -129,6 +133,9 @@ class TransactionDialogue:
         batch = build_log_batch(decision.records, now_ms=self.now_ms)
         if batch is not None:
             self.log.append(batch)
+        events.report(
+            self.journal, self.shard.transactions, command, decision, now_ms=self.now_ms, next_cause=lambda: 0
+        )
         for reply in self.shard.commit(decision, now_ms=self.now_ms):
             answer = self._answers.pop(reply.request)
             answer.body = reply.body
@@ -142,6 +149,14 @@ class TransactionDialogue:
             written = tuple(each for each in order.partitions if not partitions or each in partitions)
             self.report(order, written)
         return orders
+
+    def told(self, name: str = "tx") -> list[str]:
+        """The journal's rows about a transactional id, each with its producer and its details."""
+        rows = self.journal.history(transaction_key(name)).rows
+        return [
+            " ".join([row.entry.event, row.entry.member_id, *map("=".join, row.entry.details), f"x{row.times}"])
+            for row in rows
+        ]
 
     def report(self, order: SendMarkers, partitions: Iterable[Partition] | None = None) -> None:
         """Report markers of an order as written."""

@@ -161,6 +161,12 @@ def _find_coordinator(version: int, _: dict[str, bytes]) -> Iterator[Any]:
         yield make(ApiKey.FIND_COORDINATOR, key=HIDDEN)
 
 
+def _group_history(version: int, _: dict[str, bytes]) -> Iterator[Any]:
+    yield make(_OWN.GROUP_HISTORY, group_id=SEEN, after_sequence=0)
+    if version >= 2:
+        yield make(_OWN.GROUP_HISTORY, group_id="", transactional_id=SEEN, after_sequence=0)
+
+
 def _join(version: int, _: dict[str, bytes]) -> Iterator[Any]:
     more: dict[str, Any] = {"rebalance_timeout_ms": 10_000} if version >= 1 else {}
     yield make(
@@ -374,7 +380,7 @@ _REQUESTS: Final[dict[AnyApiKey, Callable[[int, dict[str, bytes]], Iterator[Any]
     ApiKey.ALTER_CLIENT_QUOTAS: _one(ApiKey.ALTER_CLIENT_QUOTAS, entries=[], validate_only=True),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _one(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, users=[]),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _one(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, deletions=[], upsertions=[]),
-    _OWN.GROUP_HISTORY: _one(_OWN.GROUP_HISTORY, group_id=SEEN, after_sequence=0),
+    _OWN.GROUP_HISTORY: _group_history,
     _OWN.SUBMIT_MOVES: _one(
         _OWN.SUBMIT_MOVES, group_id=SEEN, validate_only=True,
         moves=[{"topic": each, "partition": 0, "to_member_id": "m"} for each in TOPICS],

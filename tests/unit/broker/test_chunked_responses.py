@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from kohort.broker import chunked_responses
+from kohort.broker.apis import describe_producers
 from kohort.broker.apis.metadata import ROWS_AT_ONCE
 from kohort.broker.chunked_responses import ROWS_PER_TURN
 from kohort.broker.context import BrokerContext
+from kohort.broker.transactions import coordination
 from kohort.errors import ErrorCode
+from kohort.storage.partitions.producers import ProducerRow, StoredBatch
 from kohort.wire.messages import alter_configs
 from kohort.wire.messages.alter_configs import AlterConfigsRequest
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -21,9 +24,12 @@ from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsReque
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
 from kohort.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
+from kohort.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.incremental_alter_configs import AlterConfigsResource, IncrementalAlterConfigsRequest
+from kohort.wire.messages.init_producer_id import InitProducerIdRequest
 from kohort.wire.messages.list_groups import ListGroupsRequest
+from kohort.wire.messages.list_transactions import ListTransactionsRequest
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -32,6 +38,7 @@ from kohort.wire.messages.offset_commit import (
 )
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kohort.wire.registry import SERVED, ApiKey
+from kohort.wire.schema import Message
 from support.dialogues.broker_wire import encode_request
 from support.dialogues.wired_connection import WiredConnection, wired_broker
 
@@ -211,3 +218,52 @@ def test_more_new_topics_than_a_minute_may_have_are_not_tried() -> None:
     refused = ErrorCode.POLICY_VIOLATION
     invalid = ErrorCode.INVALID_TOPIC_EXCEPTION
     assert asyncio.run(play()) == [("a", 0), ("b", 0), ("c", refused), ("no name?", invalid)]
+
+
+@pytest.mark.parametrize("per_turn", [7, 10_000])
+def test_producers_of_one_partition_and_ids_of_one_shard_are_listed_in_several_turns(
+    monkeypatch: pytest.MonkeyPatch, per_turn: int
+) -> None:
+    monkeypatch.setattr(describe_producers, "PRODUCERS_PER_TURN", per_turn)
+    monkeypatch.setattr(coordination, "IDS_AT_ONCE", per_turn)
+    rows = [
+        ProducerRow(number, 1, (StoredBatch(0, number, 0, number, 5),), coordinator_epoch=2, written_ms=5)
+        for number in range(100)
+    ]
+
+    async def play(key: ApiKey, version: int, request: Message) -> tuple[int, Any]:
+        with wired_broker({"transaction.state.log.num.partitions": 1}) as context:
+            context.transactions.start(context.producer_ids.take)
+            connection = await connected(context)
+            for number in range(100):
+                asked = InitProducerIdRequest(transactional_id=f"id-{number}", transaction_timeout_ms=1_000)
+                if key is ApiKey.LIST_TRANSACTIONS:
+                    await connection.ask(ApiKey.INIT_PRODUCER_ID, 5, asked)
+            context.cluster.topics["t"].partitions[0].producers.restore(rows)
+            connection.feed(encode_request(key, version, request))
+            turns = 0
+            while not connection.has_written:
+                turns += 1
+                await asyncio.sleep(0)
+            return turns, connection.take_answers(key, version)[0][1]
+
+    topics = [TopicRequest(name="t", partition_indexes=[0, 1, 0]), TopicRequest(name="no", partition_indexes=[0])]
+    turns, answer = asyncio.run(play(ApiKey.DESCRIBE_PRODUCERS, 0, DescribeProducersRequest(topics=topics)))
+    assert (turns >= 2 * 100 // 7) == (per_turn == 7)
+    found = [(row.name, each.partition_index, each.error_code) for row in answer.topics for each in row.partitions]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert found == [("t", 0, 0), ("t", 1, unknown), ("t", 0, 0), ("no", 0, unknown)]
+    for at in (0, 2):
+        producers = answer.topics[at].partitions[0].active_producers
+        assert [(each.producer_id, each.last_sequence) for each in producers] == [(n, n) for n in range(100)]
+    turns, answer = asyncio.run(
+        play(
+            ApiKey.LIST_TRANSACTIONS, 2, ListTransactionsRequest(transactional_id_pattern="id-.*", state_filters=["No"])
+        )
+    )
+    assert (answer.unknown_state_filters, answer.transaction_states) == (["No"], [])
+    turns, answer = asyncio.run(
+        play(ApiKey.LIST_TRANSACTIONS, 2, ListTransactionsRequest(transactional_id_pattern="id-.*"))
+    )
+    assert sorted(each.transactional_id for each in answer.transaction_states) == sorted(f"id-{n}" for n in range(100))
+    assert (turns >= 100 // 7) == (per_turn == 7)

@@ -6,7 +6,8 @@ import gc
 
 import pytest
 
-from kohort.broker.groups.shard_log import GroupLogLoader, Loaded, without_collections
+from kohort.base import without_collections
+from kohort.broker.groups.shard_log import GroupLogLoader, Loaded
 from kohort.coordinator.records import codec as recordcodec
 from kohort.coordinator.records.types import OffsetCommitted, OffsetForgotten, Record
 from kohort.coordinator.settings import GroupSettings

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import kohort
-from kohort import Admin
+from kohort import Admin, OffsetAndMetadata
+from kohort.broker.apis import fetch
 from kohort.broker.embedded import Broker
 from kohort.cli.main import main
 from kohort.coordinator import commands
@@ -17,10 +18,10 @@ from kohort.coordinator.commands import Done
 from kohort.coordinator.decision import ReplyBody
 from kohort.coordinator.records.codec import build_log_batch
 from kohort.coordinator.records.types import OffsetCommitted, TransactionalOffsetCommitted
-from kohort.coordinator.transactions.commands import AddPartitions
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicPartition, coordinator_partition
 from kohort.records.batch import build_batch, build_marker
+from kohort.records.header import split_batches
 from kohort.storage.store import Store
 from kohort.testing.broker import Broker as ClockedBroker
 from kohort.testing.disks import MemoryFileSystem
@@ -32,7 +33,7 @@ from kohort.wire.messages.offset_commit import (
 )
 from kohort.wire.registry import ApiKey
 from support.builders.storage_logs import TOPIC_ID, empty_log, open_log
-from support.dialogues.broker_wire import RawClient, fetch_request, make
+from support.dialogues.broker_wire import RawClient, encode_request, fetch_request, make
 from support.dialogues.running_coordinator import RunningCoordinator
 from support.dialogues.transactional_wire import WireProducer, committed
 from support.dialogues.wired_connection import WiredConnection, wired_broker
@@ -173,6 +174,33 @@ def test_waiting_reader_of_committed_records_is_answered_by_the_marker(client: R
     assert answer.responses[0].partitions[0].last_stable_offset == 2
 
 
+def test_answer_with_many_aborted_transactions_ends_before_they_are_too_many(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is told in some microseconds, and a fetch of small transactions has thousands."""
+    monkeypatch.setattr(fetch, "ABORTED_AT_ONCE", 3)
+    client.create_topic("t")
+    long, short = WireProducer(client, "long"), WireProducer(client, "short")
+    assert [long.init(), short.init()] == [ErrorCode.NONE] * 2
+    put(long, b"long")
+    for number in range(12):
+        put(short, b"%d" % number)
+        assert short.end(commit=number % 4 == 0) == ErrorCode.NONE
+    assert long.end(commit=False) == ErrorCode.NONE
+    offset, told, values = 0, [], []
+    while offset < 26:
+        request = fetch_request("t", offset, max_wait_ms=10_000, min_bytes=1 << 20)
+        request.isolation_level = 1
+        (row,) = client.ask(ApiKey.FETCH, 12, request).responses[0].partitions
+        told.append(len(row.aborted_transactions))
+        # The long one is told to each that begins behind its record.
+        values += committed(client, "t", offset)
+        (*_, (_, last)) = split_batches(memoryview(bytes(row.records)))
+        assert last.next_offset > offset
+        offset = last.next_offset
+    assert (values, max(told), sum(told) >= 9 + 3) == ([b"0", b"4", b"8"], 3, True)
+
+
 def test_partition_that_is_named_twice_is_answered_twice(client: RawClient) -> None:
     client.create_topic("t")
     producer = WireProducer(client, flow=1)
@@ -227,24 +255,46 @@ def test_id_beyond_the_limit_is_refused_and_the_others_go_on() -> None:
         assert first.init() == ErrorCode.NONE
 
 
-def test_transaction_of_too_many_partitions_is_refused_whole() -> None:
-    async def play() -> list[ErrorCode]:
-        codes: list[ErrorCode] = []
-        with wired_broker({}) as context:
-            connection = WiredConnection(context)
-            begin = make(ApiKey.INIT_PRODUCER_ID, transactional_id="x", transaction_timeout_ms=1_000)
-            producer = await connection.ask(ApiKey.INIT_PRODUCER_ID, 5, begin)
-            for partitions in (10_000, 1):
-                token = context.runtime.next_token()
-                added = tuple((f"t{partitions}", number) for number in range(partitions))
-                command = AddPartitions(
-                    cause=token, request=token, transactional_id="x", producer_id=producer.producer_id,
-                    producer_epoch=0, partitions=added, version=2,
-                )  # fmt: skip
-                context.transactions.add(command, codes.append)
-        return codes
+@FLOWS
+def test_transaction_of_too_many_partitions_is_refused_whole(flow: int) -> None:
+    with Broker(config={"max.transaction.partitions": 2}) as broker, RawClient(broker.port) as client:
+        client.create_topic("t", 3)
+        producer = WireProducer(client, flow=flow)
+        assert producer.init() == ErrorCode.NONE
+        if flow == 1:
+            assert producer.add("t", 0, 1) == ErrorCode.NONE
+            assert producer.add("t", 1, 2) == ErrorCode.POLICY_VIOLATION
+        assert [producer.send("t", b"a", partition=number) for number in (0, 1)] == [ErrorCode.NONE] * 2
+        assert producer.send("t", b"a", partition=2) != ErrorCode.NONE
+        assert producer.end() == ErrorCode.NONE
 
-    assert asyncio.run(play()) == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION]
+
+def test_request_beyond_those_that_may_wait_for_markers_is_refused_at_once() -> None:
+    """Markers that no partition takes keep the transaction's end waiting."""
+
+    async def play(most: int) -> list[int]:
+        with wired_broker({"max.transaction.waiting.requests": most}) as context:
+            context.transactions.start(context.producer_ids.take)
+            connections = [WiredConnection(context) for _ in range(4)]
+            context.cluster.create_topic("t", 1, {})
+            begin = make(ApiKey.INIT_PRODUCER_ID, transactional_id="x", transaction_timeout_ms=60_000)
+            producer = await connections[0].ask(ApiKey.INIT_PRODUCER_ID, 5, begin)
+            of = {"transactional_id": "x", "producer_id": producer.producer_id, "producer_epoch": 0}
+            named = {f"v3_and_below_{name}": value for name, value in of.items()}
+            rows = [{"name": "t", "partitions": [0]}]
+            await connections[0].ask(
+                ApiKey.ADD_PARTITIONS_TO_TXN, 3, make(ApiKey.ADD_PARTITIONS_TO_TXN, v3_and_below_topics=rows, **named)
+            )
+            context.cluster.topics["t"].partitions[0].offline = "for now"
+            await connections[0].ask(ApiKey.END_TXN, 3, make(ApiKey.END_TXN, committed=True, **of))
+            for each in connections:
+                each.feed(encode_request(ApiKey.INIT_PRODUCER_ID, 5, begin))
+            await asyncio.sleep(0)
+            answered = [each.take_answers(ApiKey.INIT_PRODUCER_ID, 5) for each in connections]
+            return [answers[0][1].error_code for answers in answered if answers]
+
+    assert asyncio.run(play(0)) == [ErrorCode.CONCURRENT_TRANSACTIONS] * 4
+    assert asyncio.run(play(3)) == [ErrorCode.CONCURRENT_TRANSACTIONS]
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
@@ -374,8 +424,47 @@ def test_transaction_that_hangs_before_a_hole_is_found_and_aborted(
         assert admin.list_offsets([place], isolation_level="read_committed")[place].offset == 1
         assert main(["topic", "describe", "orders", "--bootstrap", broker.bootstrap_servers]) == 0
         assert "partition 0: readers of committed records wait at offset 1 for a" in capsys.readouterr().out
+        facts = admin.describe_broker()
+        assert (facts["transactions.hanging"], facts["transactions.hanging.in"]) == ("1", "orders-0")
+        admin.alter_group_offsets("g", {place: OffsetAndMetadata(1)})
+        assert [each.sentence for each in admin.explain_group("g").held_by] == [
+            "orders:0 is held back from readers of committed records at offset 1 by producer 7: no coordinator knows "
+            "it: kohort transactions abort ends it"
+        ]
         (found,) = admin.find_hanging_transactions([place], older_than_ms=0)
         assert (found.producer_id, found.transaction_start_offset) == (7, 1)
         admin.abort_transaction(place, 1)
         assert admin.list_offsets([place], isolation_level="read_committed")[place].offset == 5
         assert admin.find_hanging_transactions([place], older_than_ms=0) == []
+        assert admin.describe_broker()["transactions.hanging"] == "0"
+        assert admin.explain_group("g").held_by == ()
+
+
+@FLOWS
+def test_why_names_the_transaction_that_holds_offsets_and_readers_of_a_group_back(
+    client: RawClient, broker: Broker, flow: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.create_topic("t")
+    producer = begun(client, flow)
+    assert producer.end() == ErrorCode.NONE
+    put(producer, b"b")
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.alter_group_offsets("reader", {TopicPartition("t", 0): OffsetAndMetadata(2)})
+        if flow == 1:
+            assert producer.add_offsets("g") == ErrorCode.NONE
+        assert producer.commit_offset("g", "t", 6) == ErrorCode.NONE
+        assert admin.describe_broker()["transactions.hanging"] == "0"
+        ((pending,), (held,)) = (admin.explain_group(group).held_by for group in ("g", "reader"))
+        assert (pending.topic, pending.partition, pending.offset) == ("t", 0, None)
+        assert (held.offset, held.transactional_id, held.producer_id, held.state) == (2, "x", 0, "Ongoing")
+        address = ["--bootstrap", broker.bootstrap_servers]
+        assert main(["group", "why", "g", *address]) == 0
+        pending_in = "the offset of t:0 is pending in a transaction of x (producer 0): Ongoing for "
+        assert pending_in in capsys.readouterr().out
+        assert main(["transactions", "history", "x", *address]) == 0
+        assert "producer 0 began a transaction, 2 times until " in capsys.readouterr().out
+        assert producer.end() == ErrorCode.NONE
+        assert [admin.explain_group(group).held_by for group in ("g", "reader")] == [(), ()]
+        steps = [event.event for event in admin.transaction_history("x").events]
+    names = ["producer_initialized", "transaction_began", "transaction_decided", "transaction_completed"]
+    assert steps == names

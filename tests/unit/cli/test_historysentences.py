@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.cli.verbs.grouphistory import _SENTENCES, _print_rows, fold, sentence
+from kohort.cli.verbs.grouphistory import _SENTENCES, fold, print_rows, sentence
 from kohort.client.admin.results.groups import HistoryEvent
 from kohort.journal.words import MemberNames
 
@@ -169,6 +169,9 @@ def test_every_event_that_the_coordinator_writes_has_a_sentence_of_its_own() -> 
     text = "".join(path.read_text() for path in (SOURCE / "journal_events").glob("*.py"))
     written = set(re.findall(r'\.(?:transition|decision)\(\s*"(\w+)"', text)) | set(re.findall(r'event="(\w+)"', text))
     written |= set(re.findall(r'else "(\w+_\w+)",\n\s+record\.member_id', text))
+    of_transactions = (SOURCE / "transactions" / "events.py").read_text()
+    written |= set(re.findall(r'Entry\([\w.]+, "(\w+)"', of_transactions))
+    assert {"transaction_decided", "refused", "transactional_id_forgotten"} <= written
     assert len(written) > 20
     assert written <= _SENTENCES.keys()
 
@@ -196,8 +199,8 @@ def test_a_classic_request_is_told_with_what_came_of_it() -> None:
 
 def test_a_history_names_each_day_once(capsys: pytest.CaptureFixture[str]) -> None:
     first, second = (replace(row("assignor_asked", ONE), time_ms=day * 86_400_000) for day in (20_000, 20_001))
-    day = _print_rows([first, first], MemberNames(), empty="")
-    _print_rows([second], MemberNames(), empty="", has_heading=False, day=day)
+    day = print_rows([first, first], MemberNames(), empty="")
+    print_rows([second], MemberNames(), empty="", has_heading=False, day=day)
     lines = capsys.readouterr().out.splitlines()
     days = [line for line in lines if re.fullmatch(r"\d{4}-\d\d-\d\d", line)]
     assert [len(days), len(set(days)), len(lines)] == [2, 2, 6]

@@ -93,16 +93,6 @@ def test_hash_is_that_of_another_client(kernels: ModuleType, key: bytes) -> None
     assert kernels.murmur2(key) == kafka_python_murmur2(key) & 0xFFFFFFFF
 
 
-@FORMS
-def test_record_of_bytes_is_made_and_all_others_are_left(kernels: ModuleType) -> None:
-    """Who gets `None` looks closer."""
-    made = kernels.new_plain_record(RecordFuture, "orders", b"k", b"vv", 5, 24, 100)
-    assert (made.topic, made.key, made.value, made.timestamp_ms, made.size_bytes) == ("orders", b"k", b"vv", 5, 27)
-    assert kernels.new_plain_record(RecordFuture, "orders", None, None, 5, 24, 24).size_bytes == 24
-    for key, value in (("k", b"v"), (b"k", "v"), (5, b"v"), (b"k", bytearray(b"v")), (b"k", bytes(76))):
-        assert kernels.new_plain_record(RecordFuture, "orders", key, value, 5, 24, 100) is None
-
-
 @pytest.mark.skipif(plain_form(build_kernels) is build_kernels, reason="the kernels are not compiled here")
 def test_record_is_hidden_from_the_collector_until_it_may_be_in_a_cycle() -> None:
     """Looked at, failed, or with a callback."""

@@ -16,7 +16,9 @@ from kohort.spark.driver_channel import (
     BatchDone,
     Drain,
     DriverChannel,
+    HolderAsked,
     Message,
+    NameHeld,
     fingerprint,
     is_open,
     post,
@@ -176,3 +178,19 @@ def test_long_folder_for_temporary_files_is_gone_round(monkeypatch: pytest.Monke
     """A socket's path is short; clusters give each container a long one."""
     monkeypatch.setattr(tempfile, "tempdir", "/var/" + "x" * 90)
     assert private_folder() == Path(f"/tmp/kohort-{os.getuid()}")
+
+
+def test_readers_with_one_name_ask_each_other(folder: Path) -> None:
+    """The answer goes to the reader that has asked, and nobody answers himself."""
+    names = ("q-1", "q-1", "q-2")
+    holder, asking, other = (DriverChannel.open(name, folder=folder) for name in names)
+    asking.ask_holder()
+    (asked,) = holder.take()
+    assert isinstance(asked, HolderAsked)
+    holder.answer(asked.sender, NameHeld("m-1"))
+    assert (asking.take(), other.take(), holder.take()) == ([NameHeld("m-1")], [], [])
+    asking.close()
+    holder.answer(asked.sender, NameHeld("m-1"))
+    asking.ask_holder()
+    for mailbox in (holder, other):
+        mailbox.close()

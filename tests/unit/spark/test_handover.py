@@ -10,7 +10,7 @@ import pytest
 
 import kohort
 from kohort import TopicPartition
-from kohort.spark.member.names import NameTakenError
+from kohort.spark.member.names import HolderWatch, NameTakenError
 from support.dialogues.spark_groups import committed, of_group, owned, share, total
 from support.dialogues.spark_query import Checkpoint, Query, Start, places
 from support.waiting import until
@@ -247,3 +247,39 @@ def test_a_name_that_another_query_bears_is_said(start: Start, topic: Any, fill:
     fill(name, {0: 3})
     with pytest.raises(NameTakenError, match=f"{query.name} of group {name}-g is another query that runs"):
         until(lambda: False, what="one of them hears of it", step=lambda: (twin.trigger(), query.trigger()))
+
+
+def test_copied_checkpoint_is_refused_as_soon_as_its_query_is_seen_to_live(
+    start: Start, topic: Any, fill: Any, admin: kohort.Admin
+) -> None:
+    """The session would be waited for otherwise: the name may be that of a process that was killed."""
+    name = topic(1)
+    fill(name, {0: 3})
+    admin.alter_group_configs(f"{name}-g", {"consumer.session.timeout.ms": 60_000})
+    query = start(**of_group(name, groupJoinTimeout="120s"))
+    query.run()
+    twin = start(**of_group(name, groupJoinTimeout="120s"), checkpoint=query.checkpoint.copy())
+    fill(name, {0: 3})
+    with pytest.raises(NameTakenError, match=f"{query.name} of group {name}-g is another query that runs"):
+        until(lambda: False, what="it hears of it long before the session ends", step=twin.trigger)
+    assert query.trigger(), "the query that was there reads on"
+
+
+@pytest.mark.parametrize(
+    ("signs", "is_sure"),
+    [
+        ([], False),
+        # Heartbeats of before are those of a killed process.
+        ([(-9, -9), (-4, -4)], False),
+        # A process that is being stopped.
+        ([(1, 1)], False),
+        ([(1, 1), (1.2, 1.4), (2, 2.4)], False),
+        # One heartbeat, of whose time ever more is known.
+        ([(0.5, 3), (1, 3), (2, 3)], False),
+        ([(1, 1.2), (3, 3.1)], True),
+        ([(5, 5), (10, 10)], True),
+    ],
+)
+def test_holder_of_a_name_is_sure_to_live_after_two_signs(signs: list[tuple[float, float]], is_sure: bool) -> None:
+    watch = HolderWatch(0.0)
+    assert [watch.note_sign(*each) for each in signs][-1:] == ([is_sure] if signs else [])

@@ -16,7 +16,7 @@ from kohort.spark.batch import KohortBatchReader
 from kohort.spark.offsets import RecordsLostError
 from kohort.spark.options import EARLIEST, LATEST, for_batch, parse_options
 from kohort.spark.planning import find_partitions, find_topics, resolve_offsets
-from kohort.spark.reading import SpanToRead
+from kohort.spark.reading import SpansToRead
 from support.dialogues.spark_query import Start
 
 
@@ -27,12 +27,12 @@ def consumer(address: str) -> Iterator[kohort.Consumer]:
 
 
 def batch(address: str, **options: str) -> list[tuple[int, int, int]]:
-    """(partition, start, end) of each task."""
+    """(partition, start, end) of each span, by task."""
     named = {name.replace("__", "."): value for name, value in options.items()}
     reader = KohortBatchReader(for_batch(parse_options({"kafka.bootstrap.servers": address, **named})))
     tasks = reader.partitions()
-    assert all(isinstance(task, SpanToRead) for task in tasks)
-    return [(task.partition, task.start, task.end) for task in tasks if isinstance(task, SpanToRead)]
+    assert all(isinstance(task, SpansToRead) for task in tasks)
+    return [each[1:] for task in tasks if isinstance(task, SpansToRead) for each in task.spans]
 
 
 def test_every_partition_of_every_topic(address: str, topic: Any, consumer: kohort.Consumer) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, Stri
 import kohort
 from kohort import Consumer, TopicPartition
 from kohort.errors import ConfigError, KohortError
-from kohort.spark import sink
+from kohort.spark import sink, workers
 from kohort.spark.options import SinkOptions, parse_sink_options
 from kohort.spark.sink import (
     KohortBatchWriter,
@@ -40,8 +40,8 @@ Topic = Callable[[int], str]
 def forget_producers() -> Iterator[None]:
     """Each test begins like a fresh worker process."""
     yield
-    while sink._idle:
-        sink._idle.popitem()[1].close(timeout=0)
+    while workers._idle:
+        workers._idle.popitem()[1].close(timeout=0)
 
 
 def options(address: str, **given: object) -> SinkOptions:
@@ -177,14 +177,14 @@ def test_producer_is_kept_between_tasks_of_one_configuration(address: str, topic
     name = topic(1)
     writer = KohortBatchWriter(options(address, topic=name), VALUE, False)
     write(writer, values(b"a"))
-    (kept,) = sink._idle.values()
+    (kept,) = workers._idle.values()
     write(writer, values(b"b"))
-    assert list(sink._idle.values()) == [kept]
+    assert list(workers._idle.values()) == [kept]
 
     for linger_ms in range(1, 10):
         write(KohortBatchWriter(options(address, topic=name, kafka__linger__ms=linger_ms), VALUE, False), values(b"c"))
-    assert len(sink._idle) == sink._IDLE_AT_MOST
-    assert kept not in sink._idle.values()
+    assert len(workers._idle) == workers._IDLE_AT_MOST
+    assert kept not in workers._idle.values()
 
 
 def test_task_that_fails_half_way_leaves_nothing_on_its_way(address: str, topic: Topic) -> None:
@@ -198,7 +198,7 @@ def test_task_that_fails_half_way_leaves_nothing_on_its_way(address: str, topic:
 
     with pytest.raises(OSError, match="the JVM is gone"):
         writer.write(feed())
-    assert not sink._idle
+    assert not workers._idle
 
     write(KohortBatchWriter(options(address, topic=name), VALUE, False), values(b"sent"))
     assert [row.value for row in read(address, name, 0, 1)] == [b"sent"]

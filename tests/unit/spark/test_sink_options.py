@@ -54,11 +54,15 @@ def test_names_come_in_any_case_and_with_what_spark_adds() -> None:
         ({"kafka.value.serializer": "x"}, "option kafka.value.serializer cannot be set: values are written"),
         ({"kafka.acks": "2"}, "acks cannot be"),
         ({"kafka.linger.ms": "-1"}, "linger.ms cannot be -1"),
-        ({"kohort.exactlyOnce": "true"}, "kohort.exactlyOnce cannot be true: the sink does not write in transactions"),
+        ({"kohort.exactlyOnce": "true"}, "kohort.exactlyOnce needs the option topic: the number of the last batch"),
+        (
+            {"kohort.exactlyOnce": "true", "topic": "t", "kafka.acks": "1"},
+            "kohort.exactlyOnce, options with kafka. in front: transactional.id needs acks=all",
+        ),
         ({"asyncProgressTrackingEnabled": "true"}, "option asyncProgressTrackingEnabled cannot be set: Spark would"),
         (
             {"kafka.transactional.id": "x"},
-            "option kafka.transactional.id cannot be set: the sink writes at least once",
+            "option kafka.transactional.id cannot be set: kohort.exactlyOnce writes in transactions",
         ),
         ({"path": "orders"}, "the path 'orders' names no topic: leave it out, and give option topic"),
     ],
@@ -86,10 +90,12 @@ def test_unknown_name_is_answered_with_the_nearest(name: str, sentence: str) -> 
 
 def test_options_that_change_nothing_are_said() -> None:
     """In a line each: Spark's own option for headers, and what only Java's client has."""
-    given = parse(includeHeaders="false", kafka__partitioner__adaptive__partitioning__enable="true")
+    idle = "kafka__partitioner__adaptive__partitioning__enable"
+    given = parse(includeHeaders="false", kohort__transactionalId="x", **{idle: "true"})
     assert [remark.split(":")[0] for remark in given.remarks] == [
         "option includeHeaders changes nothing",
         "option kafka.partitioner.adaptive.partitioning.enable changes nothing",
+        "option kohort.transactionalId changes nothing without kohort.exactlyOnce",
     ]
 
 

@@ -13,11 +13,14 @@ from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.records.batch import build_batch, build_marker, is_commit_marker, iterate_records
 from kohort.records.header import split_batches
 from kohort.storage.compaction import compact, finish_replacement, plan_compaction
+from kohort.storage.files.descriptors import WorkNeededError
 from kohort.storage.log_state import STATE_NAME, capture, settle
 from kohort.storage.log_state import write as save
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.quarantine import settle as settle_hole
 from kohort.storage.recovery import delete_before, keep_log_start
+from kohort.storage.segments import transaction_index
+from kohort.storage.segments.indexes import TRANSACTION_SUFFIX, index_path
 from kohort.storage.segments.segment import next_offset_of
 from kohort.storage.store import Store
 from kohort.storage.tools.inspection import inspect_directory, inspect_partition
@@ -99,7 +102,7 @@ def read_committed(log: PartitionLog, max_bytes: int = 1 << 20) -> Iterator[tupl
     while offset < (end := log.last_stable_offset):
         views = log.read(offset, max_bytes, up_to=log.end_before_hole(offset, end))
         up_to = next_offset_of(views[-1])
-        listed = sorted(log.aborted_transactions(offset, up_to), key=lambda each: each.first_offset)
+        listed = sorted(log.aborted_transactions(offset, up_to)[0], key=lambda each: each.first_offset)
         aborted: set[int] = set()
         for view in views:
             for position, header in split_batches(view):
@@ -181,7 +184,7 @@ class History:
         assert dict(read_committed(log, 200)) == dict(read_committed(log)) == model.committed(stable)
         for offset in range(model.start, log.log_end_offset, 3):
             for up_to in {offset + 1, offset + 7, log.log_end_offset}:
-                found = {each[:3] for each in log.aborted_transactions(offset, up_to)}
+                found = {each[:3] for each in log.aborted_transactions(offset, up_to)[0]}
                 assert found == model.aborted(offset, up_to), (offset, up_to)
 
 
@@ -514,9 +517,9 @@ def test_administrators_abort_ends_what_hangs() -> None:
     history.sync()
     for harm in ("", "", "lose .txnindex", f"lose {STATE_NAME}"):
         assert not history.log.producers.has_undecided
-        listed = history.log.aborted_transactions(0, 3)
+        listed = history.log.aborted_transactions(0, 3)[0]
         assert [each[:2] for each in listed] == [(1, 1)]
-        assert history.log.aborted_transactions(3, 20) == []
+        assert history.log.aborted_transactions(3, 20)[0] == []
         history.save()
         history.reopen(harm)
 
@@ -530,7 +533,7 @@ def test_full_disk_refuses_an_administrators_abort_whole() -> None:
         history.log.append(marker(1, is_commit=False), now_ms=1_000, validate=False)
     history.fs.space_left = None
     assert (len(history.log.producers.hanging), history.log.last_stable_offset) == (1, stable)
-    assert history.log.aborted_transactions(0, 20) == []
+    assert history.log.aborted_transactions(0, 20)[0] == []
 
 
 def test_transaction_that_begins_in_a_hole_is_decided_by_its_marker() -> None:
@@ -543,7 +546,7 @@ def test_transaction_that_begins_in_a_hole_is_decided_by_its_marker() -> None:
     history.sync()
     damaged(history, 1)
     assert not history.log.producers.has_undecided
-    assert [each[:3] for each in history.log.aborted_transactions(2, 5)] == [(1, 2, 3)]
+    assert [each[:3] for each in history.log.aborted_transactions(2, 5)[0]] == [(1, 2, 3)]
 
 
 def test_lists_of_a_segment_that_a_hole_cuts_in_two_stay_with_their_parts() -> None:
@@ -561,8 +564,45 @@ def test_lists_of_a_segment_that_a_hole_cuts_in_two_stay_with_their_parts() -> N
     history.reopen()
     (hole,) = history.log.holes
     assert (hole.first_offset, hole.next_offset) == (2, 3)
-    assert [each[:3] for each in history.log.aborted_transactions(0, 2)] == [(1, 0, 1)]
-    assert {each[:3] for each in history.log.aborted_transactions(3, 6)} >= {(1, 4, 5)}
+    assert [each[:3] for each in history.log.aborted_transactions(0, 2)[0]] == [(1, 0, 1)]
+    assert {each[:3] for each in history.log.aborted_transactions(3, 6)[0]} >= {(1, 4, 5)}
+
+
+def test_list_behind_a_long_transaction_is_looked_through_once_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that ended while it was open is in the list of each fetch in front of its end."""
+    monkeypatch.setattr(transaction_index, "_CHUNK", 4)
+    monkeypatch.setattr(transaction_index, "BLOCKS_AT_ONCE", 2)
+    history = History(segment_bytes=1 << 20)
+    history.send(1)
+    for number in range(40):
+        history.send(2 + number % 2)
+        history.end(2 + number % 2, is_commit=number % 5 == 0)
+    history.end(1, is_commit=False)
+    history.sync()
+    with pytest.raises(WorkNeededError) as needed:
+        history.log.aborted_transactions(0, 3, wait=False)
+    needed.value.work()
+    read: list[int] = []
+    path = index_path(DIRECTORY, 0, TRANSACTION_SUFFIX)
+    file, read_from = history.fs.open(path), type(history.fs.open(path)).read
+    monkeypatch.setattr(type(file), "read", lambda self, at, size: read.append(size) or read_from(self, at, size))
+    for offset in range(history.log.log_end_offset):
+        read.clear()
+        found = history.log.aborted_transactions(offset, offset + 3, wait=False)[0]
+        assert {each[:3] for each in found} == history.model.aborted(offset, offset + 3)
+        # The block of its records, the next one, that of the long transaction, and a few entries to find the first.
+        assert sum(size > transaction_index.ENTRY_SIZE for size in read) <= 4
+    history.check()
+    # Of too many the first are told, and where the next begins.
+    found, end = history.log.aborted_transactions(5, history.log.log_end_offset, most=4, wait=False)
+    assert len(found) <= 4 and 5 < end < history.log.log_end_offset
+    assert {each[:3] for each in found} == history.model.aborted(5, end)
+    # What was appended since is looked through as well.
+    for _ in range(20):
+        history.send(2)
+        history.end(2, is_commit=False)
+    history.sync()
+    history.check()
 
 
 @pytest.mark.parametrize("is_saved", [True, False])

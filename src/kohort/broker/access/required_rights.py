@@ -190,6 +190,7 @@ REQUIRED_RIGHTS: Final[Mapping[AnyApiKey, tuple[Need, ...]]] = {
     PrivateApiKey.GROUP_HISTORY: (
         Need(AclOperation.DESCRIBE, _GROUP, _THE_GROUP, _NO_GROUP),
         Need(AclOperation.DESCRIBE, _TOPIC, "each topic that a row names", Unnamed.LEFT_OUT),
+        Need(AclOperation.DESCRIBE, _TRANSACTIONAL_ID, "the transactional id, for its rows", _NO_ID),
     ),
     # A submitted move outlives the request, as a config of the group does. A member may not assign itself partitions.
     PrivateApiKey.SUBMIT_MOVES: (

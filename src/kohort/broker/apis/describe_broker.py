@@ -12,6 +12,7 @@ from kohort.base import VERSION
 from kohort.base.durability_window import widest
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.durability import relaxed_topics
+from kohort.broker.transactions.hanging import hanging
 from kohort.errors import ErrorCode
 from kohort.records.kernel_form import tell_kernels
 from kohort.security.access_control import AclOperation, ResourceType
@@ -110,12 +111,15 @@ def _transactions(context: BrokerContext) -> dict[str, object]:
     """Describe the transactions that have not ended, and the oldest of them."""
     runtime = context.transactions.runtime
     opened = [] if runtime is None else runtime.open_transactions()
+    lost = hanging(context.cluster, runtime)
     return {
         "transactional.ids": 0 if runtime is None else runtime.id_count,
         "transactional.ids.max": context.settings.values["max.transactional.ids"],
         "transactions.open": len(opened),
         "transactions.oldest": opened[0][1] if opened else "",
         "transactions.oldest.ms": max(0, context.clock.now_ms() - opened[0][0]) if opened else 0,
+        "transactions.hanging": len(lost),
+        "transactions.hanging.in": " ".join(sorted({log.name for log, _ in lost})[:CLIENTS_NAMED]),
     }
 
 

@@ -24,6 +24,7 @@ def handle(context: BrokerContext, request: Request, message: wire.EndTxnRequest
     command = commands.EndTransaction(
         cause=token,
         request=token,
+        principal=request.principal,
         transactional_id=message.transactional_id,
         producer_id=message.producer_id,
         producer_epoch=message.producer_epoch,

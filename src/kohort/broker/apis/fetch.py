@@ -36,6 +36,7 @@ from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.files.descriptors import NotResidentError
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.segments.segment import next_offset_of
+from kohort.storage.segments.transaction_index import EndedTransaction
 from kohort.wire.messages import fetch as wire
 from kohort.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 
@@ -95,6 +96,8 @@ AT_ONCE: Final = frozenset({OURS, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 #: Rows and bytes that are read in one turn of the loop.
 ROWS_AT_ONCE: Final = 250
 BYTES_AT_ONCE: Final = 1 << 20
+#: Aborted transactions that one answer tells, each in 4 microseconds; its records end before there are more.
+ABORTED_AT_ONCE: Final = 2_000
 #: Bytes that a thread reads ahead from the disk: a consumer of one batch will want those behind it.
 READ_AHEAD_BYTES: Final = 1 << 20
 #: Reads by threads for one row; if the data has left memory again by then, the loop itself waits for the disk.
@@ -105,6 +108,7 @@ class Fetching:
     """One fetch until its answer."""
 
     __slots__ = (
+        "_aborted",
         "_changes",
         "_claim",
         "_cold",
@@ -165,8 +169,8 @@ class Fetching:
         self._rows: list[PartitionData | None] = []
         #: The ends of what the client may read when the rows were read.
         self._seen = array("q")
-        #: Bytes in the answer, and bytes that may still be added.
-        self._size = self._left = 0
+        #: Bytes in the answer, bytes that may still be added, and the aborted transactions that it tells.
+        self._size = self._left = self._aborted = 0
         #: Rows that wait for the disk.
         self._cold: list[tuple[int, NotResidentError]] = []
         self._tries = 0
@@ -270,7 +274,7 @@ class Fetching:
         self._rows = [None] * count
         self._seen = array("q", bytes(8 * count))
         self._found.clear()
-        self._size = self._tries = 0
+        self._size = self._tries = self._aborted = 0
         self._left = self._max_bytes
         self._context.fair_queue.read(self._begin)
 
@@ -464,6 +468,7 @@ class Fetching:
         offset = plan.offsets[at]
         self._seen[at] = end = self._end_of(log)
         views: list[memoryview] = []
+        aborted: list[EndedTransaction] = []
         try:
             diverging = leadership.divergence(log, plan.last_epochs[at], offset)
             if diverging is not None:
@@ -472,7 +477,16 @@ class Fetching:
                 limit = max(min(plan.limits[at], self._left), 0)
                 # KIP-74: the first batch of an answer is read even if it is larger than the limit.
                 up_to = log.end_before_hole(offset, end) if log.holes and self._is_committed else end
-                views = log.read(offset, limit, at_least_one=self._size == 0, up_to=up_to, wait=wait)
+                is_first = self._size == 0
+                views = log.read(offset, limit, at_least_one=is_first, up_to=up_to, wait=wait)
+                if self._is_committed and views and log.has_aborted:
+                    read_to = next_offset_of(views[-1])
+                    most = max(ABORTED_AT_ONCE - self._aborted, 0)
+                    aborted, cut = log.aborted_transactions(offset, read_to, most=most, wait=wait)
+                    if cut < read_to:
+                        # The client is not to wait for bytes that this answer has no room for.
+                        self._wants_answer = True
+                        views = log.read(offset, limit, at_least_one=is_first, up_to=cut, wait=wait)
         except Refused as refused:
             return self._refuse(at, refused.code, log)
         except StorageError:
@@ -485,9 +499,10 @@ class Fetching:
             self._found[at] = size
             self._size += size
             self._left -= size
+            self._aborted += len(aborted)
         elif self._is_known(at, log):
             return None
-        return self._tell(at, log, views)
+        return self._tell(at, log, views, aborted)
 
     def _is_known(self, at: int, log: PartitionLog) -> bool:
         """Whether a row without records would be no news to the client."""
@@ -586,27 +601,22 @@ class Fetching:
         """Return the offset at which reading of a log ends for this client."""
         return log.last_stable_offset if self._is_committed else log.high_watermark
 
-    def _tell(self, at: int, log: PartitionLog, views: list[memoryview]) -> PartitionData:
-        aborted: list[wire.AbortedTransaction] | None = None
+    def _tell(
+        self, at: int, log: PartitionLog, views: list[memoryview], aborted: Sequence[EndedTransaction] = ()
+    ) -> PartitionData:
+        told: list[wire.AbortedTransaction] | None = None
         if self._is_committed:
-            aborted = []
-            if views and log.has_aborted:
-                try:
-                    found = log.aborted_transactions(self._plan.offsets[at], next_offset_of(views[-1]))
-                except StorageError:
-                    # Without the list their records would be read as committed.
-                    return self._refuse(at, ErrorCode.KAFKA_STORAGE_ERROR, log)
-                aborted += [
-                    wire.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-                    for each in found
-                ]
+            told = [
+                wire.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                for each in aborted
+            ]
         return PartitionData(
             partition_index=self._plan.numbers[at],
             error_code=0,
             high_watermark=log.high_watermark,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
-            aborted_transactions=aborted,
+            aborted_transactions=told,
             records=views or b"",
         )
 

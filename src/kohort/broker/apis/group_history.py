@@ -1,4 +1,4 @@
-"""GroupHistory (key 10001): the rows that the journal still has of one group.
+"""GroupHistory (key 10001): the rows that the journal still has of one group, or of one transactional id.
 
 Served to kohort's clients. Rows in memory come first, in pages from the oldest on; older ones are in the topic, in
 pages from the newest on.
@@ -14,9 +14,10 @@ from kohort.broker.access.rights import Rights
 from kohort.broker.chunked_responses import GROUP_DENIED
 from kohort.broker.context import BrokerContext, Request
 from kohort.broker.groups.journallog import read_older
+from kohort.broker.transactions.hanging import NAMED, holding
 from kohort.errors import ErrorCode
 from kohort.ids import JOURNAL_TOPIC
-from kohort.journal.rows import Row
+from kohort.journal.rows import TRANSACTION_PREFIX, Row, transaction_key
 from kohort.journal.words import read_partitions, write_partitions
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.storage.partitions.partition import PartitionLog
@@ -35,20 +36,29 @@ def handle(context: BrokerContext, request: Request, message: wire.GroupHistoryR
     journal = context.runtime.journal
     topic = context.cluster.topic(JOURNAL_TOPIC)
     target = None if topic is None else topic.partitions[0]
-    if not message.group_id or message.max_rows < 1 or message.after_sequence < 0 or message.before_offset < -1:
-        why = "a group id, a positive number of rows, a sequence of 0 or more and an offset of -1 or more are expected"
-        return wire.GroupHistoryResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=why)
-    if not rights.allows(AclOperation.DESCRIBE, ResourceType.GROUP, message.group_id):
+    group_id, transactional_id = message.group_id, message.transactional_id
+    is_one = bool(group_id) != bool(transactional_id) and not group_id.startswith(TRANSACTION_PREFIX)
+    if not is_one or message.max_rows < 1 or message.after_sequence < 0 or message.before_offset < -1:
+        why = "a group id or a transactional id, a positive number of rows, a sequence of 0 or more and an offset of "
+        return wire.GroupHistoryResponse(
+            error_code=ErrorCode.INVALID_REQUEST, error_message=f"{why}-1 or more are expected"
+        )
+    if transactional_id:
+        if not rights.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+            return wire.GroupHistoryResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif not rights.allows(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
         return wire.GroupHistoryResponse(error_code=GROUP_DENIED.code, error_message=GROUP_DENIED.message)
     if not journal.is_on:
         why = "this broker keeps no journal: start it with journal.ring.rows above 0"
         return wire.GroupHistoryResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=why)
+    # The rows of both are in one journal.
+    key = transaction_key(transactional_id) if transactional_id else group_id
     if message.before_offset >= 0:
         if target is not None and target.offline:
             return wire.GroupHistoryResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=target.offline)
-        return _older(rights, target, message)
+        return _older(rights, target, key, before=message.before_offset)
     limit = min(message.max_rows, MAX_ROWS)
-    history = journal.history(message.group_id, after=message.after_sequence, limit=limit)
+    history = journal.history(key, after=message.after_sequence, limit=limit)
     return wire.GroupHistoryResponse(
         error_code=ErrorCode.NONE,
         is_complete=history.is_complete,
@@ -56,13 +66,32 @@ def handle(context: BrokerContext, request: Request, message: wire.GroupHistoryR
         rows=[_row(rights, row) for row in history.rows],
         counts=[wire.HistoryCount(name=name, count=count) for name, count in history.counts.items()],
         older_offset=-1 if target is None or history.is_complete else target.log_end_offset,
+        held_by=[] if transactional_id else _held_by(context, rights, group_id),
     )
 
 
-def _older(rights: Rights, target: PartitionLog | None, message: wire.GroupHistoryRequest) -> wire.GroupHistoryResponse:
+def _held_by(context: BrokerContext, rights: Rights, group_id: str) -> list[wire.HoldingTransaction]:
+    """Return the open transactions for which the group's members wait, as far as the client may see them."""
+    now_ms, rows = context.clock.now_ms(), []
+    for each in holding(context.cluster, context.transactions.runtime, context.runtime.offsets_of(group_id)):
+        if rights.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, each.topic):
+            row = from_row(wire.HoldingTransaction, each)
+            row.open_ms = max(0, now_ms - each.started_ms) if each.started_ms >= 0 else -1
+            transactional_id = each.transactional_id
+            if transactional_id is not None and not rights.allows(
+                AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id
+            ):
+                row.transactional_id = None
+            rows.append(row)
+        if len(rows) == NAMED:
+            break
+    return rows
+
+
+def _older(rights: Rights, target: PartitionLog | None, key: str, *, before: int) -> wire.GroupHistoryResponse:
     if target is None:
         return wire.GroupHistoryResponse(error_code=ErrorCode.NONE)
-    page = read_older(target, message.group_id, before=message.before_offset)
+    page = read_older(target, key, before=before)
     return wire.GroupHistoryResponse(
         error_code=ErrorCode.NONE,
         is_complete=page.is_complete,

@@ -59,6 +59,7 @@ def _init_transactional(
     command = commands.InitProducer(
         cause=token,
         request=token,
+        principal=request.principal,
         transactional_id=transactional_id,
         timeout_ms=message.transaction_timeout_ms,
         producer_id=message.producer_id,

@@ -29,29 +29,30 @@ def handle(context: BrokerContext, request: Request, message: wire.ListTransacti
     )
     rights, kind = request.rights, ResourceType.TRANSACTIONAL_ID
 
-    def complete(replies: list[commands.ListTransactionsReply | Refusal]) -> None:
-        if not request.is_open:
-            return
-        unknown: list[str] = []
-        listed: list[commands.ListedTransaction] = []
-        for reply in replies:
-            if isinstance(reply, Refusal):
-                # The pattern, or a shard whose log cannot be read.
-                if reply.code is not ErrorCode.NOT_COORDINATOR:
-                    request.answer(wire.ListTransactionsResponse(error_code=reply.code))
-                    return
-                continue
-            unknown = list(reply.unknown_states)
-            listed += [each for each in reply.transactions if rights.allows(AclOperation.DESCRIBE, kind, each[0])]
+    unknown: list[str] = []
+    listed: list[commands.ListedTransaction] = []
+    refused: list[ErrorCode] = []
 
-        def response_of(rows: list[wire.TransactionState]) -> wire.ListTransactionsResponse:
-            return wire.ListTransactionsResponse(
-                error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=rows
-            )
+    def take(reply: commands.ListTransactionsReply | Refusal) -> None:
+        if not isinstance(reply, Refusal):
+            unknown[:] = reply.unknown_states
+            listed.extend(each for each in reply.transactions if rights.allows(AclOperation.DESCRIBE, kind, each[0]))
+        elif reply.code is not ErrorCode.NOT_COORDINATOR:
+            # The pattern; a shard whose log cannot be read is left out.
+            refused.append(reply.code)
 
-        answer_rows(context, request, listed, rows_at_once(_row_of), response_of)
+    def complete() -> None:
+        if refused and request.is_open:
+            request.answer(wire.ListTransactionsResponse(error_code=refused[0]))
+        elif request.is_open:
+            answer_rows(context, request, listed, rows_at_once(_row_of), response_of)
 
-    context.transactions.list_transactions(command, complete)
+    def response_of(rows: list[wire.TransactionState]) -> wire.ListTransactionsResponse:
+        return wire.ListTransactionsResponse(
+            error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=rows
+        )
+
+    context.transactions.list_transactions(command, take, complete)
 
 
 def _row_of(listed: commands.ListedTransaction) -> wire.TransactionState:

@@ -51,8 +51,10 @@ def listen_on(settings: BrokerSettings, listener: ListenerSettings | None = None
     listener = listener or settings.listeners[0]
     host, port = listener.host, listener.port
     try:
+        # Of a text the module `encodings.idna` is loaded, two milliseconds, which an address does not need.
+        place = host.encode() if host.replace(".", "").isdecimal() and host.isascii() else host
         family, kind, protocol, _, found = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            place, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, UnicodeError) as why:
         # A name with an empty or too long part is no error of the system's.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
-from uuid import uuid4
 
 from kohort.broker.connections.request import Asker, Request
 from kohort.broker.groups.runtime import Translate
@@ -12,8 +11,9 @@ from kohort.broker.groups.shard_log import GroupLimit
 from kohort.coordinator.commands import AnyHeartbeat, Command, ConsumerGroupHeartbeat, GroupCommand, WatchMember
 from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
 from kohort.coordinator.journal_events.reporter import MemberSigns
+from kohort.coordinator.model import GroupOffsets
 from kohort.coordinator.records.types import Grants
-from kohort.ids import RequestToken
+from kohort.ids import RequestToken, format_uuid, random_uuid
 from kohort.journal.ring import Journal
 from kohort.journal.words import Partition
 
@@ -96,6 +96,9 @@ class Coordination(Protocol):
     def is_member(self, group_id: str, member_id: str) -> bool:
         """Whether a group has a member of that id, in either protocol."""
 
+    def offsets_of(self, group_id: str) -> GroupOffsets:
+        """Return the committed offsets of a group, and those of open transactions, to be read."""
+
     def member_signs(self, group_id: str, member_id: str) -> MemberSigns | None:
         """Return the latest signs of a member; `None`: the group has no such member."""
 
@@ -111,4 +114,4 @@ class Coordination(Protocol):
 
 def new_member_id(client_id: str) -> str:
     """Make a unique member id from the client id."""
-    return f"{client_id}-{uuid4()}"
+    return f"{client_id}-{format_uuid(random_uuid())}"

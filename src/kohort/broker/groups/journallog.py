@@ -14,9 +14,9 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from kohort.base import values
 from kohort.base.clock import Clock
 from kohort.broker.durability import Durability
 from kohort.broker.topics.metadata import Cluster
@@ -224,7 +224,7 @@ class JournalLog:
         return rows[-1] if rows else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.value
 class OlderRows:
     """A page of the topic: rows of one group and of the broker, oldest first, possibly none.
 

@@ -19,18 +19,20 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from kohort.base import without_collections
 from kohort.base.clock import WallClock
 from kohort.broker.connections.request import Asker, Request
 from kohort.broker.durability import Durability, is_durable
 from kohort.broker.groups.deadlines import Deadlines
 from kohort.broker.groups.ownership_messages import Leaders, OwnershipMessages, syncing_members
-from kohort.broker.groups.shard_log import GroupLimit, GroupLogLoader, ShardLog, UnservedShard, without_collections
+from kohort.broker.groups.shard_log import GroupLimit, GroupLogLoader, ShardLog, UnservedShard
 from kohort.coordinator import commands, delayed_heartbeats
 from kohort.coordinator.commands import ConsumerGroupHeartbeat, LeaveGroup
 from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs, Reply, ReplyBody, TimerKey
 from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
 from kohort.coordinator.journal_events.reporter import MemberSigns, Reporter
 from kohort.coordinator.journal_events.triggers import Stimulus
+from kohort.coordinator.model import GroupOffsets
 from kohort.coordinator.records.codec import build_log_batch
 from kohort.coordinator.records.types import Grants
 from kohort.coordinator.settings import GroupSettings
@@ -339,6 +341,11 @@ class Runtime:
         classic = groups.classic.get(group_id)
         is_classic = classic is not None and member_id in classic.members
         return is_classic or groups.find_member(group_id, member_id) is not None
+
+    def offsets_of(self, group_id: str) -> GroupOffsets:
+        """Return the committed offsets of a group, and those of open transactions, to be read."""
+        groups = self._shard_logs[self.index_of(group_id)].shard.groups
+        return GroupOffsets(groups.offsets.get(group_id, {}), groups.pending_offsets.get(group_id, {}))
 
     def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> int:
         """Note a fetch of a member, which counts as a heartbeat where its group says so.

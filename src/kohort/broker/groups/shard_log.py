@@ -6,13 +6,12 @@ that is not known begins a group anew, perhaps behind unread records.
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from kohort.base import values
 from kohort.base.clock import Clock
 from kohort.coordinator import commands
 from kohort.coordinator.decision import ComputeTarget, Decision, Reply
@@ -97,7 +96,7 @@ _OF_OFFSETS: Final = (OffsetCommitted, OffsetForgotten)
 Entries = list[tuple[bytes | None, bytes | None]]
 
 
-@dataclass(slots=True, kw_only=True)
+@values.value(frozen=False)
 class Loaded:
     """The counts of one loaded log."""
 
@@ -107,7 +106,7 @@ class Loaded:
     unknown: int = 0
 
 
-@dataclass(slots=True)
+@values.value(kw_only=False, frozen=False)
 class GroupLogLoader:
     """Loads logs one after the other; equal parts of their records are kept once for all of them."""
 
@@ -217,19 +216,6 @@ def _entries(view: memoryview, offset: int) -> tuple[Entries, int, bool]:
     assert columns.keys is not None and columns.values is not None, "both were asked for"
     entries = list(zip(columns.keys.to_list(), columns.values.to_list(), strict=True))
     return entries, columns.next_offset, columns.consumed_bytes == len(view)
-
-
-@contextmanager
-def without_collections() -> Iterator[None]:
-    """Switch off garbage collection while logs are loaded."""
-    # Loading makes hundreds of thousands of objects that all stay: a collection would find nothing among them.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 # The limit of groups on one broker.

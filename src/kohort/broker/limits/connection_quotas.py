@@ -14,7 +14,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol
 
 from kohort.base.values import value
@@ -50,7 +50,7 @@ class CountedConnection(Protocol):
         """Close without waiting for the client."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Limits:
     """The most connections: of all addresses together, of each address, and of addresses with overrides."""
 

@@ -8,10 +8,10 @@ Source: Apache Kafka's `ListenerName.configPrefix` and `saslMechanismConfigPrefi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kohort.base.options import OptionSet, as_keyword
+from kohort.base.values import value
 from kohort.broker.options.security_options import MECHANISMS, PER_LISTENER, PER_MECHANISM
 from kohort.errors import ConfigError, UnknownOptionError
 
@@ -23,7 +23,7 @@ _MECHANISMS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class OfListener:
     """An option of one listener: the listener's name in lower case, the mechanism if there is one, the option."""
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kohort.base.options import parse_list
+from kohort.base.values import value
 from kohort.errors import ConfigError
 
 Each = TypeVar("Each", str, int)
@@ -39,7 +40,7 @@ class SecurityProtocol(Enum):
         return self.value[1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ListenerSettings:
     """One listener; its own address is advertised if `advertised_host` or `advertised_port` is `None`."""
 

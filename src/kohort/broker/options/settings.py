@@ -7,13 +7,14 @@ Source: Apache Kafka 4.3's broker configuration; a default that differs is named
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from os import PathLike, fspath
 from typing import Any, Final
 
 from kohort.assign.assignors import BUILT_IN
 from kohort.base import options
 from kohort.base.options import Option, OptionSet, Unserved
+from kohort.base.values import value
 from kohort.broker.options.first_users import FirstUser
 from kohort.broker.options.kinds import INT32_MAX, INT64_MAX, KIBI, MEBI, count, flag, text
 from kohort.broker.options.listener_options import take_overrides
@@ -488,6 +489,18 @@ _TRANSACTIONS: Final = [
         "Most transactional ids; further ones are refused (not in Kafka).",
         low=1,
     ),
+    count(
+        "max.transaction.partitions",
+        10_000,
+        "Most partitions of one transaction; one that would have more is refused (not in Kafka).",
+        low=1,
+    ),
+    count(
+        "max.transaction.waiting.requests",
+        16,
+        "Most requests of one transactional id that wait for the end of its transaction; 0: none waits (not in Kafka).",
+        high=1000,
+    ),
 ]
 
 
@@ -644,7 +657,7 @@ BROKER_OPTIONS: Final = OptionSet(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class BrokerSettings:
     """A broker's checked options, with the addresses parsed.
 

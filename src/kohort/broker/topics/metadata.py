@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
-from uuid import uuid4
 
 from kohort.broker.limits.client_quotas import QuotaLimits, check_quota_count
 from kohort.broker.options.settings import BrokerSettings
@@ -20,7 +19,7 @@ from kohort.broker.topics.topic_operations import Outcome, TopicOperations, Want
 from kohort.coordinator.commands import LogExtent
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode, Refused
-from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ZERO_TOPIC_ID, TopicId
+from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ZERO_TOPIC_ID, TopicId, random_uuid
 from kohort.storage.catalog import collision_key
 from kohort.storage.client_quotas import QuotaChange, Quotas, changed_quotas
 from kohort.storage.partitions.partition import PartitionLog
@@ -290,7 +289,7 @@ class Cluster:
         return self._store.topics[name]
 
     def _plan_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> TopicPlan:
-        topic_id = TopicId(uuid4().bytes)
+        topic_id = TopicId(random_uuid())
 
         def settle() -> None:
             self._by_id[topic_id] = self._store.topics[name]

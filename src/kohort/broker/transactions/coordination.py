@@ -38,6 +38,8 @@ logger = logging.getLogger("kohort.broker.transactions")
 
 #: Bytes of batches that may wait for the coordinator, of all producers.
 WAITING_LIMIT_BYTES: Final = 64 << 20
+#: Transactional ids that are listed in one turn of the loop, each in 2 microseconds.
+IDS_AT_ONCE: Final = 4_000
 #: The answer while the topic cannot be created, or its log not be read; clients ask again.
 _NOT_AVAILABLE: Final = Refusal(
     code=ErrorCode.COORDINATOR_NOT_AVAILABLE, message="the transaction coordinator is not available at present"
@@ -83,8 +85,8 @@ class TransactionCoordination(Protocol):
     def before_append(self, log: PartitionLog, batch: TransactionalBatch, then: OnKnown) -> None:
         """Call `then` when the coordinator knows of the partition of a batch, after earlier batches of its producer."""
 
-    def list_transactions(self, command: ListCommand, complete: OnListed) -> None:
-        """Ask each shard that this broker coordinates for its transactions."""
+    def list_transactions(self, command: ListCommand, take: OnListed, complete: Callable[[], None]) -> None:
+        """Ask each shard that this broker coordinates for its transactions: `take` gets each reply."""
 
     def write_marker(self, marker: Marker, place: TopicPartition, on_result: OnResult) -> None:
         """Write a marker to one partition."""
@@ -102,9 +104,9 @@ class TransactionalBatch(NamedTuple):
     size: int
 
 
-#: Makes the command for a shard of its cause and request; and takes the replies of all.
+#: Makes the command for some ids of a shard, of its cause and request; and takes one reply.
 ListCommand = Callable[..., "commands.ListTransactions"]
-OnListed = Callable[[list["commands.ListTransactionsReply | Refusal"]], None]
+OnListed = Callable[["commands.ListTransactionsReply | Refusal"], None]
 #: Told whether a batch may be appended, and whether the transaction begins with it in this partition.
 OnKnown = Callable[[ErrorCode, bool], None]
 
@@ -304,30 +306,41 @@ class Transactions:
         else:
             del self._batches[key]
 
-    def list_transactions(self, command: ListCommand, complete: OnListed) -> None:
-        """Ask each shard for its transactions."""
-        self.list_shards(command, complete, lambda _: True)
+    def list_transactions(self, command: ListCommand, take: OnListed, complete: Callable[[], None]) -> None:
+        """Ask each shard for its transactions: `take` gets each reply, of some ids each."""
+        self.list_shards(command, take, complete, is_listed=lambda _: True)
 
-    def list_shards(self, command: ListCommand, complete: OnListed, is_listed: Callable[[int], bool]) -> None:
-        """Ask each shard whose number `is_listed` for its transactions."""
+    def list_shards(
+        self,
+        command: ListCommand,
+        take: OnListed,
+        complete: Callable[[], None],
+        *,
+        is_listed: Callable[[int], bool],
+    ) -> None:
+        """Ask each shard whose number `is_listed` for its transactions, some in each turn of the loop."""
         runtime = self._runtime
         indexes = [] if runtime is None else list(filter(is_listed, range(runtime.shard_count)))
-        if runtime is None or not indexes:
-            complete([])
+        # A shard is asked once at least: it knows which of the filters are unknown.
+        questions = [(at, ids) for at in indexes for ids in runtime.parts_of(at, IDS_AT_ONCE)] if runtime else []
+        if runtime is None or not questions:
+            complete()
             return
-        replies: list[commands.ListTransactionsReply | Refusal] = []
+        left = len(questions)
 
-        def take(reply: commands.ListTransactionsReply | Refusal) -> None:
-            replies.append(reply)
-            if len(replies) == len(indexes):
-                complete(replies)
+        def on_reply(reply: commands.ListTransactionsReply | Refusal) -> None:
+            nonlocal left
+            take(reply)
+            left -= 1
+            if not left:
+                complete()
 
-        def ask(at: int) -> None:
+        def ask(number: int) -> None:
             token = self._groups.next_token()
-            runtime.ask_shard(indexes[at], command(cause=token, request=token), take)
-            if at + 1 < len(indexes):
-                # A shard may have many ids: one of them in each turn of the loop.
-                self._loop.call_soon(ask, at + 1)
+            at, ids = questions[number]
+            runtime.ask_shard(at, command(cause=token, request=token, ids=ids), on_reply)
+            if number + 1 < len(questions):
+                self._loop.call_soon(ask, number + 1)
 
         ask(0)
 
@@ -366,12 +379,15 @@ class Transactions:
             next_token=self._groups.next_token,
             take_id=self._take_id,
             on_failure=self._on_failure,
+            journal=self._groups.journal,
         )
         values = self._cluster.values
         settings = TransactionSettings(
             transaction_max_timeout_ms=values["transaction.max.timeout.ms"],
             transactional_id_expiration_ms=values["transactional.id.expiration.ms"],
             transactional_id_limit=values["max.transactional.ids"],
+            transaction_partition_limit=values["max.transaction.partitions"],
+            waiting_limit=values["max.transaction.waiting.requests"],
         )
         runtime.start(settings, list(topic.partitions))
         self._runtime = runtime

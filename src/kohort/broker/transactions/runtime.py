@@ -27,7 +27,7 @@ from kohort.broker.groups.shard_log import read_entries
 from kohort.broker.producer_ids import OnId
 from kohort.broker.transactions.markers import MARKERS_AT_ONCE, Marker, MarkerWriter
 from kohort.coordinator.commands import Refusal
-from kohort.coordinator.transactions import commands
+from kohort.coordinator.transactions import commands, events
 from kohort.coordinator.transactions.commands import Partition
 from kohort.coordinator.transactions.decision import Decision, NeedProducerId, SendMarkers
 from kohort.coordinator.transactions.records import TransactionStored, build_log_batch, decode
@@ -36,6 +36,7 @@ from kohort.coordinator.transactions.shard import TransactionShard
 from kohort.coordinator.transactions.states import IDLE, TransactionState
 from kohort.errors import CorruptRecordError, ErrorCode, StorageError
 from kohort.ids import RequestToken, TopicPartition, coordinator_partition
+from kohort.journal.ring import Journal
 from kohort.storage.partitions.partition import PartitionLog
 
 log = logging.getLogger("kohort.broker.transactions")
@@ -69,8 +70,10 @@ class TransactionRuntime:
         next_token: Callable[[], RequestToken],
         take_id: Callable[[OnId], None],
         on_failure: Callable[[Exception], None],
+        journal: Journal,
     ) -> None:
         self._loop: Final = loop
+        self._journal: Final = journal
         self._durability: Final = durability
         self._markers: Final = markers
         self._next_token: Final = next_token
@@ -132,6 +135,12 @@ class TransactionRuntime:
         """The number of shards."""
         return len(self._logs)
 
+    def parts_of(self, index: int, most: int) -> list[tuple[str, ...]]:
+        """Return the ids of a shard in parts of `most` at most, one part at least."""
+        shard = self._logs[index].shard
+        ids = () if shard is None else tuple(shard.transactions)
+        return [ids[first : first + most] for first in range(0, max(len(ids), 1), most)]
+
     def ask_shard(self, index: int, command: commands.ListTransactions, on_reply: Callable[[Any], None]) -> None:
         """Carry out a command that concerns a whole shard."""
         self._ask(index, command, None, on_reply)
@@ -147,19 +156,19 @@ class TransactionRuntime:
         self._waiting[command.request] = (request, then, asked)
         self._carry_out(asked, command)
 
-    def _open(self) -> Iterator[TransactionStored]:
+    def unfinished(self) -> Iterator[TransactionStored]:
         """Yield the transactions that have not ended."""
         for shard in self.shards:
             yield from (each for each in shard.transactions.values() if each.state not in IDLE)
 
     def open_producers(self) -> set[int]:
         """Return the producers whose transactions have not ended."""
-        return {each.producer_id for each in self._open()}
+        return {each.producer_id for each in self.unfinished()}
 
     def open_epochs(self) -> dict[tuple[int, Partition], set[int]]:
         """Return the epochs of the batches of each transaction that has not ended, by producer and partition."""
         found: dict[tuple[int, Partition], set[int]] = {}
-        for each in self._open():
+        for each in self.unfinished():
             # The decision raises the epoch (KIP-890), or the abort by the coordinator.
             epochs = {each.producer_epoch, each.producer_epoch - (each.state is not TransactionState.ONGOING)}
             for place in each.partitions:
@@ -168,7 +177,7 @@ class TransactionRuntime:
 
     def open_transactions(self) -> list[tuple[int, str]]:
         """Return when each transaction that has not ended began, ms, and its id; the oldest first."""
-        return sorted((each.start_ms, each.transactional_id) for each in self._open())
+        return sorted((each.start_ms, each.transactional_id) for each in self.unfinished())
 
     @property
     def id_count(self) -> int:
@@ -230,7 +239,7 @@ class TransactionRuntime:
         now_ms = self._deadlines.now_ms()
         try:
             decision = asked.shard.handle(command, now_ms=now_ms)
-            self._commit(asked, decision, now_ms, on_refused=partial(self._refused, asked, command))
+            self._commit(asked, decision, now_ms, command, on_refused=partial(self._refused, asked, command))
             self._expire(asked, now_ms)
             self._deadlines.watch(asked.shard.next_deadline(), now_ms)
         except Exception as error:
@@ -238,9 +247,15 @@ class TransactionRuntime:
             raise
 
     def _commit(
-        self, asked: TransactionLog, decision: Decision, now_ms: int, *, on_refused: Callable[[], None]
+        self,
+        asked: TransactionLog,
+        decision: Decision,
+        now_ms: int,
+        command: commands.AnyCommand | None,
+        *,
+        on_refused: Callable[[], None],
     ) -> None:
-        """Append a decision, apply it, send replies and markers; call `on_refused` if the disk took nothing."""
+        """Append a decision, journal and apply it, send replies and markers; `on_refused`: the disk took nothing."""
         shard = asked.shard
         assert shard is not None, "only shards that are served decide"
         needed = next((each for each in decision.effects if isinstance(each, NeedProducerId)), None)
@@ -256,6 +271,7 @@ class TransactionRuntime:
                     raise
                 on_refused()
                 return
+        events.report(self._journal, shard.transactions, command, decision, now_ms=now_ms, next_cause=self._next_token)
         for reply in shard.commit(decision, now_ms=now_ms):
             self._reply(asked, reply.request, reply.body)
         self._send_markers(asked)
@@ -271,7 +287,7 @@ class TransactionRuntime:
             held = decision.held
             # The shard tries a deadline again by itself.
             on_refused = _nothing if held is None else partial(self._refused, asked, held)
-            self._commit(asked, decision, now_ms, on_refused=on_refused)
+            self._commit(asked, decision, now_ms, held, on_refused=on_refused)
         self._loop.call_soon(self._expire_more, asked)
 
     def _expire_more(self, asked: TransactionLog) -> None:

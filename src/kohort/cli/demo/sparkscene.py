@@ -26,7 +26,7 @@ from kohort.cli.report.page import write_page
 from kohort.cli.report.session import open_session
 from kohort.client.admin.results.groups import GroupDescription
 from kohort.errors import KohortError
-from kohort.spark import QueryListener, read_stream
+from kohort.spark import QueryListener, read_stream, start
 from kohort.spark.driver.stopping import drain_and_stop, last_batch_id
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ SHARES: Final = (0.7, 0.8, 0.9, 1.0)
 HALVES: Final = {"eve": PARTITIONS // 2, "fay": PARTITIONS // 2}
 #: Seconds within which Spark starts a reader, or finishes a batch, on a busy machine.
 PATIENCE_S: Final = 180.0
+#: How often a query is started again whose reader was too slow for Spark.
+_RETRIES: Final = 10
 _FLIGHT_SCHEMA: Final = "carrier string, sched_dep_time int, dep_delay int"
 #: Part of the command line of the Python process that reads for a streaming query.
 _READER: Final = b"python_streaming_source_runner"
-#: Spark's error for a process that did not start within 10 s, a limit that cannot be set.
-_TOO_SLOW: Final = "Python worker failed to connect back"
 
 
 class SparkScene:
@@ -196,8 +196,7 @@ class Query:
         flight = f.from_json(f.col("value").cast("string"), _FLIGHT_SCHEMA).alias("flight")
         flights = records.select("partition", "offset", flight).select("partition", "offset", "flight.*")
         writer = flights.writeStream.queryName(name).option("checkpointLocation", checkpoint)
-        self.running = writer.foreachBatch(self._write).trigger(processingTime=self.trigger).start()
-        self._wait(lambda: bool(find_readers() - before) or not self.running.isActive, "did not start")
+        self.running = start(writer.foreachBatch(self._write).trigger(processingTime=self.trigger), retries=_RETRIES)
         self.readers = find_readers() - before
 
     def _write(self, batch: DataFrame, number: int) -> None:
@@ -222,12 +221,10 @@ class Query:
         self.account.in_doubt += [self.finished(), self.finished() + 1]
 
     def check(self) -> None:
-        """Raise if the query has failed; start it again if its Python process was too slow for Spark."""
+        """Raise if the query has failed."""
         why = "" if self.running.isActive else str(self.running.exception() or "")
-        if why and _TOO_SLOW not in why:
-            raise KohortError(f"query {self.account.name} has ended: {why.splitlines()[0]}")
         if why:
-            self.start()
+            raise KohortError(f"query {self.account.name} has ended: {why.splitlines()[0]}")
 
 
 def find_readers(process: int | None = None) -> set[int]:

@@ -69,7 +69,7 @@ def run_history(options: argparse.Namespace) -> int:
             print_json(found)
             return 0
         empty = f"group {found.group_id} has no history"
-        _print_rows(found.events, MemberNames(), empty=empty)
+        print_rows(found.events, MemberNames(), empty=empty)
         if any(event.cause != event.origin for event in found.events):
             print("CAUSE a<b: input a, as part of the rebalance that input b began")
         if found.counts:
@@ -100,7 +100,7 @@ def _follow(admin: Admin, found: GroupHistory, options: argparse.Namespace) -> N
                 for event in found.events:
                     print_json({"group_id": found.group_id, **plain(event)})
             else:
-                day = _print_rows(found.events, names, empty="", has_heading=last == 0, day=day)
+                day = print_rows(found.events, names, empty="", has_heading=last == 0, day=day)
             last = found.events[-1].sequence
         time.sleep(FOLLOW_INTERVAL_S)
         found = admin.group_history(options.group, after=last)
@@ -120,7 +120,7 @@ def check_is_there(admin: Admin, found: GroupHistory, *, is_end_welcome: bool) -
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}")
 
 
-def _print_rows(
+def print_rows(
     events: Sequence[HistoryEvent], names: MemberNames, *, empty: str, has_heading: bool = True, day: str = ""
 ) -> str:
     """Print events, those of each day under its date, and return the date of the last event.
@@ -407,6 +407,14 @@ _SENTENCES: Final[dict[str, str | Callable[[str, Details], str]]] = {
     "connection_lost": "{who} lost its connection",
     "connection_back": "{who} is connected again",
     "configs_changed": lambda _, details: f"configs changed: {', '.join(map('='.join, details.items()))}",
+    "producer_initialized": "producer {who} got epoch {epoch}, with a transaction timeout of {timeout_ms} ms",
+    "transaction_began": "producer {who} began a transaction",
+    "transaction_decided": lambda who, details: (
+        f"the transaction of producer {who} is to {details.get('result', 'end')}{_why(details)}"
+        + (f", in {_partitions(details['partitions'])}" if details.get("partitions") else "")
+    ),
+    "transaction_completed": "all partitions have the marker of producer {who}'s transaction",
+    "transactional_id_forgotten": "the transactional id has expired",
     "offsets_reset": "offsets of {partitions} were set by hand",
     "offsets_forgotten": lambda _, details: f"offsets of {details.get('partitions', '')} partitions forgotten",
 }

@@ -1,4 +1,4 @@
-"""`kohort transactions list|describe|hanging|abort|fence`: open transactions, and their end.
+"""`kohort transactions list|describe|history|hanging|abort|fence`: open transactions, and their end.
 
 Laws: a verb that ends a transaction shows it first, and ends it with `--execute`.
 Source: kafka-transactions; KIP-664.
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.bootstrap import open_admin
 from kohort.cli.main import add_common, add_execute
-from kohort.cli.output import show, show_plan
+from kohort.cli.output import print_json, show, show_plan
+from kohort.cli.verbs.grouphistory import print_rows
 from kohort.cli.verbs.why import read_partition
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
-from kohort.journal.words import show_partitions
+from kohort.journal.words import MemberNames, show_partitions
 
 if TYPE_CHECKING:
     from kohort.client.admin.results.transactions import ProducerDescription
@@ -27,7 +28,9 @@ _PRODUCER_COLUMNS: Final = ("TOPIC", "PARTITION", "PRODUCER", "EPOCH", "BEGINS A
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    transactions = subparsers.add_parser("transactions", help="transactions: list, describe, hanging, abort, fence")
+    transactions = subparsers.add_parser(
+        "transactions", help="transactions: list, describe, history, hanging, abort, fence"
+    )
     actions = transactions.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     listing = actions.add_parser("list", help="the transactions that the cluster's coordinators know", run=run_list)
@@ -36,6 +39,16 @@ def add_parser(subparsers: Any) -> None:
 
     describe = actions.add_parser("describe", help="state, producer and partitions of some", run=run_describe)
     describe.add_argument("ids", metavar="ID", nargs="+", help="a transactional id")
+
+    history = actions.add_parser(
+        "history",
+        help="the steps of a transactional id's transactions",
+        description="Print each step, producer and refusal, oldest first. Steps that repeat are one line with the "
+        "number of times.",
+        run=run_history,
+    )
+    history.add_argument("id", metavar="ID", help="a transactional id")
+    history.add_argument("--all", action="store_true", help="also older rows, from the topic __group_journal")
 
     hanging = actions.add_parser(
         "hanging", help="open transactions of a topic that no coordinator knows", run=run_hanging
@@ -54,7 +67,7 @@ def add_parser(subparsers: Any) -> None:
     fence.add_argument("ids", metavar="ID", nargs="+", help="a transactional id")
     add_execute(fence)
 
-    add_common(listing, describe, hanging, abort, fence)
+    add_common(listing, describe, history, hanging, abort, fence)
 
 
 def run_list(options: argparse.Namespace) -> int:
@@ -70,6 +83,19 @@ def run_describe(options: argparse.Namespace) -> int:
     with open_admin(options) as admin:
         found = admin.describe_transactions(options.ids)
     return show(options, found, _COLUMNS, _rows(found), empty="no transactions")
+
+
+def run_history(options: argparse.Namespace) -> int:
+    """Print the events of a transactional id, oldest first."""
+    with open_admin(options) as admin:
+        found = admin.transaction_history(options.id, whole=options.all)
+    if options.json:
+        print_json(found)
+        return 0
+    print_rows(found.events, MemberNames(), empty=f"{options.id} has no history")
+    if found.has_older:
+        print("older rows are in the topic __group_journal: --all shows them, too")
+    return 0
 
 
 def run_fence(options: argparse.Namespace) -> int:

@@ -53,6 +53,7 @@ def run_why(options: argparse.Namespace) -> int:
         found = _explain(admin, options)
         is_cut = not found.is_complete and not found.has_older and not options.json
         gone = where_rows_are_kept(admin) if is_cut else ""
+    held = [each.sentence for each in found.held_by]
     if options.partition is not None:
         owners = found.partition(*options.partition)
         _say(options, owners, [line for row in owners for line in _told(row)])
@@ -60,7 +61,7 @@ def run_why(options: argparse.Namespace) -> int:
         member = found.member(options.member)
         _say(options, member, [member.sentence])
     elif options.now:
-        _say(options, found.now, [found.summary])
+        _say(options, found.now, [found.summary, *held])
     elif options.last or options.rebalance is not None:
         if options.last and found.last is None:
             raise KohortError(f"the history of group {found.group_id} has no rebalance: {found.summary}")
@@ -68,7 +69,8 @@ def run_why(options: argparse.Namespace) -> int:
         _say(options, rebalance, _told(rebalance))
     else:
         latest = [] if found.last is None else _told(found.last)
-        _say(options, {"last": found.last, "now": found.now, "summary": found.summary}, [*latest, found.summary])
+        shown = {"last": found.last, "now": found.now, "summary": found.summary, "held_by": found.held_by}
+        _say(options, shown, [*latest, found.summary, *held])
     if gone:
         say(f"events before the oldest rows of this group's history are not known: {gone}")
     return 0

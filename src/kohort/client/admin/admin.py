@@ -86,6 +86,7 @@ class AdminDoor:
     list_partition_reassignments = Call(ReplicaCalls.list_partition_reassignments)
     list_transactions = Call(TransactionCalls.list_transactions)
     describe_transactions = Call(TransactionCalls.describe_transactions)
+    transaction_history = Call(TransactionCalls.transaction_history)
     fence_producers = Call(TransactionCalls.fence_producers)
     describe_producers = Call(TransactionCalls.describe_producers)
     find_hanging_transactions = Call(TransactionCalls.find_hanging_transactions)

@@ -7,9 +7,10 @@ Source: architecture rule 6; Kafka's admin client.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from typing import Any, Generic, TypeVar, assert_never
 
+from kohort.base.values import value
 from kohort.client.admin.coordinators import Coordinators
 from kohort.client.core.actions import Action, Endpoint, Lane, Stop
 from kohort.client.core.cluster import Cluster
@@ -36,14 +37,14 @@ from kohort.errors import (
 from kohort.wire.schema import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Coordinator:
     """The target of a request: the broker that coordinates a group."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CoordinatorAt:
     """The target of a request about several groups: a broker that was looked up as their coordinator."""
 
@@ -71,7 +72,7 @@ def _code_of(response: Message) -> Iterable[int]:
     return () if code is None else (code,)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Question(Generic[R]):
     """One request, and the type of its response.
 
@@ -93,7 +94,7 @@ class Question(Generic[R]):
     max_version: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RequestAsked:
     """A request of a call; the ticket's result is the response, or an error."""
 
@@ -102,7 +103,7 @@ class RequestAsked:
     question: Question[Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CoordinatorsAsked:
     """A look-up of coordinators; the ticket's result maps each group to its `Endpoint`, or to an error.
 
@@ -115,7 +116,7 @@ class CoordinatorsAsked:
     lost: Mapping[str, Endpoint]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AdminCloseAsked:
     """The request to stop at once; calls without a response fail."""
 
@@ -123,7 +124,7 @@ class AdminCloseAsked:
 AdminEvent = RequestAsked | CoordinatorsAsked | AdminCloseAsked
 
 
-@dataclass(slots=True, eq=False)
+@value(kw_only=False, frozen=False, eq=False)
 class _Call:
     """A request of a call; `due_ms`: when it is to be sent (again), `None` while it is in flight."""
 
@@ -146,7 +147,7 @@ class _Call:
         return KohortTimeoutError(f"{self.question.during} took too long{why}")
 
 
-@dataclass(slots=True, eq=False)
+@value(kw_only=False, frozen=False, eq=False)
 class _Search:
     """A search for coordinators; `left` are the groups of which nothing is known yet."""
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, Generic, Protocol, Self, TypeVar
 
+from kohort.base.values import value
 from kohort.client.admin.admin_machine import AdminEvent, Coordinator, MovedError, Question, RequestAsked, may_pass
 from kohort.client.admin.results import cluster as cluster_results
 from kohort.client.admin.results import topics as topic_results
@@ -285,7 +286,7 @@ def answered(found: T | KohortError) -> T:
     return found
 
 
-@dataclass(slots=True)
+@value(kw_only=False, frozen=False)
 class Outcome(Generic[K, V]):
     """The results and errors of a call for several things, in the order of the call."""
 

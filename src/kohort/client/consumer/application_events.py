@@ -16,7 +16,7 @@ from kohort.base.values import value
 from kohort.client.options import ConsumerSettings
 from kohort.client.records import Committable
 from kohort.errors import KohortError
-from kohort.ids import TopicPartition
+from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 
 if TYPE_CHECKING:
     from array import array
@@ -47,6 +47,8 @@ class Start:
     is_paused: bool = False
     #: Instead of an offset: a time, milliseconds, for the first record from then on; -2 the log's start, -1 its end.
     timestamp: int | None = None
+    #: Offset before which reading ends; `None`: it never ends.
+    stop: int | None = None
 
 
 @value
@@ -374,6 +376,8 @@ class Chunk:
     aborted: Sequence[tuple[int, int]]
     #: Epoch of the leader that appended the last batch (KIP-320); -1 means unknown.
     leader_epoch: int = -1
+    #: Id of the topic that the response names; zero if the fetch went by name.
+    topic_id: TopicId = ZERO_TOPIC_ID
 
 
 class Watermarks(NamedTuple):

@@ -29,7 +29,7 @@ from kohort.client.options import CONSUMER_OPTIONS, client_settings, consumer_se
 from kohort.client.records import ConsumerRecord
 from kohort.client.steps import Pause, Returned, Wait, run
 from kohort.errors import ConfigError, DeserializationError, KohortTimeoutError, StateError
-from kohort.ids import TopicPartition
+from kohort.ids import TopicPartition, format_uuid, random_uuid
 
 if TYPE_CHECKING:
     from kohort.client.core.driver import Machine
@@ -84,12 +84,11 @@ class ConsumerContext:
         signal: Signal,
         is_on_loop: bool,
     ) -> None:
-        from uuid import uuid4
-
         given = CONSUMER_OPTIONS.gather(config, named)
         values = CONSUMER_OPTIONS.parse(given)
-        identity = uuid4()
-        client = client_settings(values, seed=identity.int & 0xFFFFFFFF)
+        drawn = random_uuid()
+        identity = format_uuid(drawn)
+        client = client_settings(values, seed=int.from_bytes(drawn[-4:]))
         #: The consumer, which is there while a call of it is under way.
         self.door: Final = ref(door)
         #: Ends waits for deliveries.
@@ -101,9 +100,9 @@ class ConsumerContext:
         options = self.settings.options
         self.default_timeout_s: Final[float] = values["default.api.timeout.ms"] / 1000
         self.handler: Final = _build_handler(self.settings, values)
-        self.deliveries: Final = Deliveries(self.handler, member_id=str(identity), signal=signal)
+        self.deliveries: Final = Deliveries(self.handler, member_id=identity, signal=signal)
         self.host: Final[Any] = host(
-            _build_machine(client, self.settings, str(identity)),
+            _build_machine(client, self.settings, identity),
             client,
             deliver=self.deliveries.deliver,
             what="consumer",

@@ -10,7 +10,7 @@ import re
 import time
 from array import array
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property, partial
 from typing import Any, Final, TypeAlias
@@ -22,7 +22,7 @@ from kohort.client.consumer.rebalancing import Callbacks
 from kohort.client.local_assignors import LocalAssignor
 from kohort.client.records import GroupMetadata
 from kohort.errors import ConfigError, StateError
-from kohort.ids import TopicPartition
+from kohort.ids import TopicId, TopicPartition
 
 #: Called with the consumer and the partitions in question, sorted. With `kohort.aio` it may be a coroutine function.
 Callback: TypeAlias = Callable[[Any, list[TopicPartition]], Awaitable[None] | None]
@@ -145,6 +145,22 @@ class Subscriptions:
             self._context.deliveries.forget_trouble()
             self._context.host.post(events.PartitionsAssigned(starts=self._context.handler.starts(sorted(chosen))))
             self._context.report_released()
+        finally:
+            self._context.end()
+
+    def assign_spans(self, spans: Mapping[TopicPartition, tuple[int, int]], topic_ids: Mapping[str, TopicId]) -> None:
+        """Read exactly these partitions, each from one offset to another; for a consumer that has none assigned.
+
+        Args:
+            spans: partition -> its first offset, and the offset before which reading ends.
+            topic_ids: topic -> the id that it must have; see `FetchHandler.foreign`.
+        """
+        self._context.begin_long("assign_spans")
+        try:
+            self._context.deliveries.drain()
+            self._context.handler.hold_spans(spans, topic_ids)
+            self.is_assigned_by_hand = bool(spans)
+            self._context.host.post(events.PartitionsAssigned(starts=self._context.handler.starts(spans)))
         finally:
             self._context.end()
 

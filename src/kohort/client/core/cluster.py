@@ -8,9 +8,9 @@ Source: Kafka's Metadata API; `BrokersUnreachableError` within a second is a req
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Final
 
+from kohort.base.values import value
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.requests import Answer, Failure, RequestFailed, Requests, message_of
 from kohort.errors import AdvertisedAddressError, AuthenticationError, BrokersUnreachableError, ErrorCode, NotKafkaError
@@ -21,7 +21,7 @@ from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic,
 _NOT_THERE: Final = (Failure.UNREACHABLE, Failure.NO_BROKER)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PartitionInfo:
     """One partition as last seen; `leader_id` -1: it has no leader now, `leader_epoch` -1: unknown."""
 
@@ -29,7 +29,7 @@ class PartitionInfo:
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TopicInfo:
     """One topic as last seen; with an `error` other than NONE it has no partitions."""
 

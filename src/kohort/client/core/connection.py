@@ -14,11 +14,11 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final, cast
 
 from kohort.base import VERSION
+from kohort.base.values import value
 from kohort.client.core import authenticator
 from kohort.client.core.actions import Endpoint, Send
 from kohort.client.core.broker_version import software_of
@@ -63,7 +63,7 @@ class UnsupportedError(LocalProtocolError):
     """The broker has no version of the API that the request can use."""
 
 
-@dataclass(slots=True, kw_only=True)
+@value(frozen=False)
 class _InFlight:
     correlation_id: int
     #: The request; `None` for the connection's own requests: ApiVersions and those of a login.

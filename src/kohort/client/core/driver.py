@@ -24,11 +24,12 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import InvalidStateError
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar, assert_never
 
 from kohort.base.clock import Clock
+from kohort.base.values import value
 from kohort.client.core.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
 from kohort.client.core.authenticator import Authenticator
 from kohort.client.core.connection import POOL_BYTES, BodyPool, Connection, Opener, Unopened, UnsupportedError
@@ -454,7 +455,7 @@ class Addresses:
             _LOG.warning("broker %s cannot be reached (%s); retrying", to, reason)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class BrokerConnection:
     """The broker and lane of a connection, with its state over all reconnects."""
 

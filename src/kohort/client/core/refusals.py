@@ -67,3 +67,40 @@ def left_out(
     if code is ErrorCode.UNSUPPORTED_VERSION:
         return UnsupportedFeatureError(code, message, during=f"joining group {group}")
     return FencedError(code, message, group=group, member=member, epoch=epoch, during="joining the group")
+
+
+# -- refusals of a transactional producer -----------------------------------------------------------------------------
+
+#: Another producer has the transactional id.
+FENCED: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+#: The coordinator does not know the producer id: the transactional id has expired.
+FORGOTTEN: Final = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+#: Refusals by any coordinator for which only the transaction is lost.
+ABORTABLE: Final = (ErrorCode.TRANSACTION_ABORTABLE, *FORGOTTEN)
+#: Refusals to add a partition, and to commit offsets, for which only the transaction is lost.
+OF_PARTITIONS: Final = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+)
+OF_OFFSETS: Final = (
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_GROUP_ID,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.STALE_MEMBER_EPOCH,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+)
+#: Refusals of a batch after which no request of this producer can succeed.
+FATAL_CODES: Final = (
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.UNSUPPORTED_VERSION,
+)

@@ -6,14 +6,14 @@ Source: Kafka's `retry.backoff.ms` and `retry.backoff.max.ms` (KIP-580): doubled
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from kohort.base.values import value
 
 _MULTIPLIER = 6364136223846793005
 _INCREMENT = 1442695040888963407
 _MASK = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Backoff:
     """A schedule of pauses in milliseconds.
 

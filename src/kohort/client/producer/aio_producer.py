@@ -41,7 +41,7 @@ class AsyncBufferPool(AnyBufferPool):
     """The `buffer.memory` limit for tasks of a loop; the task that has waited longest is served first."""
 
     def __init__(self, limit_bytes: int, max_block_s: float) -> None:
-        super().__init__(limit_bytes, max_block_s)
+        super().__init__(limit_bytes, max_block_s, is_shared=False)
         self._waiting: deque[asyncio.Event] = deque()
 
     def try_reserve(self, size: int) -> bool:

@@ -12,25 +12,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
+from kohort.client.producer.core.submission_kernels import IS_PLAIN, BufferSpace
 from kohort.errors import BufferFullError, KohortError
 
 
-class AnyBufferPool(ABC):
+class AnyBufferPool(BufferSpace, ABC):
     """Counts the bytes of unacknowledged records; subclasses wait for space in a thread or on a loop.
 
     Args:
         limit_bytes: most bytes of unacknowledged records; a single larger record is accepted while there is no other.
         max_block_s: seconds that `reserve` waits; 0 means not at all.
+        is_shared: whether more than one thread uses it.
     """
 
-    def __init__(self, limit_bytes: int, max_block_s: float) -> None:
-        self.limit_bytes: Final = limit_bytes
+    def __init__(self, limit_bytes: int, max_block_s: float, *, is_shared: bool) -> None:
+        super().__init__(limit_bytes, threading.Lock() if is_shared and IS_PLAIN else None)
         self._max_block_s: Final = max_block_s
-        #: Bytes of records that are neither stored nor failed.
-        self.held_bytes = 0
-        #: Whether no records are accepted: the producer is closed, has failed, was copied by a fork, or is outside of a
-        #: transaction.
-        self.is_shut = False
         #: Why the transaction, or the producer, accepts no more records; `None` without such a reason.
         self.why: KohortError | None = None
 
@@ -66,12 +63,10 @@ class BufferPool(AnyBufferPool):
     """The `buffer.memory` limit for threads."""
 
     def __init__(self, limit_bytes: int, max_block_s: float) -> None:
-        super().__init__(limit_bytes, max_block_s)
-        #: Guards `held_bytes`.
-        self._lock = threading.Lock()
-        #: Notified when space is freed.
-        self._freed = threading.Condition(self._lock)
-        #: Number of waiting calls; guarded by `_lock`.
+        super().__init__(limit_bytes, max_block_s, is_shared=True)
+        #: Notified when space is freed, if a call waits for it.
+        self._freed = threading.Condition(threading.Lock())
+        #: Number of waiting calls; guarded by `_freed`.
         self._waiting = 0
 
     def reserve(self, size: int, wake: Callable[[], None]) -> None:
@@ -81,17 +76,22 @@ class BufferPool(AnyBufferPool):
             BufferFullError: the buffer stayed full for max.block.ms. A pool that has been shut accepts every record.
             StateError: `wake` raises it on a thread that must not wait.
         """
-        # To enter the lock itself costs half of entering the condition.
-        with self._lock:
-            if self.held_bytes + size > self.limit_bytes and not self._has_room(size):
-                self._waiting += 1
-                try:
-                    wake()
-                    if not self._freed.wait_for(lambda: self._has_room(size), self._max_block_s):
-                        raise self._full()
-                finally:
-                    self._waiting -= 1
-            self.held_bytes += size
+        if self._take(size):
+            return
+        with self._freed:
+            self._waiting += 1
+            try:
+                wake()
+                if not self._freed.wait_for(lambda: self._take(size), self._max_block_s):
+                    raise self._full()
+            finally:
+                self._waiting -= 1
+
+    def _take(self, size: int) -> bool:
+        if self.is_shut:
+            self.hold(size)
+            return True
+        return self.try_reserve(size)
 
     def is_wanted(self) -> bool:
         """Return whether a call waits for space."""
@@ -99,9 +99,11 @@ class BufferPool(AnyBufferPool):
 
     def release(self, size: int) -> None:
         """Free the bytes of records that are stored or have failed."""
-        with self._freed:
-            self.held_bytes -= size
-            self._freed.notify_all()
+        self.hold(-size)
+        # A call that begins to wait after this look finds the space.
+        if self._waiting:
+            with self._freed:
+                self._freed.notify_all()
 
     def shut(self) -> None:
         """End every wait, because the producer accepts no more records."""

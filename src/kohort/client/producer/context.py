@@ -26,6 +26,8 @@ from kohort.client.options import PRODUCER_OPTIONS, client_settings, machine_opt
 from kohort.client.producer.buffer_pool import AnyBufferPool
 from kohort.client.producer.bulk_send import Bulk, ManyFuture, TablesFuture
 from kohort.client.producer.core import producer_events as events
+from kohort.client.producer.core.accumulator import RECORD_OVERHEAD_BYTES
+from kohort.client.producer.core.submission_kernels import PlainRecords, Submissions
 from kohort.client.producer.encoder import RecordEncoder
 from kohort.client.producer.record_future import RecordFuture
 from kohort.client.records import Committable, ConsumerRecord, GroupMetadata, SentMany
@@ -128,7 +130,7 @@ class ProducerDoor:
             key_serializer=values["key.serializer"],
             value_serializer=values["value.serializer"],
         )
-        self._submissions = events.Submissions(wake_bytes=values["batch.size"])
+        self._submissions = Submissions(wake_bytes=values["batch.size"])
         self._deliveries = Deliveries()
         settings = client_settings(values, seed=time.monotonic_ns() & 0xFFFF_FFFF)
         machine = ProducerMachine(
@@ -154,6 +156,19 @@ class ProducerDoor:
             farewell=lambda ticket, deadline_ms: events.ProducerCloseAsked(ticket=ticket, deadline_ms=deadline_ms),
         )
         self._wake: Callable[[], None] = partial(self._io.post, _SUBMITTED)
+        self._submit_plain = self._build_plain().submit
+
+    def _build_plain(self) -> PlainRecords:
+        return PlainRecords(
+            RecordFuture,
+            self._submissions,
+            self._pool,
+            topics=self._encoder.plain_topics,
+            overhead_bytes=RECORD_OVERHEAD_BYTES,
+            limit_bytes=self._encoder.limit_bytes,
+            clock=time.time_ns,
+            wake=self._wake,
+        )
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -260,15 +275,28 @@ class ProducerDoor:
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
-    async def _take_step(self, step: events.TransactionStep, timeout: float | None) -> None:
+    async def _take_step(self, step: events.TransactionStep, timeout: float | None) -> events.ProducerIdAndEpoch:
         """Take a step of a transaction; `timeout` in seconds, `None` means `max_block_ms`."""
         if self._transactional_id is None:
             raise ConfigError(f"{step.value} needs the option transactional_id")
         if step in _ENDS:
             # Records that come from other threads from now on do not belong to this transaction.
             self._pool.shut()
-        await self._ask(lambda ticket, at: events.TransactionAsked(step=step, ticket=ticket, deadline_ms=at), timeout)
+        told = await self._ask(
+            lambda ticket, at: events.TransactionAsked(step=step, ticket=ticket, deadline_ms=at), timeout
+        )
         if step is events.TransactionStep.BEGIN and not self._is_closed:
+            self._pool.reopen()
+        return cast("events.ProducerIdAndEpoch", told)
+
+    async def _share(self, identity: events.ProducerIdAndEpoch | None, timeout: float | None) -> None:
+        """Take part in the transaction that has this identity; `None`: leave the present one as it is."""
+        if identity is None:
+            self._pool.shut()
+        await self._ask(
+            lambda ticket, at: events.TransactionShared(identity=identity, ticket=ticket, deadline_ms=at), timeout
+        )
+        if identity is not None and not self._is_closed:
             self._pool.reopen()
 
     def _take_back_begin(self) -> None:

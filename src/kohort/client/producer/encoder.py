@@ -17,7 +17,7 @@ from kohort.client.producer.core.accumulator import BATCH_OVERHEAD_BYTES, RECORD
 from kohort.client.producer.record_future import DeliveryCall, Headers, RecordFuture
 from kohort.errors import BrokerError, ConfigError, ErrorCode, MissingDependencyError, SerializationError
 from kohort.records.batch import encode_headers
-from kohort.records.build_kernels import first_unfit, new_plain_record
+from kohort.records.build_kernels import first_unfit
 
 #: Converts a key or a value to bytes, text or `None`.
 Serializer = Callable[[Any], object]
@@ -45,23 +45,15 @@ class RecordEncoder:
         value_serializer: Serializer | None,
     ) -> None:
         self._max_request_bytes = max_request_bytes
-        self._limit_bytes = max_request_bytes - BATCH_OVERHEAD_BYTES
+        #: Bytes that a record may take.
+        self.limit_bytes: Final = max_request_bytes - BATCH_OVERHEAD_BYTES
         self._piece_bytes = piece_bytes
-        #: Whether there is no serializer, so that bytes are sent as they are.
-        self._is_plain = key_serializer is None and value_serializer is None
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         #: Names of topics that passed the check.
         self._checked_topics: set[str] = set()
-
-    def plain(self, topic: str, value: object, key: object) -> RecordFuture | None:
-        """Build a record of bytes for a checked topic, the fast path; return `None` if `record` has to be called."""
-        if not self._is_plain or topic.__class__ is not str or topic not in self._checked_topics:
-            return None
-        record: RecordFuture | None = new_plain_record(
-            RecordFuture, topic, key, value, time_ns() // 1_000_000, RECORD_OVERHEAD_BYTES, self._limit_bytes
-        )
-        return record
+        #: The same; empty if there is a serializer, so that no key or value is sent as it is.
+        self.plain_topics = self._checked_topics if key_serializer is value_serializer is None else set()
 
     def rows(
         self, topic: str, values: object, *, keys: object, partition: int | None, timestamps: object, headers: _Headers
@@ -100,7 +92,7 @@ class RecordEncoder:
         except ImportError:
             raise MissingDependencyError("pyarrow", "arrow") from None
         found = []
-        limit_bytes = self._limit_bytes - RECORD_OVERHEAD_BYTES
+        limit_bytes = self.limit_bytes - RECORD_OVERHEAD_BYTES
         now_ms = time_ns() // 1_000_000
         pairs = to_headers(headers) if headers else ()
         tail = encode_headers(pairs)
@@ -138,12 +130,12 @@ class RecordEncoder:
         column = to_column(payloads, what)
         if serializer is not None:
             column = [serialized(serializer, payload, topic, what[:-1]) for payload in column]
-        unfit = first_unfit(column, self._limit_bytes - RECORD_OVERHEAD_BYTES)
+        unfit = first_unfit(column, self.limit_bytes - RECORD_OVERHEAD_BYTES)
         if unfit >= 0:
             # Text and other buffers than `bytes` are converted here; a value of any other type is refused with its
             # place.
             column = [to_bytes(payload, f"{what}[{place}]") for place, payload in enumerate(column)]
-            unfit = first_unfit(column, self._limit_bytes - RECORD_OVERHEAD_BYTES)
+            unfit = first_unfit(column, self.limit_bytes - RECORD_OVERHEAD_BYTES)
         if unfit >= 0:
             raise self._too_large(what, unfit, len(column[unfit] or b""), topic)
         return column
@@ -177,7 +169,7 @@ class RecordEncoder:
         for name, content in pairs:
             # Each of the two lengths takes five bytes at most.
             size += len(name.encode()) + len(content or b"") + 10
-        if size > self._limit_bytes:
+        if size > self.limit_bytes:
             text = f"a record of {size} bytes is above max.request.size ({self._max_request_bytes})"
             raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, text, during=f"sending to {topic}")
         now_ms = time_ns() // 1_000_000 if timestamp_ms is None else check_timestamp(timestamp_ms)

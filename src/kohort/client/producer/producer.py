@@ -5,7 +5,7 @@ Source: Kafka's producer; C9.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -23,8 +23,8 @@ from kohort.client.producer.context import (
     ProducerDoor,
     note_failed_abort,
 )
-from kohort.client.producer.core.producer_events import ProducerCloseAsked, TransactionStep
-from kohort.client.producer.record_future import DeliveryCall
+from kohort.client.producer.core.producer_events import ProducerCloseAsked, ProducerIdAndEpoch, TransactionStep
+from kohort.client.producer.record_future import DeliveryCall, RecordFuture
 from kohort.client.records import GroupMetadata, RecordMetadata, SentMany
 from kohort.client.steps import Pause, Wait, run
 from kohort.errors import KohortError, KohortTimeoutError, StateError, TransactionAbortableError
@@ -117,19 +117,15 @@ class Producer(ProducerDoor):
             BufferFullError: `buffer_memory` stayed full for `max_block_ms`.
             StateError: the producer is closed or has failed; or `buffer_memory` is full in a callback of a future.
         """
-        record = None
-        if partition is None and timestamp_ms is None and headers is None and on_delivery is None:
-            record = self._encoder.plain(topic, value, key)
-        if record is None:
-            record = self._encoder.record(
-                topic,
-                value,
-                key,
-                partition=partition,
-                timestamp_ms=timestamp_ms,
-                headers=headers,
-                on_delivery=on_delivery,
-            )
+        if timestamp_ms is None and headers is None and on_delivery is None:
+            plain: RecordFuture | None = self._submit_plain(topic, value, key, partition)
+            if plain is not None:
+                if self._deliveries.ended:
+                    self._deliveries.serve()
+                return plain
+        record = self._encoder.record(
+            topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers, on_delivery=on_delivery
+        )
         pool = self._pool
         if not pool.is_shut:
             pool.reserve(record.size_bytes, self._wake_to_wait)
@@ -137,11 +133,7 @@ class Producer(ProducerDoor):
                 pool.release(record.size_bytes)
         if pool.is_shut:
             raise self._refusal()
-        # As `_submit`, without the cost of its call.
-        if self._submissions.append(record):
-            self._wake()
-        if self._deliveries.ended:
-            self._deliveries.serve()
+        self._submit(record)
         return record
 
     def send_many(
@@ -245,6 +237,14 @@ class Producer(ProducerDoor):
         The first `begin_transaction` does the same, so a program need not call this. Errors are those of `transaction`.
         """
         run(self._take_step(TransactionStep.INITIALIZE, timeout), self._wait)
+
+    def _initialize(self) -> ProducerIdAndEpoch:
+        """Take over the transactional id, and return what other producers need to take part in the next transaction."""
+        return run(self._take_step(TransactionStep.INITIALIZE, None), self._wait)
+
+    def _join(self, identity: ProducerIdAndEpoch | None) -> None:
+        """Take part in the transaction that another producer has begun; `None`: leave it as it is."""
+        run(self._share(identity, None), self._wait)
 
     def begin_transaction(self, timeout: float | None = None) -> None:
         """Begin a transaction: every record from now on belongs to it. Errors are those of `transaction`."""
@@ -448,9 +448,10 @@ class Transaction:
         except KohortError as why:
             note_failed_abort(error, why)
 
-    def send(self, topic: str, value: Any = None, key: Any = None, **more: Any) -> Future[RecordMetadata]:
-        """Send a record in this transaction; arguments and errors are those of `Producer.send`."""
-        return self._producer.send(topic, value, key, **more)
+    @property
+    def send(self) -> Callable[..., Future[RecordMetadata]]:
+        """The call that sends a record in this transaction; arguments and errors are those of `Producer.send`."""
+        return self._producer.send
 
     def send_many(self, topic: str, values: Iterable[Any], **more: Any) -> Future[SentMany]:
         """Send many records in this transaction; arguments and errors are those of `Producer.send_many`."""

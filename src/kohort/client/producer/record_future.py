@@ -87,10 +87,8 @@ class RecordFuture(Future[RecordMetadata]):
     """A record with encoded key and value, and the future of its metadata; `size_bytes`: share of buffer.memory."""
 
     #: Attributes of every record. The others are rare, and cost nothing where they keep their default.
-    __slots__ = ("end", "index", "key", "size_bytes", "timestamp_ms", "topic", "value")
+    __slots__ = ("end", "index", "key", "partition", "size_bytes", "timestamp_ms", "topic", "value")
 
-    #: The partition that was asked for; `None` leaves the choice to the partitioner.
-    partition: int | None = None
     headers: Headers = ()
     #: Called once the record is stored or has failed.
     on_delivery: DeliveryCall | None = None
@@ -110,6 +108,8 @@ class RecordFuture(Future[RecordMetadata]):
         self.value = value
         self.timestamp_ms = timestamp_ms
         self.size_bytes = size_bytes
+        #: The partition that was asked for; `None` leaves the choice to the partitioner.
+        self.partition: int | None = None
 
     @classmethod
     def hidden(
@@ -117,6 +117,7 @@ class RecordFuture(Future[RecordMetadata]):
     ) -> RecordFuture:
         """Build a record hidden from the garbage collector until it is watched, or fails."""
         record: RecordFuture = new_record(cls, topic, key, value, timestamp_ms, size_bytes)
+        record.partition = None
         return record
 
     def tell(self, on_delivery: DeliveryCall) -> None:

@@ -7,7 +7,7 @@ Source: Apache Kafka's classic group protocol (KIP-62, KIP-394, KIP-429).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -101,7 +101,7 @@ class PendingJoin:
     since_ms: int
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@value(kw_only=False, frozen=False, eq=False)
 class ClassicGroup:
     """One classic group."""
 
@@ -156,7 +156,7 @@ class ClassicGroup:
     def copy(self) -> ClassicGroup:
         """Return an independent copy that shares the members' values."""
         other = object.__new__(ClassicGroup)
-        for name in self.__slots__:
+        for name in self.__annotations__:
             value = getattr(self, name)
             setattr(other, name, dict(value) if isinstance(value, dict) else value)
         return other

@@ -7,8 +7,9 @@ Source: KIP-848, KIP-1082 (member ids made by clients), Apache Kafka's group coo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from kohort.base.values import value
 from kohort.coordinator import delayed_heartbeats
 from kohort.coordinator.commands import JOIN_EPOCH, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
 from kohort.coordinator.consumer import migration, static
@@ -125,7 +126,7 @@ def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerG
     )
 
 
-@dataclass(slots=True, kw_only=True)
+@value(frozen=False)
 class _PendingDecision:
     """Intermediate state of a decision: the command, and the records and effects so far."""
 

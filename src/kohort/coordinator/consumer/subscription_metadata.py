@@ -13,14 +13,15 @@ that changes members computes their target before anything is applied.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from kohort.base.values import value
 from kohort.coordinator import commands, model
 from kohort.coordinator.records.types import ConsumerMemberSubscribed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MembershipChange:
     """Joining, changed and leaving members of a decision.
 

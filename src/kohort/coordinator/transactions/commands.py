@@ -102,7 +102,7 @@ class ListTransactions(Command):
     """ListTransactions: the ids of the shard that pass each filter; an empty filter passes all.
 
     `older_than_ms`: for so long the transaction has been open at least; -1: any. `pattern`: an RE2 expression that
-    matches the whole transactional id.
+    matches the whole transactional id. `ids`: only of these; `None`: of all.
     """
 
     request: RequestToken
@@ -110,6 +110,7 @@ class ListTransactions(Command):
     producer_ids: tuple[int, ...] = ()
     older_than_ms: int = -1
     pattern: str = ""
+    ids: tuple[str, ...] | None = None
 
 
 #: Commands that a deferred decision may need a producer id for.

@@ -321,7 +321,8 @@ class TransactionShard:
         states = {known[name] for name in command.states if name in known}
         unknown = tuple(name for name in command.states if name not in known)
         fits = compile_pattern(command.pattern).matching if command.pattern else None
-        names = sorted(self.transactions) if fits is None else fits(sorted(self.transactions))
+        asked = self.transactions if command.ids is None else filter(self.transactions.__contains__, command.ids)
+        names = sorted(asked) if fits is None else fits(sorted(asked))
         found = (self.transactions[name] for name in names)
         rows = tuple(
             ListedTransaction(each.transactional_id, each.producer_id, each.state.label)

@@ -115,7 +115,7 @@ def decide_add(
         raise Refused(
             ErrorCode.POLICY_VIOLATION,
             f"the transaction of {command.transactional_id!r} would have {len(present)} partitions; "
-            f"{settings.transaction_partition_limit} are served",
+            f"{settings.transaction_partition_limit} are served (max.transaction.partitions)",
         )
     stored = replace(
         transaction,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kohort.errors import NotInHistoryError
-from kohort.journal.words import show_partitions
+from kohort.journal.words import show_duration, show_partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,13 +184,43 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HoldingTransaction:
+    """An open transaction that holds a group back in one partition.
+
+    `offset`: where the group's readers of committed records wait; `None`: the transaction has a commit of the group for
+    the partition, and members get UNSTABLE_OFFSET_COMMIT until it ends. `transactional_id`: `None` if hidden from this
+    client or unknown. `state`: that of its coordinator; empty: no coordinator knows it, so it hangs. `open_ms`: its
+    age, milliseconds, `None` if unknown.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    producer_id: int
+    transactional_id: str | None
+    state: str
+    open_ms: int | None
+
+    @property
+    def sentence(self) -> str:
+        """Return the description for people."""
+        where, id_ = f"{self.topic}:{self.partition}", self.transactional_id
+        name = f"producer {self.producer_id}" if id_ is None else f"{id_} (producer {self.producer_id})"
+        age = "" if self.open_ms is None else f" for {show_duration(self.open_ms)}"
+        state = f"{self.state}{age}" if self.state else "no coordinator knows it: kohort transactions abort ends it"
+        if self.offset is None:
+            return f"the offset of {where} is pending in a transaction of {name}: {state}"
+        return f"{where} is held back from readers of committed records at offset {self.offset} by {name}: {state}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupExplanation:
     """Explanation of a group by its history, oldest first.
 
     `now`: present waits for members, empty if none. `is_gone`: the group was deleted, or has expired. `gap`: the latest
     crash of the broker since the first row, if any; no conclusion spans it. `members`: partitions of each member, with
     reasons. `is_complete`: no row of the group is missing. `has_older`: the broker has older rows on disk, which were
-    not requested.
+    not requested. `held_by`: open transactions for which members wait now.
     """
 
     group_id: str
@@ -203,6 +233,7 @@ class GroupExplanation:
     has_older: bool = False
     gap: Gap | None = None
     members: tuple[Standing, ...] = ()
+    held_by: tuple[HoldingTransaction, ...] = ()
 
     def member(self, name: str) -> Standing:
         """Return a member's partitions and the reason, by its short name or its member id.

@@ -16,11 +16,12 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final, NamedTuple
 
+from kohort.base import values
 from kohort.security.access_control import AclOperation, ResourceType
 from kohort.security.capabilities.caveats import (
     COMMIT,
@@ -80,7 +81,7 @@ class Rate(NamedTuple):
     per_second: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.value
 class Capability:
     """The rights that all links of a token together leave; an attribute of `None` means no limit.
 
@@ -294,7 +295,7 @@ def explain(token: str) -> list[Row]:
 # The chain
 
 
-@dataclass(frozen=True, slots=True)
+@values.value(kw_only=False)
 class _Parts:
     """The parts of a token, which its repr does not show."""
 

@@ -9,12 +9,13 @@ et al., NDSS 2014).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from enum import IntEnum
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Final, TypeAlias
 
+from kohort.base.values import value
 from kohort.ids import format_topic_id
 from kohort.security.access_control import AclOperation
 from kohort.security.capabilities.partition_sets import FormError, PartitionSet, Range, Reader, encode_number
@@ -77,7 +78,7 @@ _IMPLIED: Final = {
 _ALL_OPERATIONS: Final = sum(1 << number for number in OPERATIONS.values())
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Names:
     """Names of topics or groups, and prefixes of names.
 
@@ -118,7 +119,7 @@ class Names:
         return _listed([*sorted(self.literals), *(f"{each}*" for each in sorted(self.prefixes))])
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Caveat:
     """One link of a token, as it is written; made by the functions of this module.
 

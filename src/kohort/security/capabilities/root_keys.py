@@ -13,10 +13,11 @@ import secrets
 import stat
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
+from kohort.base.values import value
 from kohort.errors import ConfigError
 
 #: The name of the file in a broker's data directory.
@@ -33,7 +34,7 @@ _HEAD: Final = (
 _END: Final = "end"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@value(kw_only=False)
 class RootKey:
     """One secret; it is not shown."""
 
@@ -50,7 +51,7 @@ class RootKey:
         return f"RootKey({self.id.hex()})"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class RootKeys:
     """The keys of a broker: the one that mints, and the one before it, whose tokens are still valid.
 

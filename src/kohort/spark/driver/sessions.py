@@ -1,14 +1,15 @@
 """A Spark session in which `format("kohort")` works, independent of the shell's Python and Java.
 
-Laws: only the session itself is changed and, in the environment of this process, JAVA_HOME when this process starts
-Spark, PYSPARK_UDS_MODE, and PYSPARK_PYTHON when a Spark Connect server is started here. Settings of the caller, the
-environment or spark-submit are kept.
+Laws: only the session itself is changed, one warning of its JVM, and in the environment of this process JAVA_HOME when
+this process starts Spark, PYSPARK_UDS_MODE, and PYSPARK_PYTHON when a Spark Connect server is started here. Settings of
+the caller, the environment or spark-submit are kept.
 Source: Spark starts its workers by `PYSPARK_PYTHON`, or as `python3` of the path, which may not be the Python that has
 kohort; measured: a registered source runs on the Python of its session (`pythonExec`).
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_log = logging.getLogger(__name__)
+
 OLDEST_SPARK: Final = 4
+#: The logger of Spark's registers of sources.
+_REPLACEMENTS: Final = "org.apache.spark.sql.execution.datasources.DataSourceManager"
 #: Method of Spark's session builder -> the setting that it sets.
 _WORDS: Final = {"master": "spark.master", "appName": "spark.app.name", "remote": "spark.remote"}
 _SHUFFLES: Final = "spark.sql.shuffle.partitions"
@@ -91,8 +96,8 @@ def register(spark: SparkSession) -> None:
         context.pythonExec = worker_python()
     if context is not None:
         _hand_on_archive(context)
+        _silence_replacement(context)
     runs_on = None if context is None else (context.pythonExec, context.environment.get("PYTHONPATH"))
-    # Spark logs a warning if a source is registered again.
     if spark not in _registered or _registered[spark] != runs_on:
         try:
             spark.dataSource.register(KohortDataSource)
@@ -151,6 +156,32 @@ def _hand_on_archive(context: Any) -> None:
     paths = context.environment.get("PYTHONPATH", "").split(os.pathsep)
     if archive.is_file() and str(archive) not in paths:
         context.environment["PYTHONPATH"] = os.pathsep.join([str(archive), *filter(None, paths)])
+
+
+def _silence_replacement(context: Any) -> None:
+    """Drop the JVM's warning that `kohort` replaces the source of that name which Spark has found by itself."""
+    # The replacement is meant, as it sets the Python of the workers, and each query's session would log it again.
+    from py4j.protocol import Py4JError
+
+    try:
+        log4j = context._jvm.org.apache.logging.log4j
+        loggers = log4j.LogManager.getContext(False)
+        logger = loggers.getConfiguration().getLoggerConfig(_REPLACEMENTS)
+        if logger.getName() == _REPLACEMENTS:
+            return
+        # Without a level of its own a logger has that of its parent, whenever that is set.
+        logger = log4j.core.config.LoggerConfig(_REPLACEMENTS, None, True)
+        results = log4j.core.Filter.Result
+        logger.addFilter(
+            log4j.core.filter.RegexFilter.createFilter(
+                "The data source kohort replaced .*", None, False, results.DENY, results.NEUTRAL
+            )
+        )
+        loggers.getConfiguration().addLogger(_REPLACEMENTS, logger)
+        loggers.updateLoggers()
+    except (AttributeError, Py4JError, TypeError) as why:
+        # This Spark logs by another library.
+        _log.debug("Spark's warning about a replaced source stays: %s", why)
 
 
 def _context(spark: SparkSession) -> Any:

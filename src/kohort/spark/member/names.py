@@ -6,9 +6,11 @@ Source: KIP-345; a name is a member's `group.instance.id`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 from uuid import uuid4
 
 from kohort.client.admin.admin import Admin
+from kohort.client.admin.results.groups import MemberDescription
 from kohort.client.options import ADMIN_OPTIONS
 from kohort.errors import KohortError
 
@@ -48,13 +50,71 @@ class NameTakenError(KohortError):
         )
 
 
+class HolderWatch:
+    """The signs of life of the member that holds a query's name, while the query waits for it.
+
+    A killed process holds its name until its session ends, and a query that was started with another copy of the
+    checkpoint holds it as long as it runs. Only the latter gives signs of life after this query has begun to wait.
+    A query that is just being stopped gives none for long, so it takes two of them, some seconds apart.
+
+    Args:
+        now_s: the time at which the query begins to wait, seconds.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._due_s = now_s + _LOOK_S
+        #: Later signs count.
+        self._after_s = now_s
+        self._signs = 0
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether to look at the group again; if so the next look is due a while later."""
+        is_due = now_s >= self._due_s
+        if is_due:
+            self._due_s = now_s + _LOOK_S
+        return is_due
+
+    def note_sign(self, from_s: float, to_s: float) -> bool:
+        """Note that the holder was alive at a time between the two; return whether it is sure that it lives on."""
+        # The same heartbeat is seen by several looks.
+        if from_s > self._after_s:
+            self._signs += 1
+            self._after_s = to_s + _APART_S
+        return self._signs >= _SIGNS
+
+
+#: Seconds between two looks at the group; between two signs of life; and how many of them are enough.
+_LOOK_S: Final = 1.0
+_APART_S: Final = 1.5
+_SIGNS: Final = 2
+#: How long a look waits for the group.
+_PATIENCE_MS: Final = "2000"
+
+
+def find_holder(client: Mapping[str, str], group_id: str, name: str) -> MemberDescription | None:
+    """Return the member of a group that holds a name; `None` if there is none, or the group does not answer in time.
+
+    Args:
+        client: as for `find_names`.
+    """
+    try:
+        with _admin_of({**client, "default.api.timeout.ms": _PATIENCE_MS}) as admin:
+            members = admin.describe_group(group_id).members
+    except KohortError:
+        return None
+    return next((member for member in members if member.instance_id == name), None)
+
+
 def find_names(client: Mapping[str, str], group_id: str) -> set[str]:
     """Return the names of the group's members, including static members that are away for a while.
 
     Args:
         client: settings; those that an admin client does not have are ignored.
     """
-    settings = {option.name: client[option.name] for option in ADMIN_OPTIONS if option.name in client}
-    with Admin.from_config(settings) as admin:
+    with _admin_of(client) as admin:
         members = admin.describe_group(group_id).members
     return {member.instance_id for member in members if member.instance_id is not None}
+
+
+def _admin_of(client: Mapping[str, str]) -> Admin:
+    return Admin.from_config({option.name: client[option.name] for option in ADMIN_OPTIONS if option.name in client})

@@ -23,12 +23,20 @@ from kohort.client.consumer.consumer import Consumer
 from kohort.errors import ErrorCode, FencedError, KohortError, KohortTimeoutError, PartlyDoneError, StateError
 from kohort.ids import TopicPartition
 from kohort.spark import checkpoint
-from kohort.spark.driver_channel import BatchDone, Drain, DriverChannel, announce, fingerprint
+from kohort.spark.driver_channel import (
+    BatchDone,
+    Drain,
+    DriverChannel,
+    HolderAsked,
+    NameHeld,
+    announce,
+    fingerprint,
+)
 from kohort.spark.member import requests
 from kohort.spark.member.batch_notes import from_offsets, group_of_notes, leave_notes, read_notes, to_offsets
 from kohort.spark.member.core import Membership
 from kohort.spark.member.lineage import Ledger
-from kohort.spark.member.names import NameTakenError, find_names
+from kohort.spark.member.names import HolderWatch, NameTakenError, find_holder, find_names
 from kohort.spark.member.ownership import Choose, Existing
 from kohort.spark.member.requests import NoAssignment, Plan
 from kohort.spark.offsets import OffsetJson, QueryOffset, Span, from_json
@@ -84,6 +92,11 @@ class GroupMember:
         self._must_exit = False
         self._is_over = False
         self._mailbox = DriverChannel.open(name)
+        #: What is known of the member that holds this query's name, until this one has joined: its id, and its life.
+        self._holder_id: str | None = None
+        self._watch = HolderWatch(time.monotonic())
+        #: When other readers with this name were asked last, seconds.
+        self._asked_s = 0.0
         if options.group_instance_id is None:
             announce(self._group_id, name)
         self.consumer = Consumer.from_config(
@@ -304,7 +317,26 @@ class GroupMember:
                 _log.warning("the member of group %s goes on after: %s", self._group_id, why)
             if self.consumer.has_assignment and not self._core.is_joined:
                 self._on_assigned(self.consumer, [])
+            if not self._core.has_ever_joined and self._watch.is_due(time.monotonic()):
+                self._look_at_holder()
             self._listen()
+
+    def _look_at_holder(self) -> None:
+        """Look for signs of life of another member that has this query's name, which keeps this one out."""
+        began_s = time.monotonic()
+        holder = find_holder(self._options.client, self._group_id, self._core.name)
+        if holder is None or holder.member_id == self.consumer.member_id:
+            self._holder_id = None
+            return
+        self._holder_id, self._asked_s = holder.member_id, time.monotonic()
+        if holder.last_heard_ms is not None:
+            age_s = holder.last_heard_ms / 1000
+            self._note_sign(began_s - age_s, self._asked_s - age_s)
+        self._mailbox.ask_holder()
+
+    def _note_sign(self, from_s: float, to_s: float) -> None:
+        if self._watch.note_sign(from_s, to_s) and not self._core.has_ever_joined:
+            raise NameTakenError(self._core.name, self._group_id)
 
     def _on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         # The consumer looks up no positions for paused partitions.
@@ -346,6 +378,11 @@ class GroupMember:
                 case BatchDone(end=end):
                     self._has_listener = True
                     self._end_batch(end)
+                # A reader that is being stopped does not say that it lives.
+                case HolderAsked(sender=sender) if self._core.is_joined and not self._is_closing:
+                    self._mailbox.answer(sender, NameHeld(self.consumer.member_id))
+                case NameHeld(member_id=holder_id) if holder_id == self._holder_id:
+                    self._note_sign(self._asked_s, time.monotonic())
         # Without a message Spark's log shows the end of a batch.
         self._end_batch(None)
         self._tell_of_checkpoint()

@@ -23,7 +23,7 @@ from kohort.storage.partitions.producers import ProducerStates, StoredBatch
 from kohort.storage.partitions.quarantine import Hole, readable_end
 from kohort.storage.partitions.validation import CheckedBatch, find_batches, prepare, stamp
 from kohort.storage.segments import transaction_index
-from kohort.storage.segments.indexes import remove_index
+from kohort.storage.segments.indexes import TRANSACTION_SUFFIX, index_path, remove_index
 from kohort.storage.segments.segment import DELETED_SUFFIX, BatchPlace, Segment, measure, read_batches, segment_name
 from kohort.storage.topicconfig import INT_MAX, LONG_MAX, LogConfig
 
@@ -152,25 +152,34 @@ class PartitionLog:
         """Whether a segment has aborted transactions."""
         return any(segment.aborted_bytes for segment in self.segments)
 
-    def aborted_transactions(self, offset: int, up_to: int) -> list[transaction_index.EndedTransaction]:
+    def aborted_transactions(
+        self, offset: int, up_to: int, *, most: int = LONG_MAX, wait: bool = True
+    ) -> tuple[list[transaction_index.EndedTransaction], int]:
         """Return the aborted transactions with records from `offset` to before `up_to`, by their markers.
+
+        Returns:
+            The transactions, and `up_to`, lowered so far that they are no more than `most`; those that are open at
+            `offset` do not count.
 
         Raises:
             StorageError: a file of them is not as it was written.
+            NotResidentError: there is long work to be done first, unless `wait`.
         """
-        found: list[transaction_index.EndedTransaction] = []
+        found = transaction_index.Found(offset, up_to, most)
         for segment in self.segments:
-            if not segment.aborted_bytes or segment.next_offset <= offset:
+            size = segment.aborted_bytes
+            if not size or segment.next_offset <= offset:
                 continue
-            for entry in transaction_index.read_entries(
-                self._fs, self.directory, segment.base_offset, segment.aborted_bytes, ended_from=offset
-            ):
-                if entry.first_offset < up_to:
-                    found.append(entry)
-                # All that begin before it are known then.
-                if entry.last_stable_offset >= up_to:
-                    return found
-        return found
+            path = index_path(self.directory, segment.base_offset, TRANSACTION_SUFFIX)
+            starts = segment.aborted_starts
+            if starts is None:
+                starts = segment.aborted_starts = transaction_index.BlockStarts()
+            transaction_index.read_between(self._fs.open(path), path, size, starts, found, wait=wait)
+            if found.is_over:
+                break
+        if len(found.transactions) > most:
+            found.cut()
+        return found.transactions, found.up_to
 
     @property
     def size_bytes(self) -> int:
@@ -424,6 +433,7 @@ class PartitionLog:
             if size:
                 taken += transaction_index.read_entries(self._fs, self.directory, base, size)
                 segment.aborted_bytes = transaction_index.replace_entries(self._fs, self.directory, base, ())
+                segment.aborted_starts = None
 
     def drop_oldest(self) -> None:
         """Remove the oldest segment and its file, except the newest one. Views in use stay valid."""
@@ -575,6 +585,7 @@ def add_aborted(
             known = transaction_index.read_entries(fs, directory, base, size) if size else ()
             entries = sorted([*known, *here], key=lambda entry: entry.last_offset)
             segment.aborted_bytes = transaction_index.replace_entries(fs, directory, base, entries)
+            segment.aborted_starts = None
 
 
 def count_below(segments: Sequence[Segment], start_offset: int) -> int:

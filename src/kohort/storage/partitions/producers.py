@@ -111,9 +111,13 @@ class ProducerStates:
         epoch, written_ms = _HEAD.unpack_from(packed)
         return ProducerState(epoch, written_ms, tuple(map(StoredBatch._make, _BATCH.iter_unpack(packed[_HEAD_SIZE:]))))
 
-    def rows(self) -> tuple[ProducerRow, ...]:
-        """Return the state of all producers, in the order of their last writes."""
-        known = ((producer_id, self.get(producer_id)) for producer_id in self._states)
+    def ids(self) -> list[int]:
+        """Return the ids of all producers, in the order of their last writes."""
+        return list(self._states)
+
+    def rows(self, ids: Iterable[int] | None = None) -> tuple[ProducerRow, ...]:
+        """Return the state of all producers, in the order of their last writes, or of those of `ids` that are known."""
+        known = ((producer_id, self.get(producer_id)) for producer_id in (self._states if ids is None else ids))
         return tuple(
             ProducerRow(
                 producer_id,

@@ -7,7 +7,6 @@ Source: Apache Kafka's log recovery, which would cut at the first bad batch what
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kohort.base.values import value
@@ -209,7 +208,7 @@ class Damage:
         return self.end - self.position
 
 
-@dataclass(slots=True, kw_only=True)
+@value(frozen=False)
 class Piece:
     """Consecutive valid batches of a file, as a segment; positions in it count from `start`."""
 

@@ -22,6 +22,7 @@ from kohort.storage.files.descriptors import WorkNeededError
 from kohort.storage.files.fs import Buffer, FileSystem, LogFile
 from kohort.storage.segments import indexes
 from kohort.storage.segments.indexes import INDEX_INTERVAL_BYTES, FiledIndex, IndexDamagedError, SegmentIndex
+from kohort.storage.segments.transaction_index import BlockStarts
 
 #: The suffix of a segment file, as Kafka's.
 SUFFIX: Final = ".log"
@@ -83,6 +84,7 @@ class Segment:
         "_interval_bytes",
         "_places",
         "aborted_bytes",
+        "aborted_starts",
         "base_offset",
         "first_timestamp",
         "has_gaps",
@@ -120,6 +122,8 @@ class Segment:
         self.max_timestamp_position = 0
         #: The size of its file of aborted transactions; 0: it has none.
         self.aborted_bytes = 0
+        #: What is known of the blocks of that file; `None`: nothing yet.
+        self.aborted_starts: BlockStarts | None = None
         self.path = f"{directory}/{segment_name(base_offset)}"
         #: Whether the name of the file survives a crash.
         self.is_entry_durable = is_entry_durable

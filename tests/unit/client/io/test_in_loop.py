@@ -22,9 +22,9 @@ from kohort.client.producer.core.producer_events import (
     ProducerCloseAsked,
     ProducerEvent,
     RecordsSubmitted,
-    Submissions,
 )
 from kohort.client.producer.core.producer_machine import ProducerMachine
+from kohort.client.producer.core.submission_kernels import Submissions
 from kohort.client.producer.record_future import RecordFuture
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.client.producer.core import accumulator as home
-from kohort.client.producer.core import placing_kernels
+from kohort.client.producer.core import submission_kernels
 from kohort.client.producer.core.accumulator import Accumulator
 from kohort.client.producer.core.partitioner import Partitioner
 from kohort.client.producer.record_future import RecordFuture
@@ -53,7 +53,7 @@ def placed(rows: list[tuple[str, bytes | None, int | None, int]], rule: str, *, 
     return found
 
 
-@pytest.mark.parametrize("kernels", [placing_kernels, plain_form(placing_kernels)], ids=["as built", "plain"])
+@pytest.mark.parametrize("kernels", [submission_kernels, plain_form(submission_kernels)], ids=["as built", "plain"])
 @given(rows=RECORDS, rule=st.sampled_from(["murmur2_random", "consistent", "round_robin"]))
 def test_runs_of_records_are_placed_as_single_ones_are(
     kernels: ModuleType, rows: list[tuple[str, bytes | None, int | None, int]], rule: str

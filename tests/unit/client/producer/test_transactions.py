@@ -669,7 +669,7 @@ def test_table_has_a_way_to_rest_from_each_state() -> None:
                     todo.append(after)
         assert (TransactionState.READY in seen) is (state is not TransactionState.FATAL)
     assert {by for _, by in TRANSITIONS} == {*TransactionStep, *Happening}
-    assert transactions._AT_REST[-1] is TransactionState.FATAL
+    assert transactions.AT_REST[-1] is TransactionState.FATAL
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from kohort.base.values import value
 from kohort.client.admin.admin_machine import CoordinatorAt, CoordinatorsAsked, MovedError, Question, may_pass
 from kohort.client.admin.questions import GRACE_S, Calls, Outcome, Questions, answered, check
 from kohort.client.admin.results import groups as results
@@ -48,7 +49,7 @@ _TEXTS: Final = {
 _PAUSE_S: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Inquiry(Generic[R, T]):
     """A kind of request about groups: how it is built, and how its response is read.
 
@@ -80,7 +81,7 @@ class Inquiry(Generic[R, T]):
         )
 
 
-@dataclass(slots=True)
+@value(kw_only=False, frozen=False)
 class _Answers(Generic[T]):
     """The results so far; every group is in `found` or in `left`."""
 
@@ -402,7 +403,7 @@ class GroupCalls(Calls):
             check(page, during)
             return page
 
-        return await _read_history(ask, group, after=after, whole=whole)
+        return await read_history(ask, group, after=after, whole=whole)
 
     async def explain_group(self, group: str, *, whole: bool = False, member: str | None = None) -> GroupExplanation:
         """Explain a group in sentences: the cause of each rebalance, the moves between members, and slow members.
@@ -433,7 +434,7 @@ class GroupCalls(Calls):
         if not is_known and all(row.group_id != group for row in await self.list_groups()):
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}", during=f"explaining {group}")
         told = explain(group, found.events, now_ms=int(time.time() * 1_000), is_complete=found.is_complete)
-        told = replace(told, has_older=found.has_older)
+        told = replace(told, has_older=found.has_older, held_by=found.held_by)
         return told if member is None else replace(told, members=(told.member(member),))
 
     async def delete_groups(self, names: Iterable[str]) -> None:
@@ -454,7 +455,7 @@ class GroupCalls(Calls):
         return await self._questions.offsets(partitions, topic_results.LATEST, metadata)
 
 
-async def _read_history(
+async def read_history(
     ask: Callable[[GroupHistoryRequest], Awaitable[GroupHistoryResponse]], group: str, *, after: int | None, whole: bool
 ) -> GroupHistory:
     """Read all pages of a group's history as one: those in the broker's memory, and older ones of `__group_journal`.
@@ -471,6 +472,7 @@ async def _read_history(
         if not page.has_more:
             break
     is_complete, older_offset = page.is_complete, page.older_offset
+    held_by = tuple(map(results.holding_transaction, page.held_by))
     if after is None:
         known = {event.sequence: event for event in events}
         pages = 0
@@ -489,6 +491,7 @@ async def _read_history(
         counts={row.name: row.count for row in page.counts},
         is_complete=is_complete,
         has_older=older_offset >= 0,
+        held_by=held_by,
     )
 
 

@@ -7,10 +7,10 @@ Source: requirement H6; KIP-48 (describeDelegationToken, expireDelegationToken).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
+from kohort.base.values import value
 from kohort.client.admin.admin_machine import Question
 from kohort.client.admin.questions import Calls, error_of
 from kohort.client.arguments import to_several
@@ -26,7 +26,7 @@ _PREFIX: Final = "kh1."
 R = TypeVar("R", DescribeTokensResponse, RevokeTokensResponse)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TokenInUse:
     """A token with which clients of the broker are logged in.
 
@@ -45,7 +45,7 @@ class TokenInUse:
     connections: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RevokedToken:
     """A revocation in force.
 
@@ -62,7 +62,7 @@ class RevokedToken:
     not_after_ms: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TokensDescription:
     """The tokens in use at a broker, by id, and its revocations, oldest first."""
 

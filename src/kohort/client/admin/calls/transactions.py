@@ -13,11 +13,13 @@ from typing import Final, TypeVar
 from kohort.base.values import from_row
 from kohort.client import arguments
 from kohort.client.admin.admin_machine import MovedError, Question
+from kohort.client.admin.calls.groups import read_history
 from kohort.client.admin.questions import Calls, check, error_of, gone
 from kohort.client.admin.results import cluster as cluster_results
 from kohort.client.admin.results import transactions as results
+from kohort.client.admin.results.groups import GroupHistory
 from kohort.client.core.actions import Endpoint
-from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortError
+from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortError, UnsupportedFeatureError
 from kohort.ids import TopicPartition
 from kohort.wire.messages import (
     describe_producers,
@@ -26,6 +28,7 @@ from kohort.wire.messages import (
     init_producer_id,
     write_txn_markers,
 )
+from kohort.wire.messages.group_history import GroupHistoryRequest, GroupHistoryResponse
 from kohort.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kohort.wire.schema import Message
 
@@ -117,6 +120,41 @@ class TransactionCalls(Calls):
 
         wanted = arguments.to_names(transactional_ids, "transactional_ids")
         return list((await self._questions.do_all(wanted, ask, during=during)).values())
+
+    async def transaction_history(self, transactional_id: str, *, whole: bool = False) -> GroupHistory:
+        """Read the history of a transactional id: each step of its transactions, each producer, each refusal.
+
+        Steps that repeat are one event with the number of times. The id stands in `group_id`, and `member_id` has the
+        producer ids.
+
+        Args:
+            transactional_id: the id.
+            whole: as for `group_history`.
+
+        Raises:
+            UnsupportedFeatureError: the broker is not kohort's; Apache Kafka keeps no history.
+        """
+        during = f"reading the history of transactional id {transactional_id}"
+        (name,) = arguments.to_names([transactional_id], "transactional_id")
+        found, lost = await self._transaction_coordinators([name], during)
+        for error in lost.values():
+            raise error
+        (address,) = found
+
+        async def ask(request: GroupHistoryRequest) -> GroupHistoryResponse:
+            request.group_id, request.transactional_id = "", name
+            question = Question(request, GroupHistoryResponse, target=address, during=during, min_version=2)
+            page = await self._ask(question)
+            check(page, during)
+            return page
+
+        try:
+            return await read_history(ask, name, after=None, whole=whole)
+        except BrokerError as why:
+            if why.code is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            text = f"only kohort's broker keeps a history of transactions: {why.message}"
+            raise UnsupportedFeatureError(why.code, text, during=during) from why
 
     async def fence_producers(self, transactional_ids: Iterable[str]) -> list[results.FencedProducer]:
         """Fence the producers of transactional ids: they can write no more, and their open transactions are aborted.

@@ -12,9 +12,11 @@ from kohort.client.admin.results.access import authorized_operations
 from kohort.client.records import OffsetAndMetadata
 from kohort.errors import ConfigError, ErrorCode, ProtocolError
 from kohort.ids import TopicPartition
+from kohort.journal.explain.explanation import HoldingTransaction
 from kohort.wire import embedded
 from kohort.wire.messages import consumer_group_describe, delete_groups, describe_groups, offset_fetch
 from kohort.wire.messages.group_history import HistoryRow
+from kohort.wire.messages.group_history import HoldingTransaction as HeldRow
 from kohort.wire.messages.list_groups import ListedGroup
 
 T = TypeVar("T")
@@ -60,7 +62,7 @@ class GroupHistory:
     """A group's history as far as a broker has it, oldest first; `counts`: number of inputs that changed nothing.
 
     `is_complete`: no row of the group is missing. `has_older`: the broker has older rows on disk, which are only
-    read with `whole`.
+    read with `whole`. `held_by`: open transactions for which members wait now.
     """
 
     group_id: str
@@ -68,6 +70,7 @@ class GroupHistory:
     counts: dict[str, int]
     is_complete: bool
     has_older: bool = False
+    held_by: tuple[HoldingTransaction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,6 +361,11 @@ def _lag(partition: TopicPartition, committed: Committed, ends: Mapping[TopicPar
     if partition not in committed or partition not in ends:
         return None
     return max(0, ends[partition] - committed[partition].offset)
+
+
+def holding_transaction(row: HeldRow) -> HoldingTransaction:
+    """Read one transaction that holds a group back."""
+    return from_row(HoldingTransaction, row, offset=or_none(row.offset), open_ms=or_none(row.open_ms))
 
 
 def history_event(row: HistoryRow) -> HistoryEvent:

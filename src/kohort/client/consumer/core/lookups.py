@@ -9,10 +9,10 @@ Source: Kafka's consumer API and Metadata API.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import assert_never
 
+from kohort.base.values import value
 from kohort.client.consumer import application_events as events
 from kohort.client.consumer.fetch.partition_state import Readings
 from kohort.client.consumer.offsets.committed import CommittedOffsets
@@ -28,7 +28,7 @@ from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic,
 _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class _Listing:
     """A query for topics, which any broker can answer."""
 

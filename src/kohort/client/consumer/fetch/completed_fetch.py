@@ -7,7 +7,7 @@ Source: the consumer threading refactor (CTR): completed fetches; architecture, 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
 from struct import Struct
@@ -45,6 +45,8 @@ class CompletedFetch:
         "_parts",
         "_row",
         "_scanned",
+        "_stop",
+        "_stop_row",
         "fence",
         "is_begun",
         "leader_epoch",
@@ -54,7 +56,7 @@ class CompletedFetch:
         "size_bytes",
     )
 
-    def __init__(self, chunk: Chunk, parts: Iterable[memoryview]) -> None:
+    def __init__(self, chunk: Chunk, parts: Iterable[memoryview], stop: int | None = None) -> None:
         self.partition: Final[TopicPartition] = chunk.partition
         self.fence: Final[Fence] = chunk.fence
         #: Offset after its last batch.
@@ -69,8 +71,10 @@ class CompletedFetch:
         #: Parts that are not handed out yet; `_scanned` is of the first one.
         self._parts = deque(part for part in parts if len(part))
         self._scanned: ScannedRecords | None = None
-        #: First row of `_scanned` that is not handed out yet.
-        self._row = 0
+        #: First row of `_scanned` that is not handed out yet, and the row at which handing out ends.
+        self._row = self._stop_row = 0
+        #: Offset before which reading ends; `None`: it never ends.
+        self._stop: Final = stop
 
     @property
     def is_used_up(self) -> bool:
@@ -90,8 +94,10 @@ class CompletedFetch:
                 )
             except CorruptRecordError as error:
                 return self._locate(error)
-            self._scanned, self._row = scanned, 0
-            if len(scanned) == 0:
+            self._scanned, self._row, self._stop_row = scanned, 0, len(scanned)
+            if self._stop is not None and self._stop_row and scanned.offsets[-1] >= self._stop:
+                self._stop_row = bisect_left(scanned.offsets, self._stop)
+            if not self._stop_row:
                 self._end_scan(scanned)
         return None
 
@@ -99,14 +105,14 @@ class CompletedFetch:
         """Return up to `count` records without counting them as handed out: `advance` does. Call `load` first."""
         scanned = self._scanned
         assert scanned is not None
-        stop = min(self._row + count, len(scanned))
+        stop = min(self._row + count, self._stop_row)
         return build_rows(ConsumerRecord, self.partition, scanned, self._row, stop)
 
     def take_slice(self, max_records: int, max_bytes: int, *, at_least_one: bool) -> Taken | None:
         """Hand out records within both limits; return `None` if the first one is too large."""
         scanned, row = self._scanned, self._row
         assert scanned is not None
-        stop, size_bytes = _cut(scanned, row, min(row + max_records, len(scanned)), max_bytes)
+        stop, size_bytes = _cut(scanned, row, min(row + max_records, self._stop_row), max_bytes)
         if stop == row:
             if not at_least_one:
                 return None
@@ -120,7 +126,7 @@ class CompletedFetch:
         scanned = self._scanned
         assert scanned is not None
         self._row += count
-        if self._row == len(scanned):
+        if self._row == self._stop_row:
             self._end_scan(scanned)
         elif count:
             self.position = scanned.offsets[self._row - 1] + 1
@@ -155,6 +161,11 @@ class CompletedFetch:
 
     def _end_scan(self, scanned: ScannedRecords) -> None:
         self._scanned = None
+        if self._stop_row < len(scanned):
+            # The rest lies behind the end of reading.
+            self._parts.clear()
+            self.position = max(self.position, self.next_offset)
+            return
         rest = self._parts.popleft()[scanned.consumed_bytes :]
         if len(rest) and scanned.consumed_bytes:
             self._parts.appendleft(rest)

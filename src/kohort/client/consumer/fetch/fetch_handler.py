@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from kohort.base.values import value
 from kohort.client.consumer.application_events import Chunk, Fence, Start, Watermarks
 from kohort.client.consumer.fetch.completed_fetch import CompletedFetch, CompletedFetches, Taken, committed_parts
 from kohort.client.records import Committable, ConsumerRecord, OffsetAndMetadata
 from kohort.errors import CorruptRecordError, DeserializationError
-from kohort.ids import TopicPartition
+from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 from kohort.records.arrays import Allocate, ArrayPool
 
 Deserialize: TypeAlias = Callable[[list[ConsumerRecord]], tuple[list[ConsumerRecord], DeserializationError | None]]
@@ -26,7 +26,7 @@ _READY_ROWS: Final = 256
 _POOL_BYTES: Final = 12 * 1024 * 1024
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class HeldPartition:
     """A partition of the application's assignment."""
 
@@ -37,6 +37,10 @@ class HeldPartition:
     leader_epoch: int = -1
     #: The timestamp that leads to the position, as in `Start`; `None`: the application has not given one.
     timestamp: int | None = None
+    #: Offset before which reading ends; `None`: it never ends.
+    stop: int | None = None
+    #: Id of the only topic whose records are handed out; zero: of whichever topic has the name.
+    topic_id: TopicId = ZERO_TOPIC_ID
     is_paused: bool = False
     #: Whether nothing more of it is handed out, because its leader refuses the member.
     is_withheld: bool = False
@@ -101,6 +105,10 @@ class FetchHandler:
         self.refused_rows = 0
         #: partition -> bytes given back since the last call of `released_bytes`.
         self._released: dict[TopicPartition, int] = {}
+        #: Partitions held for another topic id than that of their data, which was dropped.
+        self.foreign: Final[set[TopicPartition]] = set()
+        #: Partitions of which data came without a topic id, though they are held for one.
+        self.nameless: Final[set[TopicPartition]] = set()
         #: Partitions whose data was dropped, for room or because their topic was made again, with their new fences.
         self._given_way: dict[TopicPartition, Fence] = {}
         #: partition -> position, if it has moved since the last call of `consumed`.
@@ -125,6 +133,21 @@ class FetchHandler:
             if each not in self._held:
                 self._held[each] = HeldPartition(fence=self._new_fence(), position=None)
 
+    def hold_spans(self, spans: Mapping[TopicPartition, tuple[int, int]], topic_ids: Mapping[str, TopicId]) -> None:
+        """Add partitions to the assignment, each to be read from its first offset to its second, not included.
+
+        `topic_ids`: topic -> the id that it must have; its data under another id are dropped, see `foreign`.
+        """
+        self.foreign.clear()
+        self.nameless.clear()
+        for each, (start, stop) in spans.items():
+            self._held[each] = HeldPartition(
+                fence=self._new_fence(),
+                position=start,
+                stop=stop,
+                topic_id=topic_ids.get(each.topic, ZERO_TOPIC_ID),
+            )
+
     def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Start]:
         """Return how the background is to read these partitions."""
         self._settle()
@@ -134,6 +157,7 @@ class FetchHandler:
                 offset=held.position,
                 is_paused=held.is_paused,
                 timestamp=held.timestamp if held.position is None else None,
+                stop=held.stop,
             )
             for each in partitions
             if (held := self._held.get(each)) is not None
@@ -300,8 +324,14 @@ class FetchHandler:
         if held is None or held.fence != chunk.fence:
             self._release(chunk)
             return
+        if held.topic_id not in (ZERO_TOPIC_ID, chunk.topic_id) and len(chunk.records):
+            if chunk.topic_id != ZERO_TOPIC_ID:
+                self.foreign.add(chunk.partition)
+                self._release(chunk)
+                return
+            self.nameless.add(chunk.partition)
         parts = committed_parts(chunk.records, chunk.aborted) if self._is_read_committed else [chunk.records]
-        self._fetches.add(CompletedFetch(chunk, parts), is_paused=held.is_paused or held.is_withheld)
+        self._fetches.add(CompletedFetch(chunk, parts, held.stop), is_paused=held.is_paused or held.is_withheld)
 
     def begin(self) -> None:
         """Note that the application asks for more: earlier records count as processed."""

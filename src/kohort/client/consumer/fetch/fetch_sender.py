@@ -25,7 +25,7 @@ from kohort.client.core.refusals import refused
 from kohort.client.core.requests import Answer, RequestFailed, Requests, message_of
 from kohort.client.options import ConsumerSettings
 from kohort.errors import CorruptRecordError, ErrorCode
-from kohort.ids import ZERO_TOPIC_ID, TopicPartition
+from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 from kohort.records.header import check_batch, parse_header
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
 from kohort.wire.messages.membership import KnownMembership, MembershipUpdate
@@ -99,7 +99,7 @@ class FetchAnswers:
                 ends = Watermarks(data.log_start_offset, data.last_stable_offset, data.high_watermark)
                 if ends != asked.reading.watermarks and data.high_watermark >= 0:
                     asked.reading.watermarks = seen[asked.reading.partition] = ends
-                chunk = self._on_data(fetch, asked.reading, data, now_ms)
+                chunk = self._on_data(fetch, asked.reading, data, TopicId(topic.topic_id), now_ms)
                 if chunk is not None:
                     chunks.append(chunk)
         if fenced:
@@ -112,7 +112,9 @@ class FetchAnswers:
         pinned = {id(chunk.records.obj): memoryview(chunk.records.obj).nbytes for chunk in chunks}
         return HeldBytes(sum(pinned.values()), {chunk.partition: chunk.size_bytes for chunk in chunks})
 
-    def _on_data(self, fetch: Fetch, reading: Reading, data: PartitionData, now_ms: int) -> Chunk | None:
+    def _on_data(
+        self, fetch: Fetch, reading: Reading, data: PartitionData, topic_id: TopicId, now_ms: int
+    ) -> Chunk | None:
         """Handle one partition's part of a response; return its records for the application, if any."""
         assert reading.offset is not None
         if data.preferred_read_replica >= 0:
@@ -143,6 +145,7 @@ class FetchAnswers:
             size_bytes=end.size_bytes,
             aborted=[(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()],
             leader_epoch=end.leader_epoch,
+            topic_id=topic_id,
         )
         reading.offset, reading.offset_epoch = end.next_offset, end.leader_epoch
         return chunk

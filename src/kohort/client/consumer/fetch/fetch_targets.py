@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kohort.base.timers import TimerTable
+from kohort.base.values import value
 from kohort.client.consumer.fetch.fetch_session import Asked, FetchSession
 from kohort.client.consumer.fetch.partition_state import Reading, Readings
 from kohort.client.core.actions import Endpoint, Lane
@@ -19,7 +20,7 @@ from kohort.client.core.cluster import Cluster
 from kohort.ids import TopicPartition
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class Fetch:
     """One fetch request under way."""
 
@@ -43,7 +44,7 @@ class Fetch:
     over: int = 0
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class FetchTarget:
     """One broker that partitions are read from."""
 
@@ -263,7 +264,7 @@ class FetchTargets:
         return self._table[endpoint]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class _Pinned:
     """A response of which some bytes are held: one held record keeps the whole response in memory."""
 
@@ -274,7 +275,7 @@ class _Pinned:
     active_pieces: int
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class _Piece:
     answer: _Pinned
     left_bytes: int

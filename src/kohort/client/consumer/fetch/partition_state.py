@@ -9,10 +9,10 @@ Source: Kafka's `auto.offset.reset`; KIP-848, offsets.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from kohort.base.values import value
 from kohort.client.consumer import application_events as events
 from kohort.client.consumer.application_events import EARLIEST, LATEST, Fence, Sought, Start, Watermarks
 from kohort.client.consumer.offsets.committed import Committed, CommittedOffsets
@@ -26,7 +26,7 @@ from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 _PATIENCE_MS: Final = 30_000
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class Reading:
     """One partition that is being read, from an assignment or seek until the next."""
 
@@ -37,6 +37,8 @@ class Reading:
     is_paused: bool
     #: Id of the topic that is read, zero where brokers have none; `None` until the metadata show the topic.
     topic_id: TopicId | None = None
+    #: Offset before which reading ends; `None`: it never ends.
+    stop: int | None = None
     #: Whether the topic with that id was deleted, and another topic has its name.
     is_bygone: bool = False
     #: The timestamp to look up, as in `Start`; `None`: the committed offset, or else `auto.offset.reset`.
@@ -79,7 +81,9 @@ class Reading:
     @property
     def is_readable(self) -> bool:
         """Whether the partition can be fetched, now or when its `not_before_ms` has passed."""
-        return self.offset is not None and not (self.is_paused or self.is_stuck or self.is_over or self.is_bygone)
+        if self.offset is None or self.is_paused or self.is_stuck or self.is_over or self.is_bygone:
+            return False
+        return self.stop is None or self.offset < self.stop
 
 
 class Readings:
@@ -195,6 +199,7 @@ class Readings:
                     is_given_by_id=partition.topic in ids,
                     is_paused=start.is_paused,
                     timestamp=start.timestamp,
+                    stop=start.stop,
                 )
             )
 
@@ -231,6 +236,7 @@ class Readings:
                     timestamp=sought.timestamp,
                     offset_epoch=sought.leader_epoch,
                     watermarks=old.watermarks,
+                    stop=old.stop,
                 )
             )
 

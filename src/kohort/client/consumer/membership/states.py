@@ -7,10 +7,10 @@ the application's callbacks; KIP-848 and the classic protocol walk through the s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from kohort.base.values import value
 from kohort.client.consumer.application_events import CallbackKind, CallbackWanted
 from kohort.client.core.requests import Requests
 from kohort.ids import TopicPartition
@@ -112,7 +112,7 @@ TRANSITIONS: Final[dict[tuple[MemberState, Step], MemberState]] = {
 }
 
 
-@dataclass(slots=True, kw_only=True)
+@value(frozen=False)
 class _Open:
     wanted: CallbackWanted
     is_running: bool

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import takewhile
 from operator import attrgetter
 from typing import Final, Protocol
 
+from kohort.base.values import value
 from kohort.client.consumer.offsets.queries import UNKNOWN_TOPIC_GRACE_MS
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.cluster import Cluster
@@ -92,7 +93,7 @@ class Committer(Protocol):
         ...
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class _Entry:
     """An offset to be committed."""
 
@@ -112,7 +113,7 @@ class _Entry:
     attempts: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class _Waiting:
     """A call that waits until some partitions of a commit are committed or have failed."""
 
@@ -120,7 +121,7 @@ class _Waiting:
     then: CommitThen
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class _Commit:
     #: Partitions that have not ended.
     open: dict[TopicPartition, _Entry]
@@ -154,7 +155,7 @@ class _Commit:
         return self.is_automatic and any(entry.refusal is None for entry in mine)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class _Sent:
     """The OffsetCommit request that is in flight."""
 

@@ -8,8 +8,8 @@ Source: Kafka's OffsetFetch API; KIP-848, offsets.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from kohort.base.values import value
 from kohort.client.consumer.offsets.commits import LAST_BY_NAME, NO_MEMBER, UNKNOWN_TOPIC, Committer
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.coordinator_lookup import MOVED, CoordinatorLookup
@@ -26,7 +26,7 @@ Committed = Mapping[TopicPartition, OffsetAndMetadata | None] | KohortError
 FetchThen = Callable[[Committed, int], None]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class _Query:
     #: Partitions without a result, with the topic ids that are asked for; zero asks by name.
     open: dict[TopicPartition, TopicId]

@@ -8,9 +8,10 @@ Source: Kafka's ListOffsets API.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from kohort.base.values import value
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.cluster import Cluster
 from kohort.client.core.refusals import refused
@@ -31,7 +32,7 @@ Then = Callable[[Result, int], None]
 OnError = Callable[[TopicPartition, KohortError, int], None]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@value(frozen=False, eq=False)
 class _Query:
     #: Partitions without a result -> timestamp.
     open: dict[TopicPartition, int]

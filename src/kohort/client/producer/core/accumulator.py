@@ -16,7 +16,7 @@ from typing import Any
 
 from kohort.client.producer.bulk_send import Bulk, Slice
 from kohort.client.producer.core.partitioner import Partitioner
-from kohort.client.producer.core.placing_kernels import place
+from kohort.client.producer.core.submission_kernels import place
 from kohort.client.producer.record_future import BatchEnd, RecordFuture
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition

@@ -8,6 +8,7 @@ Source: architecture rule 6; KIP-98, KIP-360.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Final, assert_never
 
 from kohort.client.core.actions import Action, Lane, Stop
@@ -43,12 +44,13 @@ from kohort.client.producer.core.producer_events import (
     ProducerCloseAsked,
     ProducerEvent,
     RecordsSubmitted,
-    Submissions,
     TransactionAsked,
     TransactionOffsetsAsked,
+    TransactionShared,
     is_about,
 )
 from kohort.client.producer.core.sender import ProducerCounters, Sender, SenderSettings
+from kohort.client.producer.core.submission_kernels import Submissions
 from kohort.client.producer.core.unrouted_batches import UnroutedRecords, name_of
 from kohort.client.producer.record_future import RecordFuture
 from kohort.errors import BrokersUnreachableError, ConfigError, ErrorCode, KohortError
@@ -177,6 +179,10 @@ class ProducerMachine:
                 self._take_records(now_ms)
                 assert self._transactions is not None, "the door has refused the call"
                 self._transactions.ask(event)
+            case TransactionShared():
+                self._take_records(now_ms)
+                assert self._transactions is not None, "the door has refused the call"
+                self._transactions.share(event)
             case TransactionOffsetsAsked():
                 assert self._transactions is not None, "the door has refused the call"
                 self._transactions.ask_offsets(event)
@@ -214,7 +220,7 @@ class ProducerMachine:
 
     def holds(self, future: object) -> bool:
         """Return whether a future belongs to a record without an end; to be called on the machine's thread."""
-        return self._submissions.holds(future) or any(is_about(member, future) for member in self._pending())
+        return any(is_about(member, future) for member in chain(self._submissions.queued(), self._pending()))
 
     def _pending(self) -> Iterator[Member]:
         yield from self._placing

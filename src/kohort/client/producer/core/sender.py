@@ -9,10 +9,11 @@ Source: Kafka's Produce API and Sender; KIP-98 for the meaning of duplicates and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
+from kohort.base.values import value
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.cluster import Cluster
 from kohort.client.core.refusals import refused
@@ -44,7 +45,7 @@ _CONCURRENT: Final = (ErrorCode.CONCURRENT_TRANSACTIONS, *_GAPS)
 _CONCURRENT_PAUSE_MS: Final = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SenderSettings:
     """The checked values of a producer's options, and values derived from them."""
 
@@ -427,7 +428,7 @@ class Sender:
         return min(deadlines, default=None)
 
 
-@dataclass(slots=True, eq=False)
+@value(kw_only=False, frozen=False, eq=False)
 class ProducerCounters:
     """The counts of records since the producer was created; written by the machine, read from any thread."""
 

@@ -2,7 +2,8 @@
 
 Laws: no record and no offset belongs to a transaction that it was not sent in. EndTxn is sent when each batch and each
 request of the transaction has ended, so nothing of it arrives at a broker afterwards. A fenced producer sends nothing
-any more. One request to a coordinator is under way at a time.
+any more. One request to a coordinator is under way at a time. A producer that takes part in another's transaction
+commits it only if the application says so, and aborts it by a new epoch, which fences all that take part.
 Source: Kafka's TransactionManager; KIP-98, KIP-360 (a new epoch after an abort), KIP-447 (the consumer is named),
 KIP-588, KIP-654 and KIP-890 (with `transaction.version` 2 each transaction has an epoch of its own, and the requests to
 leaders and to the group's coordinator add what they write).
@@ -18,11 +19,17 @@ from typing import Final
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.cluster import Cluster
 from kohort.client.core.coordinator_lookup import MOVED, CoordinatorLookup, KeyType
-from kohort.client.core.refusals import refused
+from kohort.client.core.refusals import ABORTABLE, FATAL_CODES, FENCED, FORGOTTEN, OF_OFFSETS, OF_PARTITIONS, refused
 from kohort.client.core.requests import Answer, Failure, RequestFailed, Requests
 from kohort.client.producer.core.idempotence import Identity
 from kohort.client.producer.core.lookups import lateness
-from kohort.client.producer.core.producer_events import TransactionAsked, TransactionOffsetsAsked, TransactionStep
+from kohort.client.producer.core.producer_events import (
+    ProducerIdAndEpoch,
+    TransactionAsked,
+    TransactionOffsetsAsked,
+    TransactionShared,
+    TransactionStep,
+)
 from kohort.client.records import GroupMetadata, OffsetAndMetadata, with_metadata
 from kohort.errors import (
     BrokerError,
@@ -66,6 +73,8 @@ class Happening(Enum):
     ENDED = "the coordinator has decided the transaction"
     EPOCH_NEEDED = "the transaction is aborted, and its sequence numbers have a gap"
     BROKEN = "the producer is fenced, or was refused for good"
+    JOINED = "it takes part in a transaction that another producer has begun"
+    LEFT = "it has no part in a transaction any more, and no producer id"
 
 
 #: (state, step or happening) -> next state; any other pair is refused or means nothing.
@@ -81,6 +90,9 @@ TRANSITIONS: Final[dict[tuple[TransactionState, TransactionStep | Happening], Tr
     (TransactionState.ABORTABLE, TransactionStep.ABORT): TransactionState.ABORTING,
     (TransactionState.ABORTING, Happening.ENDED): TransactionState.READY,
     (TransactionState.ABORTING, Happening.EPOCH_NEEDED): TransactionState.INITIALIZING,
+    (TransactionState.UNINITIALIZED, Happening.JOINED): TransactionState.IN_TRANSACTION,
+    (TransactionState.IN_TRANSACTION, Happening.LEFT): TransactionState.UNINITIALIZED,
+    (TransactionState.READY, Happening.LEFT): TransactionState.UNINITIALIZED,
     **{
         (state, Happening.BROKEN): TransactionState.FATAL
         for state in TransactionState
@@ -88,43 +100,11 @@ TRANSITIONS: Final[dict[tuple[TransactionState, TransactionStep | Happening], Tr
     },
 }
 
-_S = TransactionState
 #: States in which there is no transaction to end.
-_AT_REST: Final = (_S.UNINITIALIZED, _S.INITIALIZING, _S.READY, _S.FATAL)
+_S = TransactionState
+AT_REST: Final = (_S.UNINITIALIZED, _S.INITIALIZING, _S.READY, _S.FATAL)
 #: States in which records that were not sent yet are dropped.
-_DROPPING: Final = (_S.ABORTABLE, _S.ABORTING, _S.FATAL)
-_FENCED: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-#: The coordinator does not know the producer id: the transactional id has expired.
-_FORGOTTEN: Final = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-#: Refusals by any coordinator for which only the transaction is lost.
-_ABORTABLE: Final = (ErrorCode.TRANSACTION_ABORTABLE, *_FORGOTTEN)
-#: Refusals to add a partition, and to commit offsets, for which only the transaction is lost.
-_OF_PARTITIONS: Final = (
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ErrorCode.OPERATION_NOT_ATTEMPTED,
-    ErrorCode.INVALID_TOPIC_EXCEPTION,
-)
-_OF_OFFSETS: Final = (
-    ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ErrorCode.INVALID_GROUP_ID,
-    ErrorCode.GROUP_ID_NOT_FOUND,
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.ILLEGAL_GENERATION,
-    ErrorCode.STALE_MEMBER_EPOCH,
-    ErrorCode.FENCED_MEMBER_EPOCH,
-    ErrorCode.FENCED_INSTANCE_ID,
-    ErrorCode.REBALANCE_IN_PROGRESS,
-    ErrorCode.OFFSET_METADATA_TOO_LARGE,
-    ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-)
-#: Refusals of a batch after which no request of this producer can succeed.
-_FATAL_FOR_BATCHES: Final = (
-    ErrorCode.PRODUCER_FENCED,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ErrorCode.UNSUPPORTED_VERSION,
-)
+DROPPING: Final = (TransactionState.ABORTABLE, TransactionState.ABORTING, TransactionState.FATAL)
 #: Longest pause while the coordinator ends the transaction before.
 CONCURRENT_PAUSE_MS: Final = 20
 #: The finalized level of `transaction.version` from which on each transaction has an epoch of its own (KIP-890).
@@ -186,6 +166,8 @@ class Transactions:
         self.is_v2 = False
         #: Whether the coordinator may know of the present transaction, so that it has to be ended there.
         self._is_begun = False
+        #: Whether another producer has begun the present transaction.
+        self._is_shared = False
         #: Partitions of the transaction; those to be added; those whose request has no answer yet.
         self._added: set[TopicPartition] = set()
         self._wanted: dict[TopicPartition, None] = {}
@@ -220,8 +202,8 @@ class Transactions:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether there is no transaction to end."""
-        return self.state in _AT_REST
+        """Whether there is no transaction that this producer has to end."""
+        return self.state in AT_REST or (self._is_shared and not self.is_ending)
 
     @property
     def is_ending(self) -> bool:
@@ -231,7 +213,7 @@ class Transactions:
     @property
     def is_dropping(self) -> bool:
         """Whether records end that no broker can have stored."""
-        return self.state in _DROPPING
+        return self.state in DROPPING
 
     def refusal(self) -> KohortError:
         """Build the error of a record that does not belong to an open transaction."""
@@ -243,7 +225,7 @@ class Transactions:
 
     def may_send(self, partition: TopicPartition, *, is_unsure: bool) -> bool:
         """Return whether a batch may be sent; a partition that the coordinator does not know yet is added first."""
-        if self.state in _DROPPING:
+        if self.state in DROPPING:
             # A batch that a broker may have stored has to end before the transaction does.
             return is_unsure and self.state is not TransactionState.FATAL
         if self.is_v2:
@@ -260,10 +242,10 @@ class Transactions:
 
     def on_record_failed(self, error: KohortError) -> None:
         """Note that a record of the transaction is lost."""
-        if isinstance(error, BrokerError) and error.code in _FATAL_FOR_BATCHES:
+        if isinstance(error, BrokerError) and error.code in FATAL_CODES:
             is_fenced = error.code is ErrorCode.PRODUCER_FENCED
             self._break(self._fenced(error.code, error.message, error.during) if is_fenced else error)
-        elif self.state not in _DROPPING:
+        elif self.state not in DROPPING:
             self._fail(error)
 
     def on_unreachable(self, error: KohortError) -> None:
@@ -298,8 +280,28 @@ class Transactions:
             self._drop_unsent()
         elif step is TransactionStep.BEGIN:
             self._is_begun, self.is_v2 = False, self._is_v2_finalized
-            self._added.clear()
-            self._added_groups.clear()
+            self._forget_parts()
+
+    def _forget_parts(self) -> None:
+        self._added.clear()
+        self._added_groups.clear()
+
+    def share(self, asked: TransactionShared) -> None:
+        """Take part in the transaction of another producer, or leave it to those that still do."""
+        by = Happening.LEFT if asked.identity is None else Happening.JOINED
+        if (self.state, by) not in TRANSITIONS or not self._is_settled():
+            what = f"the producer of {self.transactional_id} is {self.state.value}"
+            self._requests.fail(asked.ticket, self.error or StateError(f"{what}: it cannot join or leave now"))
+            return
+        self._move(by)
+        known = asked.identity or ProducerIdAndEpoch(-1, -1, 0)
+        self._identity.renew(known.producer_id, known.epoch)
+        self._is_shared = asked.identity is not None
+        self.is_v2 = self._is_v2_finalized = known.transaction_version >= _EPOCH_PER_TRANSACTION
+        # Others have sent what the coordinator knows.
+        self._is_begun = True
+        self._forget_parts()
+        self._requests.complete(asked.ticket)
 
     def _objection(self, step: TransactionStep) -> KohortError | None:
         """Return why a step without a transition is refused; `None`: the call waits for one that is under way."""
@@ -320,7 +322,7 @@ class Transactions:
         }
         if state in waits[step]:
             return None
-        if step in (TransactionStep.COMMIT, TransactionStep.ABORT) and state in _AT_REST:
+        if step in (TransactionStep.COMMIT, TransactionStep.ABORT) and state in AT_REST:
             return no_transaction(self.transactional_id)
         way = "open" if state is TransactionState.IN_TRANSACTION else f"still {state.value}"
         return StateError(f"the transaction of {self.transactional_id} is {way}: {step.value} cannot be called now")
@@ -337,7 +339,7 @@ class Transactions:
 
     def close(self) -> None:
         """Abort the open transaction, since the application closes the producer."""
-        if self.state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE):
+        if self.state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE) and not self._is_shared:
             self._take(TransactionStep.ABORT)
 
     # -- time -----------------------------------------------------------------------------------------------------
@@ -391,7 +393,11 @@ class Transactions:
                 continue
             if call.step is TransactionStep.BEGIN:
                 self._take(TransactionStep.BEGIN)
-            self._requests.complete(call.ticket)
+            self._requests.complete(call.ticket, self._told())
+
+    def _told(self) -> ProducerIdAndEpoch:
+        version = _EPOCH_PER_TRANSACTION if self._is_v2_finalized else 0
+        return ProducerIdAndEpoch(self._identity.producer_id, self._identity.epoch, version)
 
     def _fail(self, error: KohortError) -> None:
         """Give up the transaction, because a part of it is lost."""
@@ -530,14 +536,14 @@ class Transactions:
         """React to a code other than NONE; return it if the request has to be sent again."""
         if code.retriable:
             return code
-        if code in _FENCED:
+        if code in FENCED:
             self._break(self._fenced(code, None, during))
             return None
         if code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             name = self.transactional_id
         error = refused(code, during=during, operation=operation, name=name)
-        if code in abortable or (code in _ABORTABLE and self.state is not TransactionState.INITIALIZING):
-            if code in _FORGOTTEN:
+        if code in abortable or (code in ABORTABLE and self.state is not TransactionState.INITIALIZING):
+            if code in FORGOTTEN:
                 self._identity.spoil()
             self._fail(error)
         else:
@@ -615,7 +621,7 @@ class Transactions:
         # One partition that cannot be added keeps out the others, whose code says nothing then.
         telling = {each: code for each, code in bad.items() if code is not ErrorCode.OPERATION_NOT_ATTEMPTED} or bad
         partition, code = min(telling.items(), key=lambda entry: entry[1].retriable)
-        again = self._judge(code, f"adding {partition} to the transaction", _OF_PARTITIONS, name=partition.topic)
+        again = self._judge(code, f"adding {partition} to the transaction", OF_PARTITIONS, name=partition.topic)
         if again is None:
             self._adding = {}
         elif self.is_dropping:
@@ -660,7 +666,7 @@ class Transactions:
                 self._offsets.remove(offsets)
             return None
         during = f"adding offsets of group {group_id} to the transaction"
-        return self._retry_offsets(offsets, self._judge(code, during, _OF_OFFSETS, name=group_id, operation="read"))
+        return self._retry_offsets(offsets, self._judge(code, during, OF_OFFSETS, name=group_id, operation="read"))
 
     def _retry_offsets(self, offsets: _Offsets, again: ErrorCode | None) -> ErrorCode | None:
         """Keep refused offsets for another request, unless the transaction is given up; return the code then."""
@@ -721,7 +727,7 @@ class Transactions:
                     continue
                 name = partition.topic if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED else group_id
                 during = f"committing the offset of {partition} in group {group_id}"
-                again = self._judge(code, during, _OF_OFFSETS, name=name, operation="read") or again
+                again = self._judge(code, during, OF_OFFSETS, name=name, operation="read") or again
                 if not self.is_open and self.state is not TransactionState.COMMITTING:
                     return self._retry_offsets(offsets, None)
         if offsets.left:
@@ -738,6 +744,11 @@ class Transactions:
             self._on_decided()
             return
         is_commit = self.state is TransactionState.COMMITTING
+        if self._is_shared and not is_commit:
+            # By the older flow others could go on under the same epoch, in a transaction that is never ended.
+            self._identity.spoil()
+            self._on_decided()
+            return
         self._send(
             self._coordinator,
             end_txn.EndTxnRequest(
@@ -761,7 +772,7 @@ class Transactions:
                 self._identity.renew(response.producer_id, response.producer_epoch)
             self._on_decided()
             return None
-        if code in _FORGOTTEN and self.state is TransactionState.ABORTING:
+        if code in FORGOTTEN and self.state is TransactionState.ABORTING:
             # There is no transaction any more. The coordinator takes the producer in again under a new id.
             self._identity.spoil()
             self._on_decided()

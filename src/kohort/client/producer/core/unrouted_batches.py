@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
+from kohort.base.values import value
 from kohort.client.core.cluster import Cluster
 from kohort.client.core.refusals import refused
 from kohort.client.core.requests import Requests
@@ -35,7 +36,7 @@ def name_of(record: Outgoing) -> str:
     return record.name if record.is_bulk else record.topic
 
 
-@dataclass(slots=True, eq=False)
+@value(kw_only=False, frozen=False, eq=False)
 class _UnknownTopic:
     """The records of one topic without known partitions."""
 
