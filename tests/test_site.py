@@ -159,6 +159,33 @@ def test_every_table_that_is_made_has_a_maker_and_stands_on_its_page_once() -> N
         assert first not in PAGES[page], section
 
 
+def test_states_of_a_transactional_producer_are_shown_as_they_are() -> None:
+    """Abort is the only way out of ABORTABLE, and there is none out of FATAL."""
+    rows = [[cell.strip() for cell in line.strip("| ").split(" |")] for line in TOOL["producer_states"]()]
+    head, _, *others = [[*row, *[""] * 9][:9] for row in rows]
+    found = {(row[0], head[at]): row[at] for row in others for at in range(1, 9) if row[at]}
+    of = {state: {event: after for (event, at), after in found.items() if at == state} for state in head[1:]}
+    broken = {"the producer is fenced, or was refused for good": "fatal"}
+    failed = "a record, an offset or a request of the transaction has failed"
+    ended = "the coordinator has decided the transaction"
+    again = "the transaction is aborted, and its sequence numbers have a gap"
+    joined = {"it takes part in a transaction that another producer has begun": "in transaction"}
+    left = {"it has no part in a transaction any more, and no producer id": "uninitialized"}
+    assert of == {
+        "uninitialized": {"`init_transactions`": "initializing", **joined, **broken},
+        "initializing": {"the coordinator has assigned producer id and epoch": "ready", **broken},
+        "ready": {"`begin_transaction`": "in transaction", **left, **broken},
+        "in transaction": {
+            "`commit_transaction`": "committing", "`abort_transaction`": "aborting", failed: "abortable", **left,
+            **broken,
+        },
+        "committing": {failed: "abortable", ended: "ready", **broken},
+        "aborting": {ended: "ready", again: "initializing", **broken},
+        "abortable": {"`abort_transaction`": "aborting", **broken},
+        "fatal": {},
+    }  # fmt: skip
+
+
 def test_every_option_that_is_named_exists() -> None:
     """Dotted names in code font, but for pages about files and modules."""
     sets = (CONSUMER_OPTIONS, PRODUCER_OPTIONS, TOPIC_OPTIONS, BROKER_OPTIONS)

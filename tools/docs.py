@@ -74,6 +74,20 @@ def transaction_states() -> list[str]:
     return table(head, rows)
 
 
+def producer_states() -> list[str]:
+    """A row for each call and each happening, with the producer's next state in each state."""
+    from kohort.client.producer.core.producer_events import TransactionStep
+    from kohort.client.producer.core.transactions import TRANSITIONS, Happening, TransactionState
+
+    states = list(TransactionState)
+    rows = []
+    for event in (*TransactionStep, *Happening):
+        name = f"`{event.value}`" if isinstance(event, TransactionStep) else event.value
+        found = (TRANSITIONS.get((state, event)) for state in states)
+        rows.append((name, *("" if after is None else after.value for after in found)))
+    return table(("call, or what happens", *(state.value for state in states)), rows)
+
+
 def _meanings(kind: type[Enum]) -> dict[str, str]:
     """Name of a value -> the `#:` lines above it."""
     found = re.findall(r"((?: {4}#: .*\n)+) {4}(\w+) = ", inspect.getsource(kind))
@@ -521,6 +535,7 @@ SECTIONS: Final[tuple[tuple[str, str, Callable[[], list[str]]], ...]] = (
     ("explanation/hand-over.md", "states of a consumer group", consumer_group_states),
     ("explanation/hand-over.md", "states of a consumer member", consumer_member_states),
     ("explanation/transactions.md", "states of a transactional id", transaction_states),
+    ("explanation/transactions.md", "states of a transactional producer", producer_states),
     ("explanation/client.md", "states of the client's member", client_states),
     ("explanation/client.md", "steps of the client's member", client_steps),
     ("explanation/client.md", "events of the client", client_events),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +19,10 @@ import pytest
 
 import kohort
 from kohort.ids import coordinator_partition
+from kohort.testing import Broker as ClockedBroker
 from kohort.testing import Cluster
 from support.peers.kafka_tools import run_kafka_tool
+from support.peers.other_languages import go_program
 
 pytestmark = [
     pytest.mark.interop,
@@ -131,7 +134,40 @@ class AioKafka:
         self._runner.close()
 
 
-LIBRARIES: Any = [Confluent, KafkaPython, AioKafka]
+class FranzGo:
+    """A process that carries out one step for each line."""
+
+    def __init__(self, servers: str, transactional_id: str) -> None:
+        program = go_program("transactions")
+        self._process = subprocess.Popen(
+            [str(program), servers, transactional_id], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._do("init")
+
+    def _do(self, *words: object) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        print(*words, file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline().strip()
+        if answer != "ok":
+            raise RuntimeError(answer)
+
+    def begin(self) -> None:
+        self._do("begin")
+
+    def send(self, value: bytes) -> None:
+        self._do("send", value.decode())
+
+    def send_offset(self, group_id: str, offset: int) -> None:
+        self._do("offset", group_id, offset)
+
+    def end(self, *, commit: bool) -> None:
+        self._do("commit" if commit else "abort")
+
+    def close(self) -> None:
+        self._process.communicate(timeout=TIMEOUT_S)
+
+
+LIBRARIES: Any = [Confluent, KafkaPython, AioKafka, FranzGo]
 Open = Callable[[str, str], Transactional]
 
 
@@ -206,6 +242,20 @@ def test_second_producer_of_an_id_fences_the_first(broker: kohort.Broker, librar
     second.send(b"b")
     second.end(commit=True)
     assert committed(broker.bootstrap_servers) == [b"b"]
+
+
+def test_transaction_that_takes_too_long_is_aborted_and_its_producer_told(library: Open) -> None:
+    with ClockedBroker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("t", 1)
+        late = library(broker.bootstrap_servers, "x")
+        late.begin()
+        late.send(b"late")
+        # The default of each library is a minute.
+        broker.clock.advance(61)
+        # With KIP-890 the commit cannot be told from one that is repeated behind an abort: INVALID_TXN_STATE.
+        with pytest.raises(Exception, match=r"(?i)fence|epoch|abort|invalid.*state"):
+            late.end(commit=True)
+        assert committed(broker.bootstrap_servers) == []
 
 
 def test_restart_of_the_broker_in_the_middle_of_a_transaction(tmp_path: Path, library: Open) -> None:

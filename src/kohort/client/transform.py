@@ -227,9 +227,11 @@ class Loop:
         except BaseException:
             self._go_back(begun)
             raise
+        # The end of the function is the end of its sends: records that do not fill a batch leave with the offsets.
+        self._producer._submissions.is_watched = True
         try:
             await self._call(records)
-            await self._send_offsets(begun, group)
+            self._post_offsets(begun, group)
             is_ending = True
             await self._commit()
         except BaseException as error:
@@ -258,7 +260,7 @@ class Loop:
             returned.close()
             raise TypeError("the function is a coroutine function: those are for kohort.aio.transform")
 
-    async def _send_offsets(self, begun: dict[TopicPartition, int], polled: GroupMetadata) -> None:
+    def _post_offsets(self, begun: dict[TopicPartition, int], polled: GroupMetadata) -> None:
         handler = self._context.handler
         offsets = {each: handler.with_epoch(each, at) for each, at in handler.positions(begun).items()}
         if self._context.is_closed or offsets.keys() != begun.keys():
@@ -269,7 +271,8 @@ class Loop:
         elif group.member_id != polled.member_id or not 0 < polled.generation_id <= group.generation_id:
             # It joins again in the next poll, where the application hears of its loss.
             raise self._removed()
-        await _end_of(self._producer.send_offsets_to_transaction(offsets, group))
+        # The commit waits for them, and says if they are refused.
+        self._producer._post_offsets(offsets, group)
 
     def _removed(self) -> TransactionAbortableError:
         error = TransactionAbortableError(

@@ -206,7 +206,7 @@ class Producer(ProducerDoor):
 
     async def begin_transaction(self, timeout: float | None = None) -> None:
         """Begin a transaction. See `kohort.Producer.begin_transaction`."""
-        await run_on_loop(self._take_step(TransactionStep.BEGIN, timeout), self._wait)
+        await run_on_loop(self._begin(timeout), self._wait)
 
     async def commit_transaction(self, timeout: float | None = None) -> None:
         """Commit the transaction. See `kohort.Producer.commit_transaction`."""

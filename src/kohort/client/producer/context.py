@@ -299,6 +299,18 @@ class ProducerDoor:
         if identity is not None and not self._is_closed:
             self._pool.reopen()
 
+    async def _begin(self, timeout: float | None) -> None:
+        """Begin a transaction: at once if the one before has ended."""
+        if self._transactional_id is not None and not self._is_closed and self._pool.why is None:
+            self._io.check()
+            self._check_may_wait()
+            if timeout is not None:
+                to_seconds(timeout)
+            if self._submissions.begin():
+                self._pool.reopen()
+                return
+        await self._take_step(events.TransactionStep.BEGIN, timeout)
+
     def _take_back_begin(self) -> None:
         """Abort the transaction of a begin that was interrupted, without waiting: it may have begun all the same."""
         deadline_ms = self._io.deadline_ms(self._max_block_s)
@@ -306,6 +318,14 @@ class ProducerDoor:
             self._io.post(
                 events.TransactionAsked(step=events.TransactionStep.ABORT, ticket=None, deadline_ms=deadline_ms)
             )
+
+    def _post_offsets(self, offsets: OffsetsArgument, group: GroupMetadata | str) -> None:
+        """Commit offsets of a group with the transaction, without waiting: the commit fails if they are refused."""
+        if self._is_closed:
+            raise self._refusal()
+        deadline_ms = self._io.deadline_ms(self._max_block_s)
+        chosen, of = to_offsets(offsets), to_group(group)
+        self._io.post(events.TransactionOffsetsAsked(group=of, offsets=chosen, ticket=None, deadline_ms=deadline_ms))
 
     async def _send_offsets(self, offsets: object, group: object, timeout: float | None) -> None:
         if self._transactional_id is None:

@@ -248,7 +248,7 @@ class Producer(ProducerDoor):
 
     def begin_transaction(self, timeout: float | None = None) -> None:
         """Begin a transaction: every record from now on belongs to it. Errors are those of `transaction`."""
-        run(self._take_step(TransactionStep.BEGIN, timeout), self._wait)
+        run(self._begin(timeout), self._wait)
 
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Store each record of the transaction, and commit it; the wait is at most `timeout` seconds.

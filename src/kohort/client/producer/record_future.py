@@ -80,7 +80,10 @@ def awaited(future: Future[T]) -> Generator[Any, None, T]:
     """Await a future on an event loop."""
     from asyncio import shield, wrap_future
 
-    return shield(wrap_future(future)).__await__()
+    wrapped = wrap_future(future)
+    # The error of a record whose task was cancelled is not asked for any more, and asyncio would log that.
+    wrapped.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return shield(wrapped).__await__()
 
 
 class RecordFuture(Future[RecordMetadata]):

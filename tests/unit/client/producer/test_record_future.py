@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, as_completed, wait
@@ -195,3 +196,24 @@ def test_first_looks_and_ends_at_the_same_time() -> None:
     found = [record.result(WAIT_SECONDS).offset for _, records in batches for record in records]
     assert found == [*range(40, 50)] * 2_000
     thread.join()
+
+
+def test_error_behind_a_cancelled_await_is_not_logged() -> None:
+    """Its task does not ask any more; conftest fails a test after which asyncio has logged."""
+    end, (record,) = batch_of(1)
+
+    async def wait_for_it() -> None:
+        await record
+
+    async def cancel_it() -> None:
+        task = asyncio.ensure_future(wait_for_it())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        settle(end, [record], error=KohortTimeoutError("late"))
+        await asyncio.sleep(0)
+
+    asyncio.run(cancel_it())
+    assert isinstance(record.exception(0), KohortTimeoutError)
+    gc.collect()

@@ -657,6 +657,79 @@ def test_records_in_a_queue_belong_to_the_transaction_that_is_committed() -> Non
     assert record.done() and record.exception(0) is None
 
 
+def queued(dialogue: TransactionDialogue, value: bytes) -> RecordFuture:
+    """A record that `send` has taken and the machine has not seen."""
+    record = RecordFuture("orders", None, value, 5, 30)
+    record.partition = 0
+    dialogue.submissions.append(record)
+    return record
+
+
+@pytest.mark.parametrize("version", FLOWS)
+def test_begin_in_the_queue_divides_its_records_from_earlier_ones(version: int) -> None:
+    """It needs no answer: what another thread has sent between two transactions is refused, what follows is sent."""
+    dialogue = TransactionDialogue(version).begun()
+    assert not dialogue.submissions.begin()
+    dialogue.call(COMMIT)
+    dialogue.end()
+    late = queued(dialogue, b"late")
+    assert dialogue.submissions.begin()
+    assert not dialogue.submissions.begin()
+    records = [queued(dialogue, b"1"), queued(dialogue, b"2")]
+
+    dialogue.take(RecordsSubmitted())
+    assert isinstance(late.exception(0), StateError)
+    dialogue.add()
+    send = dialogue.next(ProduceRequest)
+    assert values_of(send) == [b"1", b"2"]
+    dialogue.answer_produce(send)
+    committed = dialogue.call(COMMIT)
+    dialogue.end()
+    assert dialogue.outcome(committed) == "done" and all(record.exception(0) is None for record in records)
+
+
+def test_begin_in_the_queue_comes_before_the_calls_behind_it() -> None:
+    """Offsets and the end belong to the transaction, though no record has woken the machine."""
+    dialogue = TransactionDialogue().begun()
+    for step in (COMMIT, ABORT):
+        dialogue.call(step)
+        dialogue.end() if step is COMMIT else None
+        assert dialogue.submissions.begin()
+    offsets = dialogue.offsets()
+    dialogue.find()
+    dialogue.commit_offsets()
+    assert dialogue.outcome(offsets) == "done"
+    assert dialogue.state is TransactionState.IN_TRANSACTION
+
+
+def test_of_two_threads_one_begins() -> None:
+    """The other is told that a transaction is open, whether its begin waits for the machine or not."""
+    dialogue = TransactionDialogue().begun()
+    dialogue.call(COMMIT)
+    dialogue.end()
+    assert dialogue.submissions.claim()
+    assert "open" in str(dialogue.error(dialogue.call(BEGIN)))
+    assert dialogue.state is TransactionState.READY
+
+    dialogue.submissions.permit()
+    assert dialogue.submissions.begin()
+    assert "open" in str(dialogue.error(dialogue.call(BEGIN)))
+    assert dialogue.state is TransactionState.IN_TRANSACTION
+
+
+def test_begin_of_a_fenced_producer_takes_no_record() -> None:
+    """It was fenced after the application had looked."""
+    dialogue = TransactionDialogue().begun()
+    dialogue.call(COMMIT)
+    dialogue.end(ErrorCode.PRODUCER_FENCED)
+    dialogue.submissions.permit()
+    assert dialogue.submissions.begin()
+    record = queued(dialogue, b"1")
+    dialogue.take(RecordsSubmitted())
+    assert isinstance(record.exception(0), ProducerFencedError)
+    assert dialogue.state is TransactionState.FATAL
+
+
 def test_table_has_a_way_to_rest_from_each_state() -> None:
     """No state but FATAL is left by nothing, and a step out of turn has no row."""
     for state in TransactionState:

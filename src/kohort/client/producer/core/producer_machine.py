@@ -153,6 +153,7 @@ class ProducerMachine:
             timeout_ms=settings.options["transaction_timeout_ms"],
             is_settled=self._is_settled,
             on_broken=on_broken,
+            submissions=self._submissions,
         )
 
     def handle(self, event: ProducerEvent | DriverEvent, now_ms: int) -> list[Action]:
@@ -184,6 +185,7 @@ class ProducerMachine:
                 assert self._transactions is not None, "the door has refused the call"
                 self._transactions.share(event)
             case TransactionOffsetsAsked():
+                self._take_records(now_ms)
                 assert self._transactions is not None, "the door has refused the call"
                 self._transactions.ask_offsets(event)
             case _:
@@ -253,13 +255,12 @@ class ProducerMachine:
     # -- records in ---------------------------------------------------------------------------------------------
 
     def _take_records(self, now_ms: int) -> None:
+        records = self._submissions.take()
         if self._transactions is not None and not self._transactions.is_open:
-            # They came from another thread while the transaction ended.
-            for record in self._submissions.take():
-                self._sender.fail_record(record, self._transactions.refusal())
-                self._on_release(record.size_bytes)
-            return
-        self._place(self._submissions.take(), now_ms)
+            records = self._begin_by(self._transactions, records)
+            if not self._transactions.is_open:
+                return
+        self._place(records, now_ms)
         # While requests are under way, their answers look at the submissions, too: waking is not urgent.
         self._submissions.wake_bytes = self._batch_bytes if self._sender.is_idle else self._batch_bytes * _HASTE
         if self._accumulator.next_linger() is not None and self._linger_ms > 0:
@@ -267,6 +268,18 @@ class ProducerMachine:
             self._submissions.is_watched = True
             self._place(self._submissions.take(), now_ms)
             self._submissions.is_watched = True
+
+    def _begin_by(self, transactions: Transactions, records: list[Outgoing]) -> list[Outgoing]:
+        """Begin the transaction whose begin is in the queue; return its records, and fail all others."""
+        begun_at = self._submissions.begun_at
+        if begun_at >= 0:
+            transactions.begin()
+        stop = begun_at if transactions.is_open else len(records)
+        # They came from another thread while the transaction ended.
+        for record in records[:stop]:
+            self._sender.fail_record(record, transactions.refusal())
+            self._on_release(record.size_bytes)
+        return records[stop:]
 
     def _place(
         self, records: list[Outgoing], now_ms: int, is_last_look: bool = False, since_ms: int | None = None

@@ -10,6 +10,11 @@ cdef class Submissions:
     cdef bint _is_open
     cdef public bint is_watched
     cdef bint _is_called
+    cdef object _permission
+    cdef public Py_ssize_t begun_at
+
+    @cython.locals(taken=list)
+    cpdef list take(self)
 
     @cython.locals(due=Py_ssize_t)
     cpdef bint add(self, object record, Py_ssize_t size) except -1

@@ -27,6 +27,9 @@ class Submissions:
 
     A call wakes the machine only if no other event will: while a batch lingers, the machine reads this queue by itself
     when linger.ms is over; and a machine that was woken reads it soon.
+
+    The begin of a transaction is a mark in the queue, so that it needs no answer. Only a machine without a transaction
+    allows one, and `begin` takes that permission away: there is one mark for a transaction.
     """
 
     def __init__(self, *, wake_bytes: int) -> None:
@@ -40,6 +43,10 @@ class Submissions:
         self.is_watched = False
         #: Whether the machine has been woken since it looked.
         self._is_called = False
+        #: Holds one object while a transaction may be begun: of two threads that begin, one takes it.
+        self._permission: deque[bool] = deque(maxlen=1)
+        #: Place of the first record of a transaction that has begun, among those of the last `take`; -1: none has.
+        self.begun_at = -1
 
     def append(self, record: Any) -> bool:
         """Queue a record; return whether the caller has to wake the machine."""
@@ -64,9 +71,17 @@ class Submissions:
         self.is_watched = False
         self._is_called = False
         self._queued_bytes = 0
+        self.begun_at = -1
         # One by one, since other threads append meanwhile. A record behind these wakes the machine.
         pop = self._records.popleft
-        return [pop() for _ in range(len(self._records))]
+        taken: list[Any] = []
+        for _ in range(len(self._records)):
+            record = pop()
+            if record is None:
+                self.begun_at = len(taken)
+            else:
+                taken.append(record)
+        return taken
 
     def close(self) -> None:
         """Make every later record wake the machine, so that its caller gets the error of a closed producer."""
@@ -74,7 +89,26 @@ class Submissions:
 
     def queued(self) -> list[Any]:
         """Return all queued records, which stay in the queue."""
-        return list(self._records.copy())
+        return [record for record in self._records.copy() if record is not None]
+
+    def permit(self) -> None:
+        """Allow a transaction to be begun; called by the machine when it has none."""
+        self._permission.append(True)
+
+    def claim(self) -> bool:
+        """Take the permission for a transaction; return whether there was one."""
+        try:
+            self._permission.pop()
+        except IndexError:
+            return False
+        return True
+
+    def begin(self) -> bool:
+        """Begin a transaction, of which the next records are part; return whether it is allowed."""
+        if not self.claim():
+            return False
+        self._records.append(None)
+        return True
 
 
 class BufferSpace:

@@ -30,6 +30,7 @@ from kohort.client.producer.core.producer_events import (
     TransactionShared,
     TransactionStep,
 )
+from kohort.client.producer.core.submission_kernels import Submissions
 from kohort.client.records import GroupMetadata, OffsetAndMetadata, with_metadata
 from kohort.errors import (
     BrokerError,
@@ -77,6 +78,7 @@ class Happening(Enum):
     LEFT = "it has no part in a transaction any more, and no producer id"
 
 
+_S = TransactionState
 #: (state, step or happening) -> next state; any other pair is refused or means nothing.
 TRANSITIONS: Final[dict[tuple[TransactionState, TransactionStep | Happening], TransactionState]] = {
     (TransactionState.UNINITIALIZED, TransactionStep.INITIALIZE): TransactionState.INITIALIZING,
@@ -93,18 +95,13 @@ TRANSITIONS: Final[dict[tuple[TransactionState, TransactionStep | Happening], Tr
     (TransactionState.UNINITIALIZED, Happening.JOINED): TransactionState.IN_TRANSACTION,
     (TransactionState.IN_TRANSACTION, Happening.LEFT): TransactionState.UNINITIALIZED,
     (TransactionState.READY, Happening.LEFT): TransactionState.UNINITIALIZED,
-    **{
-        (state, Happening.BROKEN): TransactionState.FATAL
-        for state in TransactionState
-        if state is not TransactionState.FATAL
-    },
+    **{(state, Happening.BROKEN): _S.FATAL for state in _S if state is not _S.FATAL},
 }
 
 #: States in which there is no transaction to end.
-_S = TransactionState
 AT_REST: Final = (_S.UNINITIALIZED, _S.INITIALIZING, _S.READY, _S.FATAL)
 #: States in which records that were not sent yet are dropped.
-DROPPING: Final = (TransactionState.ABORTABLE, TransactionState.ABORTING, TransactionState.FATAL)
+DROPPING: Final = (_S.ABORTABLE, _S.ABORTING, _S.FATAL)
 #: Longest pause while the coordinator ends the transaction before.
 CONCURRENT_PAUSE_MS: Final = 20
 #: The finalized level of `transaction.version` from which on each transaction has an epoch of its own (KIP-890).
@@ -134,6 +131,7 @@ class Transactions:
     Args:
         is_settled: whether each record of the transaction has ended, and no Produce request is under way.
         on_broken: called with the error when no more records are accepted before the application has acted.
+        submissions: the queue in which the application begins transactions, with the permission of this object.
     """
 
     def __init__(
@@ -146,6 +144,7 @@ class Transactions:
         timeout_ms: int,
         is_settled: Callable[[], bool],
         on_broken: Callable[[KohortError], None],
+        submissions: Submissions,
     ) -> None:
         self._requests = requests
         self._cluster = cluster
@@ -154,6 +153,7 @@ class Transactions:
         self._timeout_ms = timeout_ms
         self._is_settled = is_settled
         self._on_broken = on_broken
+        self._submissions = submissions
         self.state = TransactionState.UNINITIALIZED
         #: Why the transaction cannot be committed (ABORTABLE), or the producer not be used (FATAL).
         self.error: KohortError | None = None
@@ -261,18 +261,23 @@ class Transactions:
     def ask(self, asked: TransactionAsked) -> None:
         """Take a step, or refuse it; the ticket ends when it is done."""
         state = self.state
+        is_allowed = state is _S.READY and asked.step is TransactionStep.BEGIN and self._submissions.claim()
         if state is TransactionState.UNINITIALIZED and asked.step is TransactionStep.BEGIN:
             # Programs that know no other client need no call of `init_transactions`.
             self._move(TransactionStep.INITIALIZE)
-        elif (state, asked.step) in TRANSITIONS:
-            if asked.step is not TransactionStep.BEGIN:
-                self._take(asked.step)
-        elif (why := self._objection(asked.step)) is not None:
+        elif (state, asked.step) in TRANSITIONS and asked.step is not TransactionStep.BEGIN:
+            self._take(asked.step)
+        elif not is_allowed and (why := self._objection(asked.step)) is not None:
             self._requests.fail(asked.ticket, why)
             return
         self._calls.append(asked)
         if self.state is TransactionState.READY:
             self._serve_calls()
+
+    def begin(self) -> None:
+        """Begin the transaction for which the application has taken the permission; a broken producer has none."""
+        if self.state is TransactionState.READY:
+            self._take(TransactionStep.BEGIN)
 
     def _take(self, step: TransactionStep) -> None:
         self._move(step)
@@ -294,6 +299,7 @@ class Transactions:
             self._requests.fail(asked.ticket, self.error or StateError(f"{what}: it cannot join or leave now"))
             return
         self._move(by)
+        self._submissions.claim()
         known = asked.identity or ProducerIdAndEpoch(-1, -1, 0)
         self._identity.renew(known.producer_id, known.epoch)
         self._is_shared = asked.identity is not None
@@ -309,22 +315,19 @@ class Transactions:
         if self.error is not None and (state is TransactionState.FATAL or step is not TransactionStep.ABORT):
             return self.error
         waits = {
-            TransactionStep.INITIALIZE: (TransactionState.INITIALIZING, TransactionState.READY),
+            TransactionStep.INITIALIZE: (_S.INITIALIZING, _S.READY),
             # The end of the transaction before, whose call has timed out or was cancelled.
-            TransactionStep.BEGIN: (
-                TransactionState.INITIALIZING,
-                TransactionState.COMMITTING,
-                TransactionState.ABORTING,
-            ),
-            TransactionStep.COMMIT: (TransactionState.COMMITTING,),
+            TransactionStep.BEGIN: (_S.INITIALIZING, _S.COMMITTING, _S.ABORTING),
+            TransactionStep.COMMIT: (_S.COMMITTING,),
             # After an abort it may wait for its epoch.
-            TransactionStep.ABORT: (TransactionState.ABORTING, TransactionState.INITIALIZING),
+            TransactionStep.ABORT: (_S.ABORTING, _S.INITIALIZING),
         }
         if state in waits[step]:
             return None
         if step in (TransactionStep.COMMIT, TransactionStep.ABORT) and state in AT_REST:
             return no_transaction(self.transactional_id)
-        way = "open" if state is TransactionState.IN_TRANSACTION else f"still {state.value}"
+        # In READY it has begun in the queue.
+        way = "open" if state in (_S.IN_TRANSACTION, _S.READY) else f"still {state.value}"
         return StateError(f"the transaction of {self.transactional_id} is {way}: {step.value} cannot be called now")
 
     def ask_offsets(self, asked: TransactionOffsetsAsked) -> None:
@@ -383,6 +386,13 @@ class Transactions:
     def _move(self, by: TransactionStep | Happening) -> None:
         self.state = TRANSITIONS[self.state, by]
 
+    def _rest(self) -> None:
+        """End the calls that wait for READY, and let the application begin a transaction unless one of them has."""
+        self.error = None
+        self._serve_calls()
+        if self.state is TransactionState.READY:
+            self._submissions.permit()
+
     def _serve_calls(self) -> None:
         """End the calls that have waited for READY."""
         calls, self._calls = self._calls, []
@@ -393,11 +403,9 @@ class Transactions:
                 continue
             if call.step is TransactionStep.BEGIN:
                 self._take(TransactionStep.BEGIN)
-            self._requests.complete(call.ticket, self._told())
-
-    def _told(self) -> ProducerIdAndEpoch:
-        version = _EPOCH_PER_TRANSACTION if self._is_v2_finalized else 0
-        return ProducerIdAndEpoch(self._identity.producer_id, self._identity.epoch, version)
+            version = _EPOCH_PER_TRANSACTION if self._is_v2_finalized else 0
+            told = ProducerIdAndEpoch(self._identity.producer_id, self._identity.epoch, version)
+            self._requests.complete(call.ticket, told)
 
     def _fail(self, error: KohortError) -> None:
         """Give up the transaction, because a part of it is lost."""
@@ -473,13 +481,13 @@ class Transactions:
         now_ms: int,
         min_version: int | None = None,
         max_version: int | None = None,
-        on_unsure: Callable[[], None] = lambda: None,
+        unsure: _Offsets | None = None,
     ) -> None:
         """Send a request to a coordinator, as soon as that is known.
 
         Args:
             on_answer: called with the response; it returns the code for which the request has to be sent again.
-            on_unsure: called if the coordinator may have taken the request without an answer.
+            unsure: offsets that the coordinator may have taken if there is no answer.
         """
         to = lookup.need(now_ms)
         if to is None:
@@ -491,8 +499,8 @@ class Transactions:
                 return
             if isinstance(answer, RequestFailed):
                 self._on_failure(lookup, to, answer, during, now_ms)
-                if answer.failure in (Failure.DISCONNECTED, Failure.TIMED_OUT):
-                    on_unsure()
+                if unsure is not None and answer.failure in (Failure.DISCONNECTED, Failure.TIMED_OUT):
+                    unsure.is_unsure = True
                 return
             if lookup is self._coordinator:
                 self._is_v2_finalized = answer.transaction_version >= _EPOCH_PER_TRANSACTION
@@ -576,8 +584,7 @@ class Transactions:
             return self._judge(code, f"initializing {self.transactional_id}", name=self.transactional_id)
         self._identity.renew(response.producer_id, response.producer_epoch)
         self._move(Happening.IDENTIFIED)
-        self.error = None
-        self._serve_calls()
+        self._rest()
         return None
 
     # -- partitions -------------------------------------------------------------------------------------------------
@@ -649,11 +656,8 @@ class Transactions:
             lambda response, _, __: self._on_group(first, response),
             during=f"adding offsets of group {group.group_id} to the transaction of {self.transactional_id}",
             now_ms=now_ms,
-            on_unsure=lambda: self._note_unsure(first),
+            unsure=first,
         )
-
-    def _note_unsure(self, offsets: _Offsets) -> None:
-        offsets.is_unsure = True
 
     def _on_group(self, offsets: _Offsets, response: Message) -> ErrorCode | None:
         assert isinstance(response, add_offsets_to_txn.AddOffsetsToTxnResponse)
@@ -711,7 +715,7 @@ class Transactions:
             now_ms=now_ms,
             min_version=_COMMIT_ADDS_SINCE if self.is_v2 else None,
             max_version=None if self.is_v2 else _COMMIT_ADDS_SINCE - 1,
-            on_unsure=lambda: self._note_unsure(offsets),
+            unsure=offsets,
         )
 
     def _on_offsets(self, offsets: _Offsets, response: Message) -> ErrorCode | None:
@@ -793,5 +797,4 @@ class Transactions:
             self._move(Happening.EPOCH_NEEDED)
             return
         self._move(Happening.ENDED)
-        self.error = None
-        self._serve_calls()
+        self._rest()
