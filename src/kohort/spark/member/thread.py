@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from kohort.client.consumer.consumer import Consumer
 from kohort.errors import ErrorCode, FencedError, KohortError, KohortTimeoutError, PartlyDoneError, StateError
@@ -87,9 +87,8 @@ class GroupMember:
         self._has_listener = False
         #: Whether the one warning about the checkpoint was logged.
         self._has_told = False
-        #: The fingerprint of the end of the batch that was planned last, and the note about it.
-        self._batch_end = ""
-        self._noted: OpenBatch | None = None
+        #: The note about the batch that was planned last, and the fingerprint of that batch's end.
+        self._noted, self._batch_end = cast("OpenBatch | None", None), ""
         #: Whether all partitions were given up at the driver's request; no more batches are planned then.
         self.has_drained = False
         # Flags for the signal handler: set without a lock, never reset.
