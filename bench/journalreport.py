@@ -1,6 +1,7 @@
-"""The report of `kohort report` over generated rows of histories, in a driver of 1 GB: `python bench/journalreport.py`.
+"""The page of `kohort report` over generated rows of histories, in a driver of 1 GB: `python bench/journalreport.py`.
 
-Not a part of `make bench`, since it has no peer: it says whether the report comes to its end, and how fast.
+Not a part of `make bench`, since it has no peer: it says whether the report comes to its end, how fast, and how large
+its page is. `--rows 1000000 --group-rows 10000` are 100 groups.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from kohort.assign.assignors import BALANCING
 from kohort.cli.report.aggregates import aggregate, tables_from
 from kohort.cli.report.gather import Gathered
+from kohort.cli.report.page import render
 from kohort.pipelines.journal import JOURNAL_SCHEMA
 
 ROWS = 50_000_000
@@ -46,7 +48,7 @@ CYCLE = (
 )
 
 
-def generate(spark: Any, count: int) -> Any:
+def generate(spark: Any, count: int, group_rows: int = GROUP_ROWS) -> Any:
     """`count` rows, as the coordinator words them."""
     from pyspark.sql import functions as f
 
@@ -58,12 +60,12 @@ def generate(spark: Any, count: int) -> Any:
         return f.struct(*texts, f.create_map(*words).alias("details"))
 
     again = f.array(*(struct_of(*row) for row in CYCLE))[(f.col("id") % len(CYCLE)).cast("int")]
-    is_first = f.col("id") % GROUP_ROWS == 0
+    is_first = f.col("id") % group_rows == 0
     rows = spark.range(count).withColumn("row", f.when(is_first, struct_of(*FIRST)).otherwise(again))
-    cycle = (f.col("id") % GROUP_ROWS / len(CYCLE)).cast("bigint") * 2
+    cycle = (f.col("id") % group_rows / len(CYCLE)).cast("bigint") * 2
     epoch = f.when(f.col("row.details")["epoch"] == "##", cycle + 1).otherwise(cycle).cast("string")
     details = f.transform_values("row.details", lambda name, value: f.when(name == "epoch", epoch).otherwise(value))
-    group = f.concat(f.lit("group-"), (f.col("id") / GROUP_ROWS).cast("bigint").cast("string"))
+    group = f.concat(f.lit("group-"), (f.col("id") / group_rows).cast("bigint").cast("string"))
     now = f.lit(1_700_000_000_000) + f.col("id") * 50
     made = rows.select(
         group.alias("group_id"), (f.col("id") + 1).alias("sequence"), now.alias("time_ms"), now.alias("last_time_ms"),
@@ -77,6 +79,7 @@ def generate(spark: Any, count: int) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--group-rows", type=int, default=GROUP_ROWS, help="rows of a group, a multiple of 20")
     parser.add_argument("--no-what-if", action="store_true", help="as for kohort report")
     options = parser.parse_args()
     count = options.rows
@@ -87,11 +90,15 @@ def main() -> None:
     began = time.perf_counter()
     gathered = Gathered(paths=(), partitions={"orders": PARTITIONS})
     assignors = () if options.no_what_if else BALANCING
-    report = aggregate(tables_from(generate(spark, count), gathered, since_ms=None, assignors=assignors), gathered)
+    report = aggregate(
+        tables_from(generate(spark, count, options.group_rows), gathered, since_ms=None, assignors=assignors), gathered
+    )
+    page = render(report)
     seconds = time.perf_counter() - began
     assert report["summary"]["rebalances"] == count // len(CYCLE) * 2, report["summary"]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{count:,} rows, {report['summary']['rebalances']:,} rebalances of {count // GROUP_ROWS or 1:,} groups")
+    print(f"{count:,} rows, {report['summary']['rebalances']:,} rebalances of {len(report['groups']):,} groups")
+    print(f"a page of {len(page.encode()) / 1e3:,.0f} kB, {page.count('<h3 '):,} groups drawn")
     print(f"{seconds:.0f} s, {count / seconds:,.0f} rows/s, {memory:.0f} MiB in the process that writes the page")
     spark.stop()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +14,11 @@ import pytest
 
 import kohort
 from kohort.ids import TopicPartition
+from support.dialogues.browser import open_browser, show
 from support.waiting import until
 
 pytestmark = [pytest.mark.interop, pytest.mark.process, pytest.mark.large]
 
-webdriver = pytest.importorskip("selenium.webdriver")
 for package in ("starlette", "uvicorn", "jinja2"):
     pytest.importorskip(package)
 
@@ -29,18 +28,7 @@ NARROW, WIDE = 360, 1200
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A Chromium without a window, with the driver of the same distribution."""
-    chromium, driver = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("there is no chromium with its driver here: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(each)
-    with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as opened:
-        opened.set_page_load_timeout(40)
-        opened.set_script_timeout(40)
+    with open_browser() as opened:
         yield opened
 
 
@@ -76,14 +64,6 @@ def console() -> Iterator[tuple[str, kohort.Admin]]:
         finally:
             server.stop()
             server.join(20)
-
-
-def show(browser: Any, url: str, *, width: int = WIDE, theme: str = "light") -> None:
-    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    features = [{"name": "prefers-color-scheme", "value": theme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    browser.get(url)
 
 
 def findings(browser: Any) -> list[tuple[str, list[str]]]:
@@ -132,7 +112,7 @@ def test_each_page_is_for_everybody(browser: Any, console: tuple[str, kohort.Adm
     assert wrong == {}
     colours = []
     for theme in ("dark", "light"):
-        show(browser, f"{address}/login", theme=theme)
+        show(browser, f"{address}/login", theme=theme, width=WIDE)
         colours.append(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
     assert colours[0] != colours[1]
 
@@ -140,7 +120,7 @@ def test_each_page_is_for_everybody(browser: Any, console: tuple[str, kohort.Adm
 def test_a_row_of_the_journal_comes_to_an_open_page(browser: Any, console: tuple[str, kohort.Admin]) -> None:
     """Without a reload, and what has the focus keeps it."""
     address, admin = console
-    show(browser, f"{address}/group?id=billing")
+    show(browser, f"{address}/group?id=billing", width=WIDE)
     until(lambda: browser.execute_script("return document.getElementById('live').textContent") == "live", what="live")
     browser.execute_script("window.isTheSame = true; document.querySelector('[data-live=rebalances] a').focus()")
     focused = browser.execute_script("return document.activeElement.href")
@@ -156,7 +136,7 @@ def test_everything_is_reached_by_the_keyboard(browser: Any, console: tuple[str,
     from selenium.webdriver.common.keys import Keys
 
     address, _ = console
-    show(browser, f"{address}/groups?q=billing")
+    show(browser, f"{address}/groups?q=billing", width=WIDE)
 
     def press(key: str) -> str:
         ActionChains(browser).send_keys(key).perform()
@@ -176,7 +156,7 @@ def test_dragging_over_the_picture_zooms(browser: Any, console: tuple[str, kohor
     from selenium.webdriver.common.action_chains import ActionChains
 
     address, _ = console
-    show(browser, f"{address}/group?id=billing&span=5m")
+    show(browser, f"{address}/group?id=billing&span=5m", width=WIDE)
     picture = browser.find_element("css selector", "svg.lanes")
     drag = ActionChains(browser).move_to_element_with_offset(picture, 50, -20).click_and_hold()
     drag.move_by_offset(150, 3).release().perform()

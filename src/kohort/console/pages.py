@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any, Final
@@ -20,6 +20,7 @@ from kohort.client.admin.results.groups import GroupDescription
 from kohort.console import SORTS
 from kohort.console.reader import ClusterReader, ClusterView, GroupLine, GroupReader, GroupView
 from kohort.console.records import RECORDS_SHOWN, Wanted, read_records
+from kohort.console.swimlanes import mark_rebalances, spans_of
 from kohort.errors import KohortError, NotInHistoryError
 from kohort.journal.explain.explanation import GroupExplanation, GroupRebalance
 from kohort.journal.words import show_duration, show_partitions
@@ -268,17 +269,7 @@ def picture_of(
         usual_ms = max(first_ms - 1_000, to_ms - _HOUR_MS) if span != "all" else first_ms - 1_000
         from_ms = number_of(params, "from", default=usual_ms)
     from_ms = min(from_ms, to_ms - 1)
-    by_place: dict[tuple[str, int], list[Values]] = {}
-    members: dict[str, None] = {}
-    for row in found.owners:
-        spans = by_place.setdefault((row.topic, row.partition), [])
-        members.setdefault(row.member)
-        ended_ms = now_ms if row.ended_ms is None else row.ended_ms
-        if ended_ms >= from_ms and row.began_ms <= to_ms:
-            spans.append(_span(row.member, row.began_ms, ended_ms, row.sentence))
-    for place, unread in _unread(found.rebalances, now_ms):
-        if place in by_place and unread["to_ms"] >= from_ms and unread["from_ms"] <= to_ms:
-            by_place[place].append(unread)
+    by_place, members = spans_of(found, from_ms=from_ms, to_ms=to_ms, now_ms=now_ms)
     places = sorted(by_place)
     page = number_of(params, "lanes", default=1, low=1)
     shown = places[(page - 1) * LANES_SHOWN : page * LANES_SHOWN]
@@ -287,49 +278,26 @@ def picture_of(
         "to_ms": to_ms,
         "is_latest": "to" not in params,
         "span": span if span in SPANS or span == "all" else "",
-        "members": list(members),
+        "members": members,
         "lanes": [
             {
                 "name": f"{topic}-{number}",
                 "href": link("partition", group=group_id, topic=topic, partition=str(number)),
-                "spans": sorted(by_place[topic, number], key=lambda each: (each["is_unread"], each["from_ms"])),
+                "spans": by_place[topic, number],
             }
             for topic, number in shown
         ],
         "page": page,
         "pages": max(1, -(-len(places) // LANES_SHOWN)),
         "partitions": len(places),
-        "seams": [
-            {
-                "time_ms": each.began_ms,
-                "href": link("rebalance", group=group_id, began=each.began_ms),
-                "said": each.sentence[:300],
-            }
-            for each in found.rebalances
-            if from_ms <= each.began_ms <= to_ms
-        ][-100:],
+        **mark_rebalances(
+            found.rebalances,
+            lambda each: link("rebalance", group=group_id, began=each.began_ms),
+            from_ms=from_ms,
+            to_ms=to_ms,
+        ),
         "lags": [list(each) for each in lags if from_ms <= each[0] <= to_ms],
     }
-
-
-def _span(member: str, from_ms: int, to_ms: int, said: str, *, is_unread: bool = False) -> Values:
-    return {"member": member, "from_ms": from_ms, "to_ms": to_ms, "said": said, "is_unread": is_unread}
-
-
-def _unread(rebalances: Iterable[GroupRebalance], now_ms: int) -> Iterable[tuple[tuple[str, int], Values]]:
-    """Find the times in which no member read a partition that moved."""
-    for each in rebalances:
-        for move in each.moves:
-            if move.read_ms is None:
-                continue
-            until_ms = move.read_again_ms
-            if until_ms is None and (move.granted_ms is None or each.ended_ms is not None):
-                # Without the row of the first fetch it is not known when that was.
-                until_ms = now_ms if move.granted_ms is None and each.ended_ms is None else move.granted_ms
-            if until_ms is not None and until_ms > move.read_ms:
-                most = "at most " if move.is_at_most else ""
-                said = f"no member read it for {most}{show_duration(until_ms - move.read_ms)}"
-                yield (move.topic, move.partition), _span("", move.read_ms, until_ms, said, is_unread=True)
 
 
 # -- a rebalance ------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ import gc
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
-from operator import attrgetter
+from itertools import groupby, pairwise
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kohort.assign.interface import Assignor
@@ -44,8 +44,8 @@ _READ: Final = ("sequence", "time_ms", "last_time_ms", "times", "event", "member
 _STATE: Final = "follower binary"
 
 
-class _Row(NamedTuple):
-    """A journal row as a follower reads it."""
+class GroupRow(NamedTuple):
+    """A journal row as a follower or an explanation reads it."""
 
     sequence: int
     time_ms: int
@@ -54,6 +54,8 @@ class _Row(NamedTuple):
     event: str
     member_id: str
     details: Mapping[str, str]
+    #: Number of the input that led to the row; 0 for followers, which do not read it.
+    cause: int = 0
 
 
 class Reader(Protocol):
@@ -171,6 +173,37 @@ def follow_groups(rows: DataFrame, make: Callable[[str], Reader], *, events: Col
     return ordered.mapInArrow(partial(_follow_all, make), FACTS_SCHEMA)
 
 
+def rows_by_group(
+    rows: DataFrame,
+    make: Callable[[Iterable[tuple[str, Iterator[GroupRow]]]], Iterator[pa.RecordBatch]],
+    schema: str,
+) -> DataFrame:
+    """Return what a function makes of each group and its rows, all of them and in their order.
+
+    Args:
+        rows: a batch.
+        make: takes groups one after the other, and must read the rows of each before the next; must be picklable.
+        schema: of what it returns.
+    """
+    needed = rows.select("group_id", *_READ[:-1], "cause", "details")
+    ordered = needed.repartition("group_id").sortWithinPartitions("group_id", "time_ms", "sequence")
+    return ordered.mapInArrow(partial(_make_all, make), schema)
+
+
+def _make_all(
+    make: Callable[[Iterable[tuple[str, Iterator[GroupRow]]]], Iterator[pa.RecordBatch]],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    def read() -> Iterator[tuple[str, GroupRow]]:
+        for batch in batches:
+            columns = [batch.column(name).to_pylist() for name in ("group_id", *_READ[:-1])]
+            others = (_dictionaries(batch.column("details")), batch.column("cause").to_pylist())
+            for group_id, *values in zip(*columns, *others, strict=True):
+                yield group_id, GroupRow(*values)
+
+    return make((group_id, (row for _, row in own)) for group_id, own in groupby(read(), itemgetter(0)))
+
+
 def _names_of(schema: str) -> list[str]:
     return [column.partition(" ")[0] for column in schema.split(", ")]
 
@@ -190,7 +223,7 @@ def _follow_all(make: Callable[[str], Reader], batches: Iterable[pa.RecordBatch]
                 if group_id != group:
                     told += reader.finish()
                     reader, group = make(group_id), group_id
-                reader.read(_Row(*values))
+                reader.read(GroupRow(*values))
             yield from batches_of(told + reader.take())
         yield from batches_of(reader.finish())
     finally:
@@ -209,7 +242,7 @@ def _follow_on(
 ) -> Iterator[pd.DataFrame]:
     """Follow the rows of one group in one micro-batch of a stream."""
     reader: Reader = pickle.loads(state.get[0]) if state.exists else make(key[0])
-    rows = [_Row(*values) for frame in frames for values in frame[list(_READ)].itertuples(index=False)]
+    rows = [GroupRow(*values) for frame in frames for values in frame[list(_READ)].itertuples(index=False)]
     # pandas has a map as a dictionary, or as pairs.
     rows = [row._replace(details=dict(row.details or ())) for row in rows]
     for row in sorted(rows, key=lambda row: (row.time_ms, row.sequence)):

@@ -1,4 +1,4 @@
-"""`kohort report GROUP|--all`: the events of groups, as one page of tables and plots that Spark makes.
+"""`kohort report GROUP|--all`: the events of groups, as one page of tables and pictures that Spark makes.
 
 Laws: a page that is no report is not written over; nothing else is touched but, with `--follow`, the folder of the
 tables. Of rows and records only sums, counts and the few lines that a page shows come to this process.
@@ -27,8 +27,9 @@ def add_parser(subparsers: Any) -> None:
     report = subparsers.add_parser(
         "report",
         help="a page about groups: rebalances, unread partitions, stuck members, lag",
-        description="One page without scripts or network: each rebalance with its cause, duration and cost, unread "
-        "partitions, stuck and flapping members, lag over time, and what another assignor would have moved. "
+        description="One page without scripts or network: each group with its state and what to do about it, the "
+        "owners of its partitions over time, rebalances with cause, duration and cost, stuck and flapping members, "
+        "lag, and what another assignor would have moved. "
         "Spark makes the page from the history that the broker keeps, or from --input.",
         run=run,
     )
@@ -84,9 +85,8 @@ def run(options: argparse.Namespace) -> int:
     out = Path(options.out)
     if not options.json:
         check_page(out, is_forced=options.force)
-    for package, extra in (("pyspark", "spark"), ("matplotlib", "demo")):
-        if find_spec(package) is None and not (options.json and extra == "demo"):
-            raise MissingDependencyError(package, extra)
+    if find_spec("pyspark") is None:
+        raise MissingDependencyError("pyspark", "spark")
     with TemporaryDirectory(prefix="kohort-report-") as scratch:
         folder = Path(scratch)
         if options.follow:
@@ -108,9 +108,10 @@ def _make(options: argparse.Namespace, gathered: Any, out: Path, *, folder: Path
         complain("Spark makes the report")
     with open_session(folder, name="kohort report") as spark:
         assignors = () if options.no_what_if else BALANCING
-        report = aggregate(tables_of(spark, gathered, since_ms=since_ms, assignors=assignors), gathered)
+        tables = tables_of(spark, gathered, since_ms=since_ms, assignors=assignors)
+        report = aggregate(tables, gathered, since_ms=since_ms)
     if options.json:
-        print_json(report)
+        print_json({name: lines for name, lines in report.items() if name != "pictures"})
         return
     write_page(report, out)
     groups = f"{len(report['groups'])} group{'s' * (len(report['groups']) != 1)}"

@@ -10,20 +10,22 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession, Window
 from pyspark.sql import functions as f
 
 from kohort import pipelines
 from kohort.assign.assignors import BALANCING
 from kohort.cli.report.gather import Gathered
+from kohort.cli.report.timelines import draw_groups
+from kohort.console.swimlanes import bar_width_ms
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
 
 #: Lines of a table on the page.
 LINES: Final = 30
-#: Points of a plot.
-POINTS: Final = 400
-#: Groups whose lag is drawn.
-CURVES: Final = 8
+#: Groups that the page names and draws; of more, those whose partitions no member read for longest.
+GROUPS_SHOWN: Final = 100
+#: The fewest of the latest rebalances that are listed of each group.
+_LATEST: Final = 3
 #: The shortest wait that is shown, seconds; shorter waits are a part of every rebalance.
 SHORTEST_WAIT_S: Final = 1.0
 #: Refusals that every classic rebalance has.
@@ -59,13 +61,14 @@ def tables_of(
 def tables_from(
     rows: DataFrame, gathered: Gathered, *, since_ms: int | None, assignors: Sequence[str] = BALANCING
 ) -> dict[str, DataFrame]:
-    """Build all tables except lag from a data frame of rows."""
+    """Build all tables except lag from a data frame of rows, which are the table `rows`."""
     if gathered.groups:
         rows = rows.where(f.col("group_id").isin(list(gathered.groups)))
     facts = pipelines.facts(rows, assignors=assignors, partitions=gathered.partitions).persist()
     if since_ms is not None:
         facts = facts.where(f.coalesce("ended_ms", f.lit(since_ms)) >= since_ms)
     tables = {
+        "rows": rows,
         "rebalances": pipelines.rebalances(facts),
         "unread": pipelines.unread(facts, session_timeout_ms=gathered.session_timeouts_ms),
         "waits": pipelines.waits(facts, longer_than_s=SHORTEST_WAIT_S),
@@ -76,30 +79,97 @@ def tables_from(
     return {**tables, "what_if": pipelines.what_if(facts, assignors)} if assignors else tables
 
 
-def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered) -> dict[str, Any]:
-    """Build the page's content: sections by name, each a list of lines; and `summary` and `groups`.
+def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered, *, since_ms: int | None = None) -> dict[str, Any]:
+    """Build the page's content: sections by name, each a list of lines; and `summary`, `groups` and `pictures`.
 
-    Without tables of a history its sections are missing.
+    Without tables of a history its sections are missing; without rows there are no pictures.
     """
     report: dict[str, Any] = {
         "groups": list(gathered.groups),
         "made": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
         "notes": list(gathered.notes),
+        "pictures": {},
     }
+    by_group: dict[str, dict[str, Any]] = {}
     if "rebalances" in tables:
         rebalances = tables["rebalances"].persist()
+        kept = {**tables, "rebalances": rebalances}
+        by_group = {line["group_id"]: line for line in _lines(_by_group(kept).limit(GROUPS_SHOWN))}
         if not report["groups"]:
-            groups = rebalances.select("group_id").distinct().orderBy("group_id").limit(POINTS)
-            report["groups"] = [row[0] for row in groups.collect()]
-        report |= _history_lines({**tables, "rebalances": rebalances})
+            groups = rebalances.select("group_id").distinct()
+            report["groups"] = sorted(row[0] for row in groups.collect())
+        report |= _history_lines(kept, groups=len(report["groups"]))
         # Otherwise Spark would use the persisted table for a later one that is read from the same files.
         rebalances.unpersist()
     if "lag" in tables:
-        report |= _lag_lines(tables["lag"])
+        report |= _lag_lines(tables["lag"], list(by_group))
+    for group_id in [*(line["group_id"] for line in report.get("lag", ())), *report["groups"]]:
+        if len(by_group) < GROUPS_SHOWN:
+            by_group.setdefault(group_id, {"group_id": group_id})
+    if "rows" in tables:
+        report["pictures"] = draw_groups(tables["rows"], list(by_group), now_ms=gathered.now_ms, since_ms=since_ms)
+    report["by_group"] = [_told(line, report, gathered) for line in by_group.values()]
     return report
 
 
-def _history_lines(tables: Mapping[str, DataFrame]) -> dict[str, Any]:
+def _by_group(tables: Mapping[str, DataFrame]) -> DataFrame:
+    """Return a line for each group, those whose partitions no member read for longest first."""
+    counted = tables["rebalances"].groupBy("group_id").agg(f.count("*").alias("rebalances"))
+    gaps = tables["unread"].where("not is_empty").groupBy("group_id")
+    unread = gaps.agg(f.sum("seconds").alias("unread_seconds"), f.count_if(f.col("ended").isNull()).alias("still"))
+    ends = tables["flapping"].where("is_flapping").groupBy("group_id")
+    flapping = ends.agg(f.max(f.struct("ends", "silent", "member")).alias("flapping"))
+    lines = counted.join(unread, "group_id", "left").join(flapping, "group_id", "left")
+    order = (f.desc_nulls_last("unread_seconds"), f.desc("rebalances"), "group_id")
+    return _rounded(
+        lines.select(
+            "group_id", "rebalances", "unread_seconds", "still",
+            f.col("flapping.ends").alias("ends"), f.col("flapping.silent").alias("silent"),
+            f.col("flapping.member").alias("member"),
+        ).orderBy(*order)
+    )  # fmt: skip
+
+
+def _told(line: Mapping[str, Any], report: Mapping[str, Any], gathered: Gathered) -> dict[str, Any]:
+    """Return the line of a group with its state, its lag, and the thing to do about it."""
+    group_id = line["group_id"]
+    picture = report["pictures"].get(group_id)
+    lag: dict[str, Any] = next((each for each in report.get("lag", ()) if each["group_id"] == group_id), {})
+    state = gathered.states.get(group_id) or (picture and picture["state"])
+    return {
+        "group_id": group_id,
+        "state": state,
+        "rebalances": line.get("rebalances", 0) if "summary" in report else None,
+        "unread_seconds": (line.get("unread_seconds") or 0.0) if "summary" in report else None,
+        "lag_now": lag.get("lag_now"),
+        "most": lag.get("most"),
+        "advice": advise(line, lag, state=state, known=picture["advice"] if picture else ""),
+    }
+
+
+def advise(line: Mapping[str, Any], lag: Mapping[str, Any], *, state: str | None, known: str) -> str:
+    """Say in a sentence how to mend a group, or that nothing is to be done.
+
+    `line`: of `_by_group`. `lag`: its lag, empty if unknown. `known`: the advice that its rows give.
+    """
+    if known:
+        return known
+    if line.get("ends"):
+        return (
+            f"Find out why {line['member']} ends: {line['ends']:,} times within an hour, "
+            f"{line['silent'] or 'none'} of them by the session timeout"
+        )
+    if lag.get("lag_now") and str(state).lower() in ("empty", "without members", "dead"):
+        return f"Start a member: {lag['lag_now']:,} records wait, and the group has none"
+    if line.get("still"):
+        partitions = "1 partition" if line["still"] == 1 else f"{line['still']:,} partitions"
+        return f"Look for the owner of {partitions}: no member reads there"
+    if lag.get("lag_now") and lag["lag_now"] == lag["most"]:
+        return f"Watch its lag: {lag['lag_now']:,} records, the most that it has had"
+    return "Nothing"
+
+
+def _history_lines(tables: Mapping[str, DataFrame], *, groups: int) -> dict[str, Any]:
     rebalances = tables["rebalances"]
     unread, flapping = tables["unread"].where("not is_empty"), tables["flapping"].where("is_flapping")
     (total,) = _lines(
@@ -110,15 +180,17 @@ def _history_lines(tables: Mapping[str, DataFrame]) -> dict[str, Any]:
             f.sum("moved").alias("moved"),
             f.min("began").alias("first"),
             f.max("began").alias("last"),
+            f.unix_millis(f.min("began")).alias("from_ms"),
+            f.unix_millis(f.max("began")).alias("to_ms"),
         )
     )
+    nth = f.row_number().over(Window.partitionBy("group_id").orderBy(f.desc("began")))
+    latest = rebalances.withColumn("nth", nth).where(f.col("nth") <= max(_LATEST, LINES // max(1, groups)))
     return {
         "summary": total,
+        "density": _density(rebalances, total["from_ms"], total["to_ms"]) if total["rebalances"] else [],
         "causes": _lines(_causes(rebalances)),
-        "rebalances": _lines(_rounded(rebalances.orderBy(f.desc("began")).limit(LINES))),
-        "points": _lines(
-            rebalances.orderBy(f.desc_nulls_last("seconds")).limit(POINTS).select("began", "seconds", "why")
-        ),
+        "rebalances": _lines(_rounded(latest.orderBy(f.desc("began")).limit(LINES).drop("nth"))),
         "unread": _lines(_owners(unread)),
         "waits": _lines(_rounded(tables["waits"].orderBy(f.desc_nulls_first("seconds"), "began").limit(LINES))),
         "flapping": _lines(_rounded(flapping.orderBy(f.desc("ends")).limit(LINES)).drop("is_flapping")),
@@ -126,6 +198,17 @@ def _history_lines(tables: Mapping[str, DataFrame]) -> dict[str, Any]:
         "refusals": _lines(_refusals(tables["refusals"])),
         "what_if": _lines(_moved(tables["what_if"], rebalances)) if "what_if" in tables else [],
     }
+
+
+def _density(rebalances: DataFrame, from_ms: int, to_ms: int) -> Lines:
+    """Count rebalances over time, in spans as `count_rebalances` has them."""
+    width = bar_width_ms(from_ms, to_ms)
+    begin = f.floor((f.unix_millis("began") - from_ms) / width) * width + from_ms
+    bars = rebalances.groupBy(begin.cast("bigint").alias("from_ms")).agg(
+        f.count("*").alias("count"),
+        f.coalesce(f.round(f.max("seconds") * 1000), f.lit(0)).cast("bigint").alias("longest_ms"),
+    )
+    return _lines(bars.withColumn("to_ms", f.col("from_ms") + width).orderBy("from_ms"))
 
 
 def _causes(rebalances: DataFrame) -> DataFrame:
@@ -183,7 +266,7 @@ def _moved(moved: DataFrame, rebalances: DataFrame) -> DataFrame:
 
 
 def _lag(spark: SparkSession, gathered: Gathered, *, since_ms: int | None) -> DataFrame:
-    now_ms = int(time.time() * 1000)
+    now_ms = gathered.now_ms or int(time.time() * 1000)
     source = _source(spark, str(gathered.bootstrap), gathered.settings)
     groups = sorted({group for group, _, _ in gathered.ends})
     topics = sorted({topic for _, topic, _ in gathered.ends})
@@ -213,7 +296,8 @@ def _lag(spark: SparkSession, gathered: Gathered, *, since_ms: int | None) -> Da
     )
     ends = pipelines.parse_ends(records, every=every).unionByName(newest)
     ends = ends.groupBy("topic", "partition", "time").agg(f.max("end_offset").alias("end_offset")).persist()
-    return pipelines.lag(since.persist(), ends, every=every)
+    # Records go on arriving while the report is made.
+    return pipelines.lag(since.persist(), ends, every=every).where(f.col("time") <= f.timestamp_millis(f.lit(now_ms)))
 
 
 def _source(spark: SparkSession, bootstrap: str, settings: Mapping[str, str]) -> DataFrameReader:
@@ -221,17 +305,20 @@ def _source(spark: SparkSession, bootstrap: str, settings: Mapping[str, str]) ->
     return spark.read.format("kohort").options(**{**given, "kafka.bootstrap.servers": bootstrap})
 
 
-def _lag_lines(lag: DataFrame) -> dict[str, Lines]:
-    by_group = lag.groupBy("group_id", "time").agg(f.sum("lag").alias("lag"), f.max("lag").alias("worst")).persist()
+def _lag_lines(lag: DataFrame, groups: Sequence[str]) -> dict[str, Lines]:
+    """Return the lag of the worst groups and of those named, the worst first, and its readings over time."""
+    by_group = lag.groupBy("group_id", "time").agg(f.sum("lag").alias("lag")).persist()
     latest = by_group.groupBy("group_id").agg(
         f.max_by("lag", "time").alias("lag_now"), f.max("lag").alias("most"), f.avg("lag").alias("mean")
     )
-    lines = _lines(_rounded(latest.orderBy(f.desc("most")).limit(LINES)))
-    shown = [line["group_id"] for line in lines[:CURVES]]
-    points = (
-        by_group.where(f.col("group_id").isin(shown)).orderBy("group_id", "time").limit(CURVES * (_SPANS_SHOWN + 2))
-    )
-    return {"lag": lines, "lag_points": _lines(points.select("group_id", "time", "lag"))}
+    is_named = f.col("group_id").isin(list(groups))
+    lines = _lines(_rounded(latest.orderBy(f.desc(is_named), f.desc("most")).limit(GROUPS_SHOWN)))
+    shown = f.col("group_id").isin([line["group_id"] for line in lines]) & f.col("lag").isNotNull()
+    points = by_group.where(shown).orderBy("group_id", "time").limit(GROUPS_SHOWN * (_SPANS_SHOWN + 2))
+    return {
+        "lag": sorted(lines, key=lambda line: -(line["most"] or 0)),
+        "lag_points": _lines(points.select("group_id", f.unix_millis("time").alias("time_ms"), "lag")),
+    }
 
 
 def _rounded(table: DataFrame) -> DataFrame:

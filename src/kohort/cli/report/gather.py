@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,10 @@ class Gathered:
     paths: tuple[str, ...]
     #: Group ids; if empty, all groups in the rows.
     groups: tuple[str, ...] = ()
+    #: Group -> its state, as the broker names it.
+    states: dict[str, str] = field(default_factory=dict)
+    #: The time of the report, milliseconds since 1970; `None` for that of the latest row.
+    now_ms: int | None = None
     #: Remarks for the reader.
     notes: tuple[str, ...] = ()
     #: Group -> its session timeout.
@@ -67,7 +72,8 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
     from kohort.cli.verbs.grouphistory import check_is_there
 
     with Admin(connection(options)) as admin:
-        there = [row.group_id for row in admin.list_groups()]
+        states = {row.group_id: row.state for row in admin.list_groups()}
+        there = list(states)
         groups = [options.group] if options.group else there
         path = folder / "history.json"
         notes: list[str] = []
@@ -100,6 +106,8 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
         return Gathered(
             paths=(str(path),),
             groups=tuple(groups),
+            states=states,
+            now_ms=int(time.time() * 1000),
             notes=tuple(notes),
             session_timeouts_ms=dict(_session_timeouts(admin, groups)),
             partitions={topic.name: topic.partition_count for topic in topics},
