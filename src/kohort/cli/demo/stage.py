@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from kohort import Admin, Broker, Consumer, TopicPartition
 from kohort.cli.demo.account import Account, CopyAccount, MemberAccount, Span, check, check_copy
@@ -165,19 +165,19 @@ class Stage:
         # Its last markers may lag behind its last answer.
         undecided = ["Ongoing", "PrepareCommit", "PrepareAbort"]
         wait_until(lambda: not self.admin.list_transactions(undecided), "a transaction did not end")
-        before, after = (self._read(*what) for what in ((TOPIC, "read_committed"), (COPY, "read_committed")))
+        before, after = (self._read(topic, "read_committed") for topic in (TOPIC, COPY))
         copy.records, copy.committed = (sum(count for count, _ in found.values()) for found in (before, after))
         copy.written = sum(count for count, _ in self._read(COPY, "read_uncommitted").values())
         copy.differing = [number for number in sorted(before) if before[number] != after[number]]
         check_copy(account, copy)
 
-    def _read(self, topic: str, isolation: str) -> dict[int, tuple[int, str]]:
+    def _read(self, topic: str, isolation: Literal["read_uncommitted", "read_committed"]) -> dict[int, tuple[int, str]]:
         """Read a topic; return the number of records of each partition, and a digest of them in their order."""
         places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         counts, digests = dict.fromkeys(range(PARTITIONS), 0), [blake2b() for _ in places]
         with Consumer(bootstrap_servers=self.bootstrap, isolation_level=isolation) as consumer:
             consumer.assign(places)
-            consumer.seek_to_beginning(places)
+            consumer.seek_to_beginning(*places)
             ends = consumer.end_offsets(places)
             while any(consumer.position(place) < end for place, end in ends.items()):
                 for record in consumer.poll(0.2):
