@@ -11,6 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+# Hypothesis would import trio, which no test gives to it.
+os.environ.setdefault("HYPOTHESIS_NO_PLUGINS", "1")
+
 from hypothesis import settings
 from pytest_timeout import timeout_timer
 
@@ -48,13 +52,12 @@ def pytest_collection() -> Iterator[None]:
     """Collect no garbage while tests are collected, and keep them out of every later collection.
 
     A worker has half a million objects of items and modules for good, and tests that count what is left collect often:
-    each world of clients, each longest request.
+    each world of clients, each longest request. To look through them once takes longer than the garbage among them.
     """
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.set_threshold(*COLLECTED_AFTER)
         gc.enable()

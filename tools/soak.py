@@ -80,6 +80,11 @@ SOAKS: Mapping[str, Soak] = {
             ),
         ),
     ),
+    "imports": Soak(
+        "directories of Apache Kafka with every state of a transaction, and compacted ones, imported",
+        "1",
+        (tests("interop/test_import_transactions.py", jobs=0),),
+    ),
     "flips": Soak(
         "one bit flipped in every byte of a data directory, and each fault of the disk under transactions",
         "1",

@@ -139,8 +139,9 @@ def commands() -> list[str]:
     return [command for row in rows for command in re.findall(r"`(kohort [^`]*)`", row)]
 
 
-@pytest.mark.parametrize("command", commands())
-def test_what_stands_for_a_foreign_command_can_be_typed(command: str) -> None:
-    words = shlex.split(command)[1:]
-    assert tuple(words[:1]) not in set(foreign_words())
-    build_parser().parse_args(words)
+def test_what_stands_for_a_foreign_command_can_be_typed() -> None:
+    parser, foreign = build_parser(), set(foreign_words())
+    for command in commands():
+        words = shlex.split(command)[1:]
+        assert tuple(words[:1]) not in foreign
+        assert parser.parse_args(words), command

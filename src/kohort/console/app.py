@@ -105,6 +105,10 @@ class Console:
             exception_handlers={404: self._not_found},
         )
 
+    def prepare(self) -> None:
+        """Compile the template of the first page, so that the first visitor does not wait for it."""
+        self._templates.get_template("groups.html")
+
     async def _start(self, _: Request) -> Response:
         return RedirectResponse("/groups", 303)
 

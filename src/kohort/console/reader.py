@@ -169,7 +169,9 @@ class ClusterReader:
         if not self.view.read_at or time.monotonic() - self.view.read_at > pause:
             version = self.changed.version
             self._under.ask(self._renew)
-            await self.changed.beyond(version, seconds=_PATIENCE_SECONDS)
+            # Of a large cluster the newer state would not come in that time: it comes to the open page by an event.
+            if self.view.took_s < _PATIENCE_SECONDS:
+                await self.changed.beyond(version, seconds=_PATIENCE_SECONDS)
         return self.view
 
     async def know(self) -> None:

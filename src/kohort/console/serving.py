@@ -134,6 +134,8 @@ class ConsoleServer:
         except (OSError, ValueError) as why:
             raise ConfigError(f"the certificate {certificate} or its key cannot be used: {why}") from None
         self._server: Final = uvicorn.Server(settings)
+        #: A console that has its process for itself reads its cluster before the first page is asked for.
+        self._reads_ahead: Final = loop is None
         self._thread: threading.Thread | None = None
 
     def _open_reader(self, name: str = "", password: str = "") -> ClusterReader:
@@ -157,9 +159,22 @@ class ConsoleServer:
     def run(self) -> None:
         """Serve until `stop`."""
         with asyncio.Runner() as runner:
-            runner.run(self._server.serve(sockets=[self.bound]))
+            runner.run(self._serve())
         self.access.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _serve(self) -> None:
+        ahead = asyncio.create_task(self._read_ahead()) if self._reads_ahead else None
+        try:
+            await self._server.serve(sockets=[self.bound])
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+
+    async def _read_ahead(self) -> None:
+        self.console.prepare()
+        if self.access.mode != "users":
+            await self.access.own().reader.know()
 
     def stop(self) -> None:
         """End soon, and do not wait for tabs."""

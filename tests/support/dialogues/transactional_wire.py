@@ -99,9 +99,11 @@ class WireProducer:
         return int(answer.error_code)
 
 
-def committed(client: RawClient, topic: str, offset: int = 0, *, max_wait_ms: int = 0) -> list[bytes]:
+def committed(
+    client: RawClient, topic: str, offset: int = 0, *, max_wait_ms: int = 0, partition: int = 0
+) -> list[bytes]:
     """The values that a reader of committed records sees from an offset on."""
-    request = fetch_request(topic, offset, max_wait_ms=max_wait_ms)
+    request = fetch_request(topic, offset, max_wait_ms=max_wait_ms, partition=partition)
     request.isolation_level = 1
     (row,) = client.ask(ApiKey.FETCH, 12, request).responses[0].partitions
     coming = sorted((each.first_offset, each.producer_id) for each in row.aborted_transactions or ())

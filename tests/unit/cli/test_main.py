@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ from kohort.cli.parser import EXAMPLES
 from kohort.errors import ConfigError
 from kohort.records.kernel_form import tell_kernels
 from support.peers.cli import foreign_words
+
+
+@cache
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser of all verbs: to build it takes longer than most of these tests."""
+    return build_parser()
 
 
 def complaint(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -125,7 +132,7 @@ def test_a_verb_of_another_tool_is_answered_with_ours(
 @pytest.mark.parametrize("words", foreign_words(), ids=" ".join)
 def test_no_foreign_word_hides_one_of_ours(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        build_parser().parse_args([*words, "--help"] if not words[0].startswith("-") else words)
+        whole_parser().parse_args([*words, "--help"] if not words[0].startswith("-") else words)
     assert exit_.value.code == 2, "argparse knows it"
     capsys.readouterr()
 
@@ -160,12 +167,12 @@ def test_an_option_of_another_tool_is_answered_with_ours(
 )
 @pytest.mark.parametrize("verb", ["tail t", "send t", "topic list", "group list", "group history g"])
 def test_the_address_has_the_names_of_other_tools(verb: str, words: str) -> None:
-    assert build_parser().parse_args([*verb.split(), *words.split()]).bootstrap == "h:1"
+    assert whole_parser().parse_args([*verb.split(), *words.split()]).bootstrap == "h:1"
 
 
 def settled(*words: str) -> argparse.Namespace:
     """A command line, and what stands in for what it does not say."""
-    options = build_parser().parse_args(words)
+    options = whole_parser().parse_args(words)
     settle_connection(options)
     return options
 
@@ -226,7 +233,7 @@ def test_the_example_of_every_help_can_be_typed(verb: str, capsys: pytest.Captur
     assert shown == EXAMPLES[verb]
     command = re.search(r"kohort [^|)]*", shown)
     assert command is not None
-    parsed = build_parser().parse_args(shlex.split(command[0])[1:])
+    parsed = whole_parser().parse_args(shlex.split(command[0])[1:])
     assert parsed.verb == words[0]
 
 

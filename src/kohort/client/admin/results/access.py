@@ -9,11 +9,11 @@ KIP-290 (prefixes).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Final
 
-from kohort.base.values import from_row
+from kohort.base.values import from_row, value
 from kohort.client.arguments import encode
 from kohort.errors import ConfigError
 from kohort.wire.messages import create_acls, delete_acls, describe_acls
@@ -50,7 +50,7 @@ _ORDER: Final[Callable[[Acl], Any]] = attrgetter(
 _EXAMPLE: Final = "Acl(resource_type='topic', name='orders', principal='User:alice', operation='read')"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Acl:
     """An ACL entry: it allows or denies a principal an operation on a resource.
 
@@ -82,7 +82,7 @@ class Acl:
         return f"{self.permission} {self.principal} to {self.operation} {what}{where}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AclFilter:
     """A filter for ACL entries; a field that is `None` matches every value.
 
@@ -103,7 +103,7 @@ class AclFilter:
     permission: str | None = None
 
     def __str__(self) -> str:
-        given = {name: getattr(self, name) for name in self.__slots__}
+        given = {name: getattr(self, name) for name in self.__annotations__}
         said = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
         return f"entries with {said}" if said else "all entries"
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from kohort.base.values import from_row, or_none
+from kohort.base.values import from_row, or_none, value
 from kohort.client.admin.results.access import authorized_operations
 from kohort.client.arguments import INT32_MAX, to_partition, whole_number
 from kohort.client.core.actions import Endpoint
@@ -33,7 +32,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 _UPGRADE_TYPES: Final[dict[str | None, int]] = {None: 1, "safe": 2, "unsafe": 3}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class BrokerDescription:
     """One broker; a fenced broker is registered, but leads no partition: it is stopped or not caught up."""
 
@@ -44,7 +43,7 @@ class BrokerDescription:
     is_fenced: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClusterDescription:
     """A cluster with its brokers, sorted by id.
 
@@ -69,7 +68,7 @@ class ClusterDescription:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FeatureDescription:
     """One feature: the levels that the broker supports, and the finalized level of the cluster; 0 means disabled."""
 
@@ -79,7 +78,7 @@ class FeatureDescription:
     version_level: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FeaturesDescription:
     """Features by name; the epoch grows with every change of a level, -1 means that the broker does not report it."""
 
@@ -100,7 +99,7 @@ class FeaturesDescription:
         return cls(epoch=response.finalized_features_epoch, features=tuple(rows))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class QuorumReplica:
     """One voter or observer of the metadata quorum.
 
@@ -116,7 +115,7 @@ class QuorumReplica:
     last_caught_up_ms: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class QuorumDescription:
     """The KRaft quorum of the cluster's metadata: voters, and observers, which replicate without a vote.
 
@@ -146,7 +145,7 @@ class QuorumDescription:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LogDescription:
     """One log in a directory; a future log, the copy of a move, replaces the present one at lag 0 (records)."""
 
@@ -157,7 +156,7 @@ class LogDescription:
     is_future: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LogDirDescription:
     """One log directory of a broker, with its logs sorted by topic and partition.
 
@@ -174,7 +173,7 @@ class LogDirDescription:
     logs: tuple[LogDescription, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ReplicaLogDir:
     """The log directory of a replica (`path`), and the one that it is moving to (`future_path`); lags in records.
 
@@ -190,7 +189,7 @@ class ReplicaLogDir:
     future_offset_lag: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LeaderElection:
     """The result of an election in one partition; `is_elected` is false if none was needed."""
 
@@ -199,7 +198,7 @@ class LeaderElection:
     is_elected: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PartitionReassignment:
     """A reassignment in progress: ids of the brokers with a replica, of those to be added, and to be removed."""
 

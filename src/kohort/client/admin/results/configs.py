@@ -7,9 +7,9 @@ Source: Kafka's Admin; KIP-133, KIP-226, KIP-339, KIP-569.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kohort.base import values
 from kohort.base.options import as_text
 from kohort.base.values import from_row
 from kohort.client.arguments import encode
@@ -31,7 +31,7 @@ class ConfigResource(NamedTuple):
         return f"{self.kind} {self.name}" if self.name else f"all {self.kind}s"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.value
 class ConfigSynonym:
     """One candidate for the value of a config: the first of its `synonyms` that is set counts; see `ConfigEntry`."""
 
@@ -40,7 +40,7 @@ class ConfigSynonym:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.value
 class ConfigEntry:
     """One config with its effective value.
 

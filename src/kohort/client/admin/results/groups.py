@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from typing import Final, Generic, TypeVar
 
-from kohort.base.values import from_row, or_none
+from kohort.base.values import from_row, or_none, value
 from kohort.client.admin.results.access import authorized_operations
 from kohort.client.records import OffsetAndMetadata
 from kohort.errors import ConfigError, ErrorCode, ProtocolError
@@ -36,7 +36,7 @@ TOKEN: Final = "group.rebalance.token"
 _MOST_BYTES: Final = 32_767
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class HistoryEvent:
     """One row of a group's history.
 
@@ -57,7 +57,7 @@ class HistoryEvent:
     details: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GroupHistory:
     """A group's history as far as a broker has it, oldest first; `counts`: number of inputs that changed nothing.
 
@@ -73,7 +73,7 @@ class GroupHistory:
     held_by: tuple[HoldingTransaction, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GroupListing:
     """One group of a list; `group_type` is "classic" or "consumer", `state` the broker's name, e.g. "Stable"."""
 
@@ -88,7 +88,7 @@ class GroupListing:
         return from_row(cls, row, group_type=row.group_type.lower() or "classic", state=row.group_state)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GroupSummary:
     """One group; `members`: their number. `lag`: the sum over all committed partitions, `None` without any."""
 
@@ -100,7 +100,7 @@ class GroupSummary:
     lag: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MemberDescription:
     """One member; `member_epoch` is `None` for a classic member, `target` is empty in classic groups.
 
@@ -174,7 +174,7 @@ def _signs(row: consumer_group_describe.Member | describe_groups.DescribedGroupM
     return {**times, "is_connected": None if connected is None else bool(connected)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GroupDescription:
     """One group; epochs are `None` for a classic group.
 
@@ -224,7 +224,7 @@ class GroupDescription:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GroupOffset:
     """A group's offset in one partition; `committed` and `lag` are `None` if nothing is committed."""
 
@@ -236,7 +236,7 @@ class GroupOffset:
     member_id: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OffsetReset:
     """The new committed offset of a group in one partition; `committed`: the present one, `None` if there is none.
 
@@ -250,7 +250,7 @@ class OffsetReset:
     wanted: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GroupConfig:
     """One config of a group; `is_own`: set for the group, otherwise `value` is the broker's default.
 
@@ -263,7 +263,7 @@ class GroupConfig:
     doc: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Row(Generic[T]):
     """The row of one group in a response; `value` only counts if `code` is 0 (NONE)."""
 

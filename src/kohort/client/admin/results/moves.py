@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from kohort.base.error_codes import ErrorCode
-from kohort.base.values import from_row, or_none
+from kohort.base.values import from_row, or_none, value
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.describe_moves import DescribedMove
 from kohort.wire.messages.submit_moves import MoveToSubmit, SubmitMovesResponse
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SubmittedMove:
     """The coordinator's response to one requested move.
 
@@ -35,7 +34,7 @@ class SubmittedMove:
         return self.code is ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GroupMove:
     """A move of a partition from one member to another.
 
@@ -125,5 +124,5 @@ def submitted_moves(asked: Sequence[MoveToSubmit], response: SubmitMovesResponse
 
 def group_move(row: DescribedMove) -> GroupMove:
     """Read one move."""
-    times = {name: or_none(getattr(row, name)) for name in GroupMove.__slots__ if name.endswith("_ms")}
+    times = {name: or_none(getattr(row, name)) for name in GroupMove.__annotations__ if name.endswith("_ms")}
     return from_row(GroupMove, row, **times)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import EllipsisType
 from typing import Final
 
+from kohort.base.values import value
 from kohort.client.arguments import encode
 from kohort.errors import ConfigError
 from kohort.wire.messages import alter_client_quotas, describe_client_quotas
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClientQuota:
     """The quotas of one entity: a user, a client id, a client id of a user, or an IP address.
 

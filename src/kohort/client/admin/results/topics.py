@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from kohort.base.durability_window import DurabilityWindow, durability_window
 from kohort.base.options import as_text
-from kohort.base.values import from_row, or_none
+from kohort.base.values import from_row, or_none, value
 from kohort.client.admin.results.access import authorized_operations
 from kohort.client.admin.results.cluster import TIMEOUT_MS, by_leader
 from kohort.client.admin.results.offsets import timestamp_of
@@ -97,7 +97,7 @@ class NewTopic:
         keep("assignments", brokers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TopicListing:
     """One topic of a list; `topic_id` is in Kafka's base64 form."""
 
@@ -113,7 +113,7 @@ class TopicListing:
         return from_row(cls, topic, name=topic.name or "", topic_id=topic_id, partition_count=len(topic.partitions))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PartitionDescription:
     """One partition; `leader`: broker id, -1 for none. Offsets: log start offset and high watermark, -1 without one."""
 
@@ -126,7 +126,7 @@ class PartitionDescription:
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TopicDescription:
     """One topic with its partitions in order, and the configs that are set on it.
 
@@ -191,7 +191,7 @@ class TopicDescription:
         return max((len(row.replicas) for row in self.partitions), default=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CreatedTopic:
     """A topic that was created, or with `validate_only` could be.
 
@@ -219,7 +219,7 @@ class CreatedTopic:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ListedOffset:
     """An offset of a partition: the earliest, the latest, or that of a time.
 
@@ -234,7 +234,7 @@ class ListedOffset:
     @classmethod
     def of(cls, row: list_offsets.ListOffsetsPartitionResponse) -> ListedOffset:
         """Build the result for a partition from the leader's response."""
-        return cls(**{name: or_none(getattr(row, name)) for name in cls.__slots__})
+        return cls(**{name: or_none(getattr(row, name)) for name in cls.__annotations__})
 
 
 def to_new_topics(topics: object) -> list[NewTopic]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from kohort.base.values import from_row, or_none
+from kohort.base.values import from_row, or_none, value
 from kohort.client.admin.results.cluster import by_topic
 from kohort.ids import TopicPartition
 from kohort.wire.messages.describe_producers import DescribeProducersRequest, PartitionResponse, TopicRequest
@@ -13,7 +12,7 @@ from kohort.wire.messages.describe_transactions import TransactionState
 from kohort.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ProducerDescription:
     """The state of one producer at the leader of a partition.
 
@@ -31,7 +30,7 @@ class ProducerDescription:
     transaction_start_offset: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TransactionListing:
     """One transaction of a list; `state` is "Ongoing", "CompleteCommit", ..."""
 
@@ -40,7 +39,7 @@ class TransactionListing:
     state: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TransactionDescription:
     """One transaction; `started_ms` is in milliseconds since 1970, `None` before its first record.
 
@@ -70,7 +69,7 @@ class TransactionDescription:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FencedProducer:
     """The new producer id and epoch of a transactional id; its former producers can write no more."""
 

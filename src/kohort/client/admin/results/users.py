@@ -7,10 +7,10 @@ Source: KIP-554; Kafka's ScramMechanism (which takes 4,096 to 16,384 rounds).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
-from kohort.base.values import from_row
+from kohort.base.values import from_row, value
 from kohort.client.arguments import encode, to_several, whole_number
 from kohort.errors import ConfigError
 from kohort.security.scram import NUMBERS, salted_password
@@ -18,7 +18,7 @@ from kohort.wire.messages import alter_user_scram_credentials as alter_scram
 from kohort.wire.messages import describe_user_scram_credentials as describe_scram
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ScramCredential:
     """A password to set for a user and a mechanism; `repr` and `str` do not show it.
 
@@ -36,7 +36,7 @@ class ScramCredential:
     iterations: int = 8_192
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class UserScramCredential:
     """A mechanism with which a user can log in; brokers never return the password."""
 
