@@ -212,7 +212,9 @@ def _draw_group(
         picture = {"from_ms": readings[0][0], "to_ms": readings[-1][0], "lanes": [], "seams": [], "members": []}
     anchor = f"g{number}"
     seams = [{**each, "href": each["href"] and f"#{anchor}-{each['href'][1:]}"} for each in picture["seams"]]
-    lags = [each for each in readings if picture["from_ms"] <= each[0] <= picture["to_ms"]]
+    within = [number for number, each in enumerate(readings) if picture["from_ms"] <= each[0] <= picture["to_ms"]]
+    # The next reading says how lag goes on to the picture's end.
+    lags = readings[within[0] : within[-1] + 2] if within else []
     whole = {**picture, "seams": seams, "lags": lags}
     broad, shown = _fit(whole, BROAD, room // 2)
     narrow, _ = _fit(whole, NARROW, room // 2)
