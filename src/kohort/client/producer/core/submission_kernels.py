@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from kohort.records.build_kernels import murmur2, new_record
+from kohort.records.build_kernels import murmur2, new_record, show_record
 from kohort.records.build_parts import VARINTS
 
 #: Whether these are plain Python, so that another thread may run in the middle of a method.
@@ -227,8 +227,10 @@ class PlainRecords:
         record = new_record(self._kind, topic, key, value, timestamp_ms, size)
         record.partition = partition
         record.headers = tail
+        record.on_delivery = on_delivery
+        record.is_noticed = on_delivery is not None
         if on_delivery is not None:
-            record.tell(on_delivery)
+            show_record(record)
         if self._submissions.add(record, size):
             self._wake()
         return record
@@ -299,7 +301,6 @@ def place(
     Args:
         records: the first record of another topic ends the run.
         start: the first record to place.
-        topic: of the run.
         filling: partition -> the batch that takes records, or `None`; at least `count`.
         count: of partitions.
         turn: partition of records without a key and a partition of their own; -1 if another rule chooses.
@@ -311,6 +312,8 @@ def place(
         The first record left over, and the bytes left of the turn. The record before it may have filled its batch.
     """
     stop = len(records)
+    # The partition of the record before, whose batch is at hand, and the size of that.
+    latest, held = -1, 0
     while start < stop:
         record = records[start]
         if record.topic != topic:
@@ -318,28 +321,36 @@ def place(
         size = record.size_bytes
         partition = record.partition
         key = record.key
-        if partition is not None:
-            number = partition
-        elif turn < 0 or (key is None and turn_bytes <= 0):
+        number = home_of(partition, key, count, turn, turn_bytes)
+        if number < 0 or number >= count:
             break
-        else:
-            number = turn if key is None else (murmur2(key) & 0x7FFFFFFF) % count
-        if number >= count:
-            break
-        batch = filling[number]
-        if batch is None:
-            break
-        before = batch.size_bytes
-        if before + size > limit_bytes:
+        if number != latest:
+            batch = filling[number]
+            if batch is None:
+                break
+            latest = number
+            held = batch.size_bytes
+            placed = batch.records
+            end = batch.end
+        if held + size > limit_bytes:
             break
         if partition is None and key is None:
             turn_bytes -= size
-        placed = batch.records
-        record.end = batch.end
+        record.end = end
         record.index = len(placed)
         placed.append(record)
-        batch.size_bytes = before + size
+        held += size
+        batch.size_bytes = held
         start += 1
-        if before < batch_bytes <= before + size:
+        if held - size < batch_bytes <= held:
             break
     return start, turn_bytes
+
+
+def home_of(partition: Any, key: bytes | None, count: int, turn: int, turn_bytes: int) -> int:
+    """Return the partition of a record with those of its own; -1 if another rule chooses, or the turn is over."""
+    if partition is not None:
+        return partition  # type: ignore[no-any-return]  # the record's own
+    if turn < 0 or (key is None and turn_bytes <= 0):
+        return -1
+    return turn if key is None else (murmur2(key) & 0x7FFFFFFF) % count
