@@ -135,9 +135,10 @@ async def one_stands_still_for_longer_than_its_session(play: Play) -> None:
 
 @situation()
 async def one_takes_two_seconds_to_give_up(play: Play) -> None:
-    await play.settled("a")
+    # Eager, b has nothing meanwhile.
+    await play.settled("a", "b")
     play.gives_up_s["a"] = 2
-    play.join("b")
+    play.join("c")
     await play.settle()
 
 

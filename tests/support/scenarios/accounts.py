@@ -212,12 +212,6 @@ class Play:
             within_ms = int(SESSION_S * 1000) * is_silence + self.tell_ms
             self.act(trigger, name, within_ms=within_ms, is_silence=is_silence)
 
-    def is_rebalancing(self, found: GroupExplanation, at_ms: int) -> bool:
-        """Whether members of the eager protocol have given all up, and their leader has not yet given it to others."""
-        return self.protocol == "eager" and any(
-            row.began_ms - self.tell_ms <= at_ms <= (row.ended_ms or at_ms) + self.tell_ms for row in found.rebalances
-        )
-
     def act(self, trigger: str, member: str = "", *, within_ms: int = 0, is_silence: bool = False) -> None:
         """Note a deed; `within_ms`: how long after it the coordinator may notice, 0: at once."""
         self.acts.append(Act(now_ms(), trigger, member, within_ms or self.tell_ms, is_silence))
@@ -375,7 +369,7 @@ def _of_owners(play: Play, found: GroupExplanation, ended_ms: int) -> Iterator[s
             ]
             for at_ms in range(play.began_ms, ended_ms, STEP_MS):
                 is_told, has = _is_within(own, at_ms), _is_within(spans, at_ms)
-                if is_told == has or account.is_blind(at_ms) or play.is_rebalancing(found, at_ms):
+                if is_told == has or account.is_blind(at_ms):
                     continue
                 # One hears of the other within some time.
                 if not _is_within(spans if is_told else own, at_ms, play.tell_ms):

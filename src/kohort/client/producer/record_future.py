@@ -90,9 +90,8 @@ class RecordFuture(Future[RecordMetadata]):
     """A record with encoded key and value, and the future of its metadata; `size_bytes`: share of buffer.memory."""
 
     #: Attributes of every record. The others are rare, and cost nothing where they keep their default.
-    __slots__ = ("end", "index", "key", "partition", "size_bytes", "timestamp_ms", "topic", "value")
+    __slots__ = ("end", "headers", "index", "key", "partition", "size_bytes", "timestamp_ms", "topic", "value")
 
-    headers: Headers = ()
     #: Called once the record is stored or has failed.
     on_delivery: DeliveryCall | None = None
     #: Whether `on_end` has to be called when the record finishes.
@@ -113,6 +112,8 @@ class RecordFuture(Future[RecordMetadata]):
         self.size_bytes = size_bytes
         #: The partition that was asked for; `None` leaves the choice to the partitioner.
         self.partition: int | None = None
+        #: Encoded headers, their number in front; empty: none.
+        self.headers = b""
 
     @classmethod
     def hidden(
@@ -120,7 +121,7 @@ class RecordFuture(Future[RecordMetadata]):
     ) -> RecordFuture:
         """Build a record hidden from the garbage collector until it is watched, or fails."""
         record: RecordFuture = new_record(cls, topic, key, value, timestamp_ms, size_bytes)
-        record.partition = None
+        record.partition, record.headers = None, b""
         return record
 
     def tell(self, on_delivery: DeliveryCall) -> None:

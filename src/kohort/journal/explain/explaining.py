@@ -26,7 +26,10 @@ from kohort.journal.words import MemberNames, Partition, ToldRow, name_principal
 _RETURNED: Final = "static member returned"
 #: Assignor whose members keep the rest of their partitions in a rebalance (KIP-429).
 _COOPERATIVE: Final = "cooperative-sticky"
+#: Assignors whose members give all up before they join again.
+_EAGER: Final = frozenset({"range", "roundrobin", "sticky"})
 _GIVEN_UP: Final = "it gave it up when it was asked to"
+_ALL_GIVEN_UP: Final = "it gave all up to join again"
 
 
 def explain(
@@ -80,6 +83,9 @@ class _Explainer:
         # Rows of one input belong together: members and reasons of earlier rows explain the later ones.
         if row.cause != self._cause:
             self._cause, self._about, self._said, self._silences = row.cause, [], "", []
+            if self._holdings.given_up and self._rebalances.open is None:
+                # It has joined a generation that goes on.
+                self._holdings.give_back(row.time_ms)
         if row.event in ("JoinGroup", "LeaveGroup"):
             self._said = row.details.get("reason", "")
         reader = _READERS.get(row.event)
@@ -108,6 +114,9 @@ class _Explainer:
             self._let_go(member, member.asked, row.time_ms, _GIVEN_UP)
             self._delay(member, "give up", member.asked_since_ms, row.time_ms)
             member.asked, member.asked_since_ms = {}, None
+        if row.event == "member_rejoined" and not _EAGER.isdisjoint(row.details.get("protocols", "").split(",")):
+            for partition in self._holdings.give_up(member.name, row.time_ms, _ALL_GIVEN_UP):
+                self._forget_arrival(partition)
         self._about.append(member)
         member.joined_ms = row.time_ms if member.joined_ms is None else member.joined_ms
         member.is_new = self._window_ms is not None and row.event == "member_joined"
@@ -123,7 +132,8 @@ class _Explainer:
             self._silences.append(_silence_of(member.name, row))
         by = _sender_of(row)
         end = sentences.say_trigger(reason, (member.name,), "", by) if reason else ""
-        self._let_go(member, self._holdings.of(member.name), now_ms, end)
+        held = [*self._holdings.of(member.name), *self._holdings.given_up_by(member.name)]
+        self._let_go(member, held, now_ms, end)
         self._holdings.explain(member.name, end)
         ended = name_principal(sentences.ENDS.get(reason, ""), by) if reason in sentences.ENDS else ""
         self._heard(member, now_ms, end=ended)
@@ -237,6 +247,7 @@ class _Explainer:
             del self._members[member.member_id]
         if gap is not None:
             self._gap = replace(gap, gone=tuple(member.name for member in gone))
+        self._holdings.given_up.clear()
         number, latest = int(details.get("epoch", 0)), self._rebalances.latest
         # The end of the open rebalance may be in the lost rows.
         if latest is not None and latest.ended_ms is None:
@@ -297,15 +308,18 @@ class _Explainer:
         latest = self._rebalances.latest if member.asked else self._rebalances.open
         for partition in partitions:
             asked_ms = member.asked.get(partition)
-            arrival = self._arrivals.pop(partition, None)
-            # The new owner lost the partition again before it read from it.
-            if arrival is not None and arrival.read_again_ms is None:
-                arrival.is_over = True
+            self._forget_arrival(partition)
             move = self._holdings.take(member.name, partition, now_ms, end=end, asked_ms=asked_ms)
             if move is not None:
                 move.is_found = is_found
             if move is not None and latest is not None:
                 latest.moves[partition] = move
+
+    def _forget_arrival(self, partition: Partition) -> None:
+        arrival = self._arrivals.pop(partition, None)
+        # The new owner lost the partition again before it read from it.
+        if arrival is not None and arrival.read_again_ms is None:
+            arrival.is_over = True
 
     def _ask_back(self, member: FollowedMember, text: str, now_ms: int) -> None:
         asked, unnamed = read_partitions(text)
@@ -411,7 +425,12 @@ class _Explainer:
             slowest = max(late, key=lambda member: latest.joined[member.member_id])
             self._delay(slowest, "join again", latest.began_ms, latest.joined[slowest.member_id])
 
+    def _converted(self, row: ToldRow) -> None:
+        self._holdings.give_back(row.time_ms)
+        self._rebalances.overtake(row.time_ms)
+
     def _at_rest(self, row: ToldRow) -> None:
+        self._holdings.give_back(row.time_ms)
         latest = self._rebalances.latest
         if latest is None or latest.is_overtaken or latest.is_at_rest:
             return
@@ -455,6 +474,7 @@ class _Explainer:
         self._members, self._is_gone, self._unnamed = {}, True, 0
         # A later group with this id has no owners from this one.
         self._holdings.loose.clear()
+        self._holdings.given_up.clear()
 
     # Members that others wait for.
 
@@ -560,7 +580,7 @@ _READERS: Final[dict[str, Callable[[_Explainer, ToldRow], None]]] = {
     "rebalance_began": _Explainer._began,
     "generation_began": _Explainer._generation,
     "group_at_rest": _Explainer._at_rest,
-    "group_converted": lambda self, row: self._rebalances.overtake(row.time_ms),
+    "group_converted": _Explainer._converted,
     "group_forgotten": _Explainer._forgotten,
     "broker_started": _Explainer._crashed,
     "member_found": _Explainer._found_member,

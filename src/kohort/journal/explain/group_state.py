@@ -163,7 +163,8 @@ class OpenMove:
 class OwnershipTimeline:
     """Owners of the partitions of one group.
 
-    Laws: a partition has one owner at most. For a released partition without a new owner, the former one is kept.
+    Laws: a partition has one owner at most. For a released partition without a new owner, the former one is kept. A
+    member of the eager protocol gives all up when it joins again, and its leader alone says what it gets back.
     """
 
     #: All holdings, present and former.
@@ -172,12 +173,31 @@ class OwnershipTimeline:
     now: dict[Partition, Holding] = field(default_factory=dict)
     #: Partitions that have lost their owner, and the move that took them.
     loose: dict[Partition, OpenMove] = field(default_factory=dict)
+    #: Partition -> the holding of the member that gave it up to join again, until the leader has assigned it.
+    given_up: dict[Partition, Holding] = field(default_factory=dict)
     #: Holdings that ended with the latest rows, before the row with the reason.
     _unexplained: list[Holding] = field(default_factory=list)
 
     def of(self, member: str) -> list[Partition]:
         """Return the partitions of a member."""
         return [partition for partition, holding in self.now.items() if holding.member == member]
+
+    def give_up(self, member: str, now_ms: int, end: str) -> list[Partition]:
+        """End all ownerships of a member that joins again; return the partitions."""
+        partitions = self.of(member)
+        for partition in partitions:
+            holding = self.given_up[partition] = self.now.pop(partition)
+            holding.ended_ms, holding.end = now_ms, end
+        return partitions
+
+    def given_up_by(self, member: str) -> list[Partition]:
+        """Return the partitions that a member has given up to join again."""
+        return [partition for partition, holding in self.given_up.items() if holding.member == member]
+
+    def give_back(self, now_ms: int) -> None:
+        """Return to the members what they have given up and the leader has given to no other."""
+        for partition, holding in list(self.given_up.items()):
+            self.give(holding.member, partition, now_ms)
 
     def of_partition(self, partition: Partition) -> str | None:
         """Return the owner of a partition, `None` if it has none."""
@@ -187,11 +207,13 @@ class OwnershipTimeline:
     def give(self, member: str, partition: Partition, now_ms: int) -> OpenMove:
         """Make a member the owner of a partition; return the move."""
         move = self.loose.pop(partition, None)
-        holding = self.now.get(partition)
+        holding, former = self.now.get(partition), self.given_up.pop(partition, None)
         if holding is not None and holding.member != member:
             # The leader's assignment: the former owner's loss has a row of its own.
             holding.ended_ms, holding.end = now_ms, "the leader gave it to another"
             move = OpenMove(giver=holding.member, released_ms=now_ms)
+        elif former is not None and former.member != member:
+            move = OpenMove(giver=former.member, released_ms=former.ended_ms)
         # A row may repeat an ownership that is known.
         if holding is None or holding.member != member:
             self.now[partition] = Holding(partition=partition, member=member, began_ms=now_ms)
@@ -208,7 +230,11 @@ class OwnershipTimeline:
         # The partition has another owner already, and its loss is known.
         if holding is not None and holding.member != member:
             return None
-        if holding is not None:
+        former = self.given_up.get(partition)
+        if former is not None and former.member == member:
+            del self.given_up[partition]
+            now_ms = now_ms if former.ended_ms is None else former.ended_ms
+        elif holding is not None:
             holding.ended_ms, holding.end = now_ms, end
             del self.now[partition]
             # The row with the reason comes after the rows of the released partitions.
@@ -229,6 +255,6 @@ class OwnershipTimeline:
 
     def rename(self, former: str, member: str) -> None:
         """Transfer ownerships from a static member's former process to the one that replaces it."""
-        for holding in self.now.values():
+        for holding in (*self.now.values(), *self.given_up.values()):
             if holding.member == former:
                 holding.member = member

@@ -40,8 +40,13 @@ cdef class PlainRecords:
     cdef object _clock
     cdef object _wake
 
-    @cython.locals(size=Py_ssize_t, now_ns=cython.longlong, number=cython.longlong)
-    cpdef object submit(self, object topic, object value, object key, object partition)
+    @cython.locals(size=Py_ssize_t, extra=Py_ssize_t, now_ns=cython.longlong, found=tuple)
+    cpdef object submit(
+        self, object topic, object value, object key, object partition, object timestamp_ms, object headers,
+        object on_delivery)
+
+@cython.locals(size=Py_ssize_t, pieces=list, pairs=tuple)
+cpdef tuple encode_pairs(object headers)
 
 cpdef object encoded(str text)
 
