@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from kohort.records.build_kernels import murmur2, new_record
+from kohort.records.build_kernels import murmur2, new_record, show_record
 from kohort.records.build_parts import VARINTS
 
 #: Whether these are plain Python, so that another thread may run in the middle of a method.
@@ -227,8 +227,10 @@ class PlainRecords:
         record = new_record(self._kind, topic, key, value, timestamp_ms, size)
         record.partition = partition
         record.headers = tail
+        record.on_delivery = on_delivery
+        record.is_noticed = on_delivery is not None
         if on_delivery is not None:
-            record.tell(on_delivery)
+            show_record(record)
         if self._submissions.add(record, size):
             self._wake()
         return record
@@ -311,6 +313,10 @@ def place(
         The first record left over, and the bytes left of the turn. The record before it may have filled its batch.
     """
     stop = len(records)
+    # The batch of the record before, its partition and its size, which is written back when another one is looked at.
+    batch: Any = None
+    latest = -1
+    held = 0
     while start < stop:
         record = records[start]
         if record.topic != topic:
@@ -326,20 +332,27 @@ def place(
             number = turn if key is None else (murmur2(key) & 0x7FFFFFFF) % count
         if number >= count:
             break
-        batch = filling[number]
-        if batch is None:
-            break
-        before = batch.size_bytes
-        if before + size > limit_bytes:
+        if number != latest:
+            if batch is not None:
+                batch.size_bytes = held
+            batch = filling[number]
+            if batch is None:
+                break
+            latest = number
+            held = batch.size_bytes
+            placed = batch.records
+            end = batch.end
+        if held + size > limit_bytes:
             break
         if partition is None and key is None:
             turn_bytes -= size
-        placed = batch.records
-        record.end = batch.end
+        record.end = end
         record.index = len(placed)
         placed.append(record)
-        batch.size_bytes = before + size
+        held += size
         start += 1
-        if before < batch_bytes <= before + size:
+        if held - size < batch_bytes <= held:
             break
+    if batch is not None:
+        batch.size_bytes = held
     return start, turn_bytes
