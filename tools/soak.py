@@ -152,6 +152,11 @@ SOAKS: Mapping[str, Soak] = {
     "static-groups": Soak(
         "static groups of every client in every protocol", "5", (tests("interop/test_static_groups.py"),)
     ),
+    "many-partitions": Soak(
+        "Spark reads 10,000 partitions, one of them with 99 of 100 records, as a batch and as a stream",
+        "3",
+        (tests("spark/test_batch.py", jobs=0, options=("-k", "many", "-o", "timeout=0")),),
+    ),
     "same-as-spark": Soak(
         "every option of the Spark source beside Spark's own", "2", (tests("spark/test_same_as_spark.py", jobs=0),)
     ),

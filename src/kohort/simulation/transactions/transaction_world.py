@@ -364,7 +364,7 @@ class TransactionWorld:
         self._check_results()
 
     def _check_results(self) -> None:
-        """Compare what readers see of each transaction with what its producer was told."""
+        """Compare the records that readers see of each transaction with the result that its producer got."""
         found: dict[int, Counter[bool | None]] = {attempt.number: Counter() for attempt in self.attempts}
         for log in self.broker.logs:
             for _, number, is_committed in log.results():
@@ -443,7 +443,7 @@ class SimulatedBroker:
         self._settle()
 
     def crash(self) -> None:
-        """Die, and lose some of what is not durable."""
+        """Stop at once, and lose a part of the records that are not durable."""
         world = self.world
         self.is_up = False
         self.life += 1
