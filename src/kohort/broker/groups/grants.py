@@ -14,7 +14,7 @@ Source: users@kafka 2014-07-18 (leases, revocation); requirement H6.
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -228,7 +228,7 @@ class MemberGrants:
         """Put another grant in the place of the former one, without a token if there are no partitions."""
         self._tidy()
         self._grants.pop(member, None)
-        grant = _Grant(secrets.token_bytes(TOKEN_ID_BYTES)) if former is None else former
+        grant = _Grant(os.urandom(TOKEN_ID_BYTES)) if former is None else former
         grant.epoch, grant.assigned, grant.lease_ms, grant.told = epoch, assigned, lease_ms, ()
         # The clock of day is read first: a step behind that shows.
         grant.minted_ms, grant.stepped_ms, now_ms = self._monotonic_ms(), self._clock.stepped_ms, self._clock.now_ms()
