@@ -23,6 +23,8 @@ def published_readme() -> str:
     urls = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
     version = re.search(r'^VERSION.*"(.+)"', Path("src/kohort/base/__init__.py").read_text(encoding="utf-8"), re.M)[1]
     text = Path("README.md").read_text(encoding="utf-8")
+    # A picture is shown only by its raw file.
+    text = re.sub(r"(!\[[^\]]*\]\()(?![a-z]+:)", rf"\g<1>{urls['Source']}/raw/v{version}/", text)
     return re.sub(r"\]\((?![a-z]+:|#)", f"]({urls['Source']}/blob/v{version}/", text)
 
 

@@ -128,9 +128,8 @@ class _Bugs(logging.Handler):
 def _collects_what_stock_clients_leave(request: pytest.FixtureRequest) -> Iterator[None]:
     """Close the sockets that a test's clients leave while it ignores them, not in a later test that does not."""
     yield
-    if any(
-        "PytestUnraisableExceptionWarning" in str(mark.args) for mark in request.node.iter_markers("filterwarnings")
-    ):
+    ignored = " ".join(str(mark.args) for mark in request.node.iter_markers("filterwarnings"))
+    if "PytestUnraisableExceptionWarning" in ignored or "ResourceWarning" in ignored:
         gc.collect()
 
 

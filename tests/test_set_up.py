@@ -88,6 +88,11 @@ def test_each_step_that_takes_time_has_a_short_line(checkout: Path) -> None:
 
 def test_a_failure_shows_pips_reason(checkout: Path) -> None:
     """A package that cannot be had: pip's own sentence, then where the rest is."""
+    # An environment that is there: to make one takes Python five seconds.
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
     failed = set_up(checkout)
     assert failed.returncode == 1
     assert "No matching distribution found for there-is-no-such-package" in failed.stderr

@@ -215,11 +215,16 @@ def test_a_demo_that_is_ended_leaves_nobody_behind(
         # and on a busy machine its session, before it notices that the demo is gone; it says so.
         assert complaints("\n".join(demo.complaints)) == []
         return
-    done = run_without_pyspark("--flights", "50", "--seconds", "1", "--json", "--output", str(tmp_path))
+    words = ("--flights", "50", "--seconds", "1", "--json", "--transactions", "--output", str(tmp_path))
+    done = run_without_pyspark(*words)
     assert (done.code, complaints(done.err)) == (0, []), done
     account = json.loads(done.out)
     assert (account["produced"], account["counted"], account["missing"]) == (50, 50, 0)
     assert (account["complaints"], account["spark"]) == ([], None)
+    copy = account["copy"]
+    assert (copy["killed"], copy["records"], copy["committed"], copy["differing"]) == ("gil", 50, 50, [])
+    # One transaction of one record in that it was killed; its copy is never shown.
+    assert copy["written"] == 51
     wanting = "Spark is left out, for want of pyspark: pip install 'kohort[spark,demo]'"
     assert account["without_spark"] == wanting
     triggers = [trigger["trigger"] for row in account["rebalances"] for trigger in row["triggers"]]

@@ -179,7 +179,7 @@ def read(address: str, isolation: str) -> list[tuple[int, bytes | None]]:
     place, found = TopicPartition("keyed", 0), []
     with kohort.Consumer(bootstrap_servers=address, isolation_level=isolation) as consumer:
         consumer.assign([place])
-        consumer.seek_to_beginning([place])
+        consumer.seek_to_beginning(place)
         end = consumer.end_offsets([place])[place]
         while consumer.position(place) < end:
             found += [(record.offset, record.value) for record in consumer.poll(0.2)]

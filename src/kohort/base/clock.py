@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from threading import Lock
 from typing import Final, Protocol
 
@@ -23,6 +24,11 @@ class WallClock(Clock, Protocol):
     @property
     def stepped_ms(self) -> int:
         """Return the sum of the clock's steps, forward less back: `now_ms() - stepped_ms` is elapsed time."""
+
+
+def in_milliseconds(read_s: Callable[[], float]) -> Callable[[], int]:
+    """Return the whole milliseconds of a clock that has seconds, such as a loop's."""
+    return lambda: int(read_s() * 1000)
 
 
 class SystemClock:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from kohort.base.clock import WallClock
+from kohort.base.clock import WallClock, in_milliseconds
 from kohort.broker.access.authorization import Authorization
 from kohort.broker.access.capabilities import Capabilities
 from kohort.broker.access.logins import Logins
@@ -150,6 +150,8 @@ class BrokerContext:
 
     def _follow_ownership(self) -> None:
         """Know whose fetches are, and which partitions they must not read any more."""
+        #: The time of a clock that never goes back, ms.
+        self.monotonic_ms = in_milliseconds(self.loop.time)
         self.ownership = OwnershipTable(self._wake_fetches)
         self.claims = Claims(grant_verifier(lambda: self.capabilities.keys))
         self.member_grants = MemberGrants(self.runtime, self.clock, self.monotonic_ms, self.capabilities)
@@ -161,10 +163,6 @@ class BrokerContext:
         log = self.cluster.partition(self.cluster.topic_by_id(topic_id), partition)
         if log is not None:
             self.purgatory.notify(log)
-
-    def monotonic_ms(self) -> int:
-        """Return the time of a clock that never goes back, ms."""
-        return int(self.loop.time() * 1000)
 
     def next_connection_number(self) -> int:
         """Return a number above those of all earlier connections."""

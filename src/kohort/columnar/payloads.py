@@ -100,8 +100,8 @@ def _payloads(topic: str, table: pa.Table, time_ms: int, headers: tuple[tuple[st
     return Payloads(
         topic,
         table.num_rows,
-        _spans(_binary(table.column("key"), "key")) if has("key") else None,
-        _spans(_binary(table.column("value"), "value")),
+        spans_of(_binary(table.column("key"), "key")) if has("key") else None,
+        spans_of(_binary(table.column("value"), "value")),
         _numbers(table.column("partition"), "partition", 2**31 - 1, -1) if has("partition") else None,
         _numbers(_times(table.column("timestamp")), "timestamp", 2**63 - 1, time_ms) if has("timestamp") else None,
         _tails(table.column("headers"), headers) if has("headers") else None,
@@ -127,7 +127,7 @@ def _binary(column: pa.ChunkedArray, name: str) -> pa.Array:
     return _cast(column, pa.large_binary(), name, "binary or string")
 
 
-def _spans(rows: pa.Array) -> SpanColumn:
+def spans_of(rows: pa.Array) -> SpanColumn:
     """Return the spans of a large binary column, without copying its bytes."""
     validity, offsets, data = rows.buffers() if len(rows) else (None, None, None)
     return SpanColumn(_bytes(data), _bytes(offsets).cast("q"), _bytes(validity), rows.offset)
@@ -186,5 +186,5 @@ def _tails(column: pa.ChunkedArray, more: tuple[tuple[str, bytes | None], ...]) 
     room = (len(counts) + len(pairs)) * _HEADER_ROOM_BYTES + len(counts) * len(suffix)
     out = bytearray(room + sum(pc.sum(pc.binary_length(field)).as_py() or 0 for field in fields))
     ends = memoryview(bytearray(8 * (len(counts) + 1))).cast("q")
-    write_tails(counts, _spans(fields[0]), _spans(fields[1]), suffix, len(more), out, ends)
+    write_tails(counts, spans_of(fields[0]), spans_of(fields[1]), suffix, len(more), out, ends)
     return SpanColumn(memoryview(out), ends, _NO_BYTES, 0)

@@ -186,6 +186,7 @@ async def group_values(reader: ClusterReader, group_id: str) -> Values:
         "why": None if not rebalances else _rebalance_values(group_id, rebalances[-1], is_short=True),
         "summary": found.summary if found is not None else "",
         "now": [asdict(each) for each in found.now] if found is not None else [],
+        "held_by": [each.sentence for each in found.held_by] if found is not None else [],
         "members": members,
         "offsets": [
             {

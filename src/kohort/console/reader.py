@@ -26,7 +26,7 @@ from kohort.metrics.cluster import ClusterSnapshot, EndOffsets, GroupState, coll
 
 if TYPE_CHECKING:
     from kohort.client.admin.results.groups import GroupDescription, GroupOffset, HistoryEvent
-    from kohort.journal.explain.explanation import GroupExplanation
+    from kohort.journal.explain.explanation import GroupExplanation, HoldingTransaction
 
 R = TypeVar("R")
 #: Seconds between two looks at the cluster; a look never takes more than this share of the time.
@@ -273,6 +273,8 @@ class GroupReader:
         self._under: Final = _Under()
         self.events: list[HistoryEvent] = []
         self._is_complete = True
+        #: Open transactions for which members wait.
+        self._held_by: tuple[HoldingTransaction, ...] = ()
         self._ends: Final = EndOffsets()
         self._read_at = self._described_at = self._took_s = 0.0
 
@@ -326,6 +328,7 @@ class GroupReader:
             # The last row is asked for again: a broker that has forgotten it was started anew.
             last = self.events[-1] if self.events else None
             found = admin.group_history(self.group_id, after=None if last is None else last.sequence - 1)
+            self._held_by = found.held_by
             if last is not None:
                 again = found.events[0] if found.events else None
                 if again is not None and (again.sequence, again.time_ms) == (last.sequence, last.time_ms):
@@ -369,6 +372,7 @@ class GroupReader:
         if has_rows or view.explanation is None or view.explanation.now:
             found = explain(self.group_id, self.events, now_ms=_now_ms(), is_complete=self._is_complete)
             view.explanation = replace(found, has_older=not self._is_complete)
+        view.explanation = replace(view.explanation, held_by=self._held_by)
         if has_rows or not view.told:
             names = MemberNames()
             names.learn(self.events)

@@ -7,6 +7,7 @@ more rebalances than there is room for are drawn as their density, with their nu
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from html import escape
@@ -197,6 +198,7 @@ def _lane(lane: Mapping[str, Any], top: int, place: Place, shape: Shape, colours
     )
     # Of owners, and of times without a reader, which lie over them.
     latest = {False: 0.0, True: 0.0}
+    unread = [(place(each["from_ms"]), place(each["to_ms"])) for each in lane["spans"] if each["is_unread"]]
     for span in lane["spans"]:
         left, right = place(span["from_ms"]), place(span["to_ms"])
         if right <= left or right - latest[span["is_unread"]] < _NARROWEST:
@@ -209,6 +211,11 @@ def _lane(lane: Mapping[str, Any], top: int, place: Place, shape: Shape, colours
             f'<g class="{kind}">{title}<rect x="{left}" y="{top + 2}" width="{right - left:.5g}" height="{_LANE - 4}"/>'
         )
         room = int((right - left) / _LETTER) - 1
+        # A name begins behind the red that lies over the beginning of its span.
+        at = bisect_right(unread, (left + _LETTER, 0.0)) - 1 if room > 0 else -1
+        if at >= 0 and left < unread[at][1] < right - 2 * _LETTER:
+            left = unread[at][1]
+            room = int((right - left) / _LETTER) - 1
         if not span["is_unread"] and room > 0:
             text = member if len(member) <= room else member[: room - 1] + "…" if room > 3 else ""
             if text:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from kohort.errors import LocalProtocolError
-from kohort.records.batch import encode_headers
 from kohort.records.build_kernels import write_records
 from kohort.records.compression import codec_number, compress
 from kohort.records.header import HEADER_SIZE, LENGTH_OVERHEAD, TRANSACTIONAL_BIT, BatchHeader, pack_header, seal
@@ -27,7 +26,8 @@ class Unwritten(Protocol):
     key: bytes | None
     value: bytes | None
     timestamp_ms: int
-    headers: tuple[tuple[str, bytes | None], ...]
+    #: Encoded, their number in front; empty: none.
+    headers: bytes
 
 
 #: Writes records from a position on, given their base timestamp; returns their end, and the latest timestamp.
@@ -36,7 +36,7 @@ Writer = Callable[[bytearray, int, int], tuple[int, int]]
 
 def writer_of(records: Sequence[Unwritten], index: int = 0) -> Writer:
     """Return a writer of these records; `index` is the first record's index in its batch."""
-    return lambda out, position, base_time: write_records(records, index, base_time, out, position, encode_headers)
+    return lambda out, position, base_time: write_records(records, index, base_time, out, position, bytes)
 
 
 def build(

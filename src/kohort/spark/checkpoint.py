@@ -84,7 +84,7 @@ def read_batch_state(location: str | None, end: OffsetJson | None) -> BatchState
         if not numbers:
             return BatchState.UNKNOWN
         newest = numbers[0]
-        sources = _read_sources(folder / "offsets" / str(newest))
+        sources = read_sources(folder / "offsets" / str(newest))
         if end in sources:
             is_finished = (folder / "commits" / str(newest)).exists()
             return BatchState.FINISHED if is_finished else BatchState.OPEN
@@ -103,7 +103,8 @@ def is_temporary(location: str) -> bool:
     return _TEMPORARY.fullmatch(Path(location).name) is not None
 
 
-def _read_sources(path: Path) -> list[object]:
+def read_sources(path: Path) -> list[object]:
+    """Return the offsets of a query's sources in a file of Spark's offset log; `OSError` where there is none."""
     if path.stat().st_size > _MOST_BYTES:
         return []
     found: list[object] = []

@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kohort.ids import TopicPartition
+
 _log = logging.getLogger(__name__)
 
 #: A longer datagram is no message of kohort's.
@@ -247,6 +249,51 @@ def _parse(data: bytes, sender: str) -> Message | None:
         case {"holder": str(member_id)}:
             return NameHeld(member_id)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBatch:
+    """The open batch of a query, and its member, with which the query's sink, another process, commits offsets."""
+
+    group_id: str
+    member_id: str
+    #: Of the member, or the generation of a classic group.
+    epoch: int
+    instance_id: str | None
+    #: The `fingerprint` of the batch's end.
+    end: str
+    #: Partition that the batch reads -> start and end, and since and orders of the query as its holder.
+    spans: Mapping[TopicPartition, tuple[int, int, int, int]]
+    #: Those of them that the group has assigned to the query now.
+    owned: frozenset[TopicPartition]
+
+
+def note_batch(name: str, batch: OpenBatch | None, *, folder: Path | None = None) -> None:
+    """Leave a note of the open batch of the query of that name, or take it away; the former note goes."""
+    try:
+        path = (private_folder() if folder is None else folder) / f"batch-{_digest(name)}"
+        if batch is None:
+            path.unlink(missing_ok=True)
+            return
+        rows = [[*partition, *span, partition in batch.owned] for partition, span in batch.spans.items()]
+        told = [batch.group_id, batch.member_id, batch.epoch, batch.instance_id, batch.end, rows]
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(told))
+        draft.replace(path)
+    except (OSError, UnicodeError) as why:
+        _log.debug("a sink of this query cannot commit its offsets: %s", why)
+
+
+def find_batch(name: str, *, folder: Path | None = None) -> OpenBatch | None:
+    """Return the open batch of the query of that name, as its reader on this machine has noted it."""
+    try:
+        path = (private_folder() if folder is None else folder) / f"batch-{_digest(name)}"
+        group_id, member_id, epoch, instance_id, end, rows = json.loads(path.read_text())
+        spans = {TopicPartition(row[0], row[1]): (row[2], row[3], row[4], row[5]) for row in rows}
+        owned = frozenset(TopicPartition(topic, number) for topic, number, *_, is_owned in rows if is_owned)
+        return OpenBatch(group_id, member_id, epoch, instance_id, end, spans, owned)
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 #: Names are short; a longer note was not written by kohort.

@@ -4,6 +4,9 @@ PySpark makes the stream's writer twice for each batch, in two processes. The fi
 pickled it takes producer id and epoch, which ends the transaction that an earlier attempt has left. The tasks write
 under that one id. The second gets the tasks' messages, and ends the transaction with the ids in them.
 
+A source of kohort's that is a member of a group leaves a note of its open batch. The offsets behind that batch are
+committed in the transaction, too: members that take over from a dead query begin where it has written to.
+
 Laws: the number of the batch is committed in its transaction, as an offset of the group that is called like the
 transactional id, and read only after the earlier attempt's transaction has ended. A batch whose number is there is not
 written again. A task that is run again writes nothing. An aborted transaction's ids are fenced, so that no task of the
@@ -18,12 +21,12 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pickle import PicklingError
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from pyspark import TaskContext
 
@@ -31,7 +34,7 @@ from kohort.client.consumer.consumer import Consumer
 from kohort.client.options import CONSUMER_OPTIONS
 from kohort.client.producer.core.producer_events import ProducerIdAndEpoch
 from kohort.client.producer.producer import Producer
-from kohort.client.records import OffsetAndMetadata
+from kohort.client.records import GroupMetadata, OffsetAndMetadata
 from kohort.errors import (
     BrokerError,
     ConfigError,
@@ -42,7 +45,11 @@ from kohort.errors import (
     UnsupportedFeatureError,
 )
 from kohort.ids import TopicPartition
-from kohort.spark.checkpoint import to_local_path
+from kohort.spark.checkpoint import read_sources, to_local_path
+from kohort.spark.driver_channel import OpenBatch, find_batch, fingerprint
+from kohort.spark.member.batch_notes import from_offsets, to_offsets
+from kohort.spark.member.lineage import Holder, Ledger, is_last_holder
+from kohort.spark.offsets import from_json
 from kohort.spark.options import SinkOptions
 from kohort.spark.workers import keep_producer, take_producer
 
@@ -60,6 +67,9 @@ _FENCED: Final = (
 )
 #: Codes of a partition to which another task has written under the same ids.
 _SHARED: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+#: Tries to commit the offsets of a source whose group moves meanwhile; its reader looks every tenth of a second.
+_MOST_ATTEMPTS: Final = 20
+_NOTE_S: Final = 0.15
 #: Longest wait for the abort of a failed batch, seconds; after it the next attempt, or the timeout, aborts it.
 ABORT_S: Final = 10.0
 
@@ -168,7 +178,9 @@ class BatchTransaction:
         return time.time() - self.begun_s
 
 
-#: Consumers of this process that read markers, by their settings.
+#: A process of Spark's that writes for many queries keeps no more consumers.
+_READERS_AT_MOST: Final = 2
+#: Consumers of this process that read offsets, by their settings.
 _readers: Final[dict[tuple[tuple[str, object], ...], Consumer]] = {}
 
 
@@ -225,21 +237,26 @@ def marker_partition(options: SinkOptions) -> TopicPartition:
 
 
 def _read_marker(options: SinkOptions) -> OffsetAndMetadata | None:
+    with _open_reader(options, options.client["transactional.id"]) as reader:
+        return reader.committed(marker_partition(options), metadata=True)
+
+
+@contextmanager
+def _open_reader(options: SinkOptions, group_id: str) -> Iterator[Consumer]:
+    """Yield a consumer that reads offsets of a group, and keep it for the next batch."""
     shared = {name: value for name, value in options.client.items() if name in CONSUMER_OPTIONS}
-    settings: dict[str, object] = {**shared, "group.id": options.client["transactional.id"]}
+    settings: dict[str, object] = {**shared, "group.id": group_id}
     key = tuple(sorted(settings.items()))
     reader = _readers.pop(key, None) or Consumer.from_config({**settings, "enable.auto.commit": False})
     try:
-        found = reader.committed(marker_partition(options), metadata=True)
+        yield reader
     except BaseException:
         reader.close(timeout=0)
         raise
     if _readers.setdefault(key, reader) is not reader:
         reader.close(timeout=0)
-    while len(_readers) > 1:
-        # A process of Spark's that writes for many queries keeps one.
+    while len(_readers) > _READERS_AT_MOST:
         _readers.pop(next(iter(_readers))).close(timeout=0)
-    return found
 
 
 def _parse(metadata: str) -> dict[str, str]:
@@ -369,15 +386,21 @@ def commit(options: SinkOptions, messages: Sequence[Message], number: int) -> bo
     if most > 1:
         raise shared_partition(number, partition)
     say_if_long(part)
-    producer = take_producer(options.client)
-    try:
-        producer._join(part.transaction.identity)
-        _end(producer, options, part)
-        producer._join(None)
-    except BaseException as why:
-        producer.close(timeout=0)
-        raise explain(why, part) if isinstance(why, KohortError) else why from why
-    keep_producer(options.client, producer)
+    for attempt in range(_MOST_ATTEMPTS):
+        producer = take_producer(options.client)
+        try:
+            producer._join(part.transaction.identity)
+            _end(producer, options, part)
+            producer._join(None)
+        except BaseException as why:
+            producer.close(timeout=0)
+            if ErrorCode.STALE_MEMBER_EPOCH in _codes_of(why) and attempt + 1 < _MOST_ATTEMPTS:
+                # The group has moved others since the note; the next one has the new epoch.
+                time.sleep(_NOTE_S)
+                continue
+            raise explain(why, part) if isinstance(why, KohortError) else why from why
+        keep_producer(options.client, producer)
+        break
     return True
 
 
@@ -385,7 +408,48 @@ def _end(producer: Producer, options: SinkOptions, part: Part) -> None:
     name = part.transaction.transactional_id
     marker = part.transaction.marker(part.number, part.query_id)
     producer.send_offsets_to_transaction({marker_partition(options): marker}, name)
+    for group, offsets in _offsets_of_sources(options, part):
+        producer.send_offsets_to_transaction(offsets, group)
     producer.commit_transaction()
+
+
+def _offsets_of_sources(
+    options: SinkOptions, part: Part
+) -> Iterator[tuple[GroupMetadata, dict[TopicPartition, OffsetAndMetadata]]]:
+    """Yield the offsets at the end of the batch, for each source of the query that is a member of a group."""
+    folder = None if options.checkpoint_location is None else to_local_path(options.checkpoint_location)
+    if folder is None:
+        return
+    with suppress(OSError):
+        for source in read_sources(folder / "offsets" / str(part.number)):
+            name = source.get("name") if isinstance(source, dict) else None
+            batch = find_batch(name) if isinstance(source, dict) and isinstance(name, str) else None
+            if batch is None or batch.end != fingerprint(cast("dict[str, object]", source)) or not batch.spans:
+                continue
+            topic_ids = from_json(cast("dict[str, object]", source)).topic_ids
+            yield (
+                GroupMetadata(batch.group_id, batch.epoch, batch.member_id, batch.instance_id),
+                to_offsets(_finished(options, str(name), batch, topic_ids), topic_ids),
+            )
+
+
+def _finished(
+    options: SinkOptions, name: str, batch: OpenBatch, topic_ids: Mapping[str, str]
+) -> dict[TopicPartition, Ledger]:
+    """Return the ledgers of a source's partitions once the batch is finished."""
+    if lost := batch.spans.keys() - batch.owned:
+        raise _taken_over(batch.group_id, lost)
+    with _open_reader(options, batch.group_id) as reader:
+        ledgers = from_offsets(reader.committed(list(batch.spans), metadata=True), topic_ids)
+    claimed = {each: Holder(name, since, orders) for each, (_, _, since, orders) in batch.spans.items()}
+    if lost := {each for each, holder in claimed.items() if not is_last_holder(ledgers.get(each), holder)}:
+        raise _taken_over(batch.group_id, lost)
+    return {each: replace(ledgers[each], offset=end, planned=None) for each, (_, end, *_) in batch.spans.items()}
+
+
+def _taken_over(group_id: str, partitions: Iterable[TopicPartition]) -> TransactionAbortableError:
+    places = ", ".join(map(str, sorted(partitions)))
+    return TransactionAbortableError(f"group {group_id}", f"another member has taken {places} over")
 
 
 def abort(options: SinkOptions, messages: Sequence[Message | None]) -> None:

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from kohort.base.options import OptionSet, as_keyword
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
+from kohort.client.producer.core.partitioner import DEFAULT_PARTITIONER
+from kohort.client.producer.producer import Producer
 from kohort.errors import ConfigError, UnknownOptionError
 from kohort.ids import TopicPartition
 from kohort.spark.option_table import OPTIONS, SINK_OPTIONS, ReadOptions, WriteOptions
-from kohort.spark.options import for_batch, for_stream, parse_options, parse_sink_options
+from kohort.spark.options import SinkOptions, for_batch, for_stream, parse_options, parse_sink_options
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -84,20 +87,87 @@ def write_topic(frame: DataFrame, topic: str | None = None, **options: Unpack[Wr
     frame.write.format(_FORMAT).options(**texts).mode("append").save()
 
 
-def write_stream(frame: DataFrame, topic: str | None = None, **options: Unpack[WriteOptions]) -> DataStreamWriter:
+def write_stream(
+    frame: DataFrame, topic: str | None = None, *, exactly_once: bool = False, **options: Unpack[WriteOptions]
+) -> DataStreamWriter:
     """Return a writer of a streaming DataFrame into a topic.
 
     Set its trigger, checkpoint and name as Spark does, then call `start()`.
 
-    Args and Raises: as `write_topic`.
+    Args:
+        frame, topic, options: as for `write_topic`.
+        exactly_once: set `kohort.exactlyOnce`, and part the rows by the partitions that the topic has now, since one
+            task may write to each: by the column `partition`, else by Kafka's hash of the key, else of the value.
+
+    Raises:
+        ConfigError: as for `write_topic`; or with `exactly_once` there is no such topic.
+        BrokersUnreachableError: with `exactly_once`: no broker tells the partitions of the topic.
 
     >>> totals = write_stream(frame, "totals", bootstrap_servers="h:9092")  # doctest: +SKIP
     >>> query = totals.option("checkpointLocation", path).start()  # doctest: +SKIP
     """
     if not frame.isStreaming:
         raise ConfigError("this DataFrame is no stream: give it to write_topic")
+    if exactly_once:
+        options = {**options, "kohort_exactlyOnce": True}
     texts = _writing(topic, options)
+    if exactly_once:
+        frame = _part_rows(frame, parse_sink_options(texts))
     return frame.writeStream.format(_FORMAT).options(**texts)
+
+
+def _part_rows(frame: DataFrame, options: SinkOptions) -> DataFrame:
+    """Return the frame with a column `partition`, and each partition's rows in one task."""
+    import pyarrow
+    from pyspark.sql import functions as f
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    if options.client.get("partitioner", DEFAULT_PARTITIONER) != DEFAULT_PARTITIONER:
+        raise ConfigError(
+            f"exactly_once parts rows by {DEFAULT_PARTITIONER}, Kafka's own: leave partitioner out, or give the rows a "
+            "column partition"
+        )
+    assert options.topic is not None, "checked with the options"
+    with Producer.from_config(options.client) as producer:
+        producer.connect()
+        count = len(producer.partitions_for(options.topic))
+    if not count:
+        raise ConfigError(f"exactly_once needs the partitions of {options.topic}, and there is no such topic yet")
+
+    def choose(keys: Any, values: Any) -> Any:
+        return choose_partitions(keys, values, count)
+
+    # PySpark reads the kind of function there.
+    choose.__annotations__ = {"keys": pyarrow.Array, "values": pyarrow.Array, "return": pyarrow.Array}
+    columns = [f.col(name) if name in frame.columns else f.lit(None) for name in ("key", "value")]
+    as_function: Any = arrow_udf
+    chosen = as_function(choose, "int")(*(each.cast("binary") for each in columns))
+    if "partition" in frame.columns:
+        chosen = f.coalesce(f.col("partition").cast("int"), chosen)
+    tasks = min(count, int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or count))
+    return frame.withColumn("partition", chosen).repartitionById(tasks, "partition")
+
+
+def choose_partitions(keys: pyarrow.Array, values: pyarrow.Array, count: int) -> pyarrow.Array:
+    """Return the partition of each row, by Kafka's hash of its key, or of its value where it has no key.
+
+    A row goes to the same partition whenever Spark computes it again.
+
+    >>> import pyarrow
+    >>> choose_partitions(pyarrow.array([b"a", None]), pyarrow.array([b"1", b"2"]), 7).to_pylist()
+    [5, 2]
+    """
+    import pyarrow
+    import pyarrow.compute
+
+    from kohort.columnar.payloads import spans_of
+    from kohort.records.span_kernels import spread_spans
+
+    told = pyarrow.compute.coalesce(keys, values).cast(pyarrow.large_binary())
+    numbers = memoryview(bytearray(4 * len(told))).cast("i")
+    bounds = memoryview(bytearray(8 * (count + 2))).cast("q")
+    spread_spans(spans_of(told), None, count, 0, numbers, bounds, memoryview(bytearray(8 * len(told))).cast("q"))
+    return pyarrow.Array.from_buffers(pyarrow.int32(), len(told), [None, pyarrow.py_buffer(numbers)])
 
 
 def _reading(topics: object, options: Mapping[str, Any]) -> dict[str, str]:

@@ -11,6 +11,7 @@ import json
 import pickle
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -20,6 +21,8 @@ from kohort.spark.options import parse_options
 from kohort.spark.stream import KohortStreamReader
 from support.waiting import until
 
+#: Spark's offset log has the time of each plan.
+_MOMENTS = count(1_700_000_000_000)
 #: One record: topic, partition, offset.
 Place = tuple[str, int, int]
 
@@ -67,7 +70,8 @@ class Checkpoint:
 
     def log_offset(self, end: str) -> None:
         """The offset log has a batch."""
-        self._write("offsets", len(self.offsets), f'v1\n{{"batchWatermarkMs":0}}\n{end}')
+        told = f'{{"batchWatermarkMs":0,"batchTimestampMs":{next(_MOMENTS)}}}'
+        self._write("offsets", len(self.offsets), f"v1\n{told}\n{end}")
         self.offsets.append(end)
 
     def write(self, written: list[Place]) -> None:

@@ -6,6 +6,7 @@ answer to it. All others run here: what goes from writer to tasks and back is pi
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -56,13 +57,15 @@ class SinkQuery:
         batches: of each batch the rows of its tasks.
     """
 
-    def __init__(self, bootstrap: str, topic: str, folder: Path, batches: Sequence[Sequence[Rows]], **options: str):
+    def __init__(self, bootstrap: str, topic: str, folder: Path, batches: Any, **options: str) -> None:
         self.bootstrap, self.topic, self.folder, self.batches = bootstrap, topic, folder, batches
         self._options = options
-        (folder / "offsets").mkdir(parents=True)
-        (folder / "commits").mkdir()
-        self.query_id = str(uuid4())
-        (folder / "metadata").write_text(f'{{"id":"{self.query_id}"}}')
+        for log in ("offsets", "commits"):
+            (folder / log).mkdir(parents=True, exist_ok=True)
+        metadata = folder / "metadata"
+        if not metadata.exists():
+            metadata.write_text(f'{{"id":"{uuid4()}"}}')
+        self.query_id: str = json.loads(metadata.read_text())["id"]
 
     @property
     def name(self) -> str:

@@ -10,6 +10,7 @@ import os
 import shlex
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -22,8 +23,9 @@ from support.peers.cli import SOURCE
 from support.peers.java_options import FEW_ROWS, SHORT_LIVED
 
 CACHE: Final = Path(__file__).resolve().parents[3] / ".cache"
-#: What Spark has from Java where a session does not say it. How many partitions a shuffle has is a test's own business.
-_SETTINGS: Final = shlex.join(f"-D{name}={value}" for name, value in FEW_ROWS.items() if "shuffle" not in name)
+#: The class by which Spark itself renames the files of a checkpoint. Its other one has Hadoop start a program for each
+#: question about a file, where there is no library of Hadoop's: twenty for each batch of a stream, and four with this.
+_CHECKPOINT_FILES: Final = "FileSystemBasedCheckpointFileManager"
 
 
 def require_spark() -> None:
@@ -74,9 +76,24 @@ def _quick_home(java_home: Path) -> Path:
     # No archive of Spark's classes is kept: to write one takes what fourteen starts with it save, and there are fewer.
     # Java says on its error output that it has seen the variable.
     java = shlex.quote(str(java_home / "bin" / "java"))
+    settings = shlex.join(f"-D{name}={value}" for name, value in _settings_of_java().items())
     # Other processes run it meanwhile: it is there as a whole at once.
     with tempfile.NamedTemporaryFile("w", dir=home, delete=False) as draft:
-        draft.write(f'#!/bin/sh\nunset JDK_JAVA_OPTIONS\nexec {java} {SHORT_LIVED} {_SETTINGS} -Xlog:disable "$@"\n')
+        draft.write(f'#!/bin/sh\nunset JDK_JAVA_OPTIONS\nexec {java} {SHORT_LIVED} {settings} -Xlog:disable "$@"\n')
     Path(draft.name).chmod(0o755)
     Path(draft.name).replace(home / "bin" / "java")
     return home
+
+
+def _settings_of_java() -> dict[str, str]:
+    """Return what Spark has from Java where a session does not say it."""
+    import pyspark
+
+    # How many partitions a shuffle has is a test's own business.
+    settings = {name: value for name, value in FEW_ROWS.items() if "shuffle" not in name}
+    for jar in Path(pyspark.__file__).parent.glob("jars/spark-sql_*.jar"):
+        for name in zipfile.ZipFile(jar).namelist():
+            if name.endswith(f"/{_CHECKPOINT_FILES}.class"):
+                found = name.removesuffix(".class").replace("/", ".")
+                settings["spark.sql.streaming.checkpointFileManagerClass"] = found
+    return settings

@@ -134,6 +134,20 @@ def test_every_page_has_a_json_twin(running: Running) -> None:
     assert ask(port, "/partition?group=billing&topic=orders&partition=1").status == 200
 
 
+def test_page_of_a_group_names_the_transaction_that_holds_it_back(running: Running) -> None:
+    port, broker, admin = running
+    admin.create_topic("payments", 1)
+    admin.alter_group_offsets("ledger", {TopicPartition("payments", 0): 0})
+    with kohort.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="pay-1") as producer:
+        producer.begin_transaction()
+        producer.send("payments", b"one").result(WAIT_S)
+        held = "payments:0 is held back from readers of committed records at offset 0 by pay-1 (producer 0): Ongoing"
+        (sentence,) = json.loads(ask(port, "/group.json?id=ledger").text)["held_by"]
+        assert sentence.startswith(held)
+        assert held in ask(port, "/group?id=ledger").text
+        producer.abort_transaction()
+
+
 def test_records_are_found_by_offset_time_key_and_path(running: Running) -> None:
     port = running.port
     with kohort.Producer(bootstrap_servers=running.broker.bootstrap_servers) as producer:

@@ -38,7 +38,7 @@ def records_of(rows: list[tuple[Any, ...]]) -> list[RecordFuture]:
     for key, value, time, headers in rows:
         record = RecordFuture("orders", key, value, time, 0)
         if headers:
-            record.headers = headers
+            record.headers = encode_headers(headers)
         records.append(record)
     return records
 
@@ -79,7 +79,7 @@ def test_every_form_writes_the_same(kernels: ModuleType, rows: list[tuple[Any, .
     outs = []
     for form in (kernels, build_kernels):
         out = bytearray(room_of(rows) + 3)
-        end, latest = form.write_records(records_of(rows), index, rows[0][2], out, 3, encode_headers)
+        end, latest = form.write_records(records_of(rows), index, rows[0][2], out, 3, bytes)
         assert end <= len(out)
         outs.append((bytes(out[:end]), latest))
     assert outs[0] == outs[1]

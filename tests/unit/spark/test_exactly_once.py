@@ -11,15 +11,19 @@ import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kohort
 from kohort import TopicPartition
+from kohort.client.producer.core.partitioner import Partitioner
 from kohort.errors import ConfigError
 from kohort.spark import exactly_once, workers
 from kohort.spark.exactly_once import BatchTransaction, TransactionalWriteError
+from kohort.spark.frames import choose_partitions, write_stream
 from kohort.spark.options import parse_sink_options
 from kohort.spark.sink import KohortBatchWriter, KohortStreamWriter
 from kohort.spark.source import KohortDataSource
@@ -354,3 +358,25 @@ def test_broker_that_is_away_is_said_in_time(tmp_path: Path, caplog: pytest.LogC
     query.plan()
     with pytest.raises(pickle.PicklingError, match=rf"the transaction of {query.name} cannot begin: .*127\.0\.0\.1:1"):
         query.begin()
+
+
+# -- write_stream -----------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_parted_as_the_producer_does() -> None:
+    """By the key; a row without one goes by its value, so that it goes there again when Spark computes it again."""
+    keys = [b"%d" % number for number in range(200)]
+    usual = Partitioner(batch_bytes=1)
+    expected = [usual.choose("t", key, 7, 1) for key in keys]
+    assert choose_partitions(pa.array(keys), pa.array([None] * 200, pa.binary()), 7).to_pylist() == expected
+    assert choose_partitions(pa.array([None] * 200, pa.binary()), pa.array(keys), 7).to_pylist() == expected
+    assert choose_partitions(pa.array([None], pa.binary()), pa.array([None], pa.binary()), 7).to_pylist() == [0]
+
+
+def test_rows_cannot_be_parted_for_a_topic_that_is_not_there(address: str) -> None:
+    """Nor by another rule than that of the function."""
+    frame: Any = SimpleNamespace(isStreaming=True)
+    with pytest.raises(ConfigError, match="needs the partitions of nowhere, and there is no such topic yet"):
+        write_stream(frame, "nowhere", exactly_once=True, bootstrap_servers=address)
+    with pytest.raises(ConfigError, match="exactly_once parts rows by murmur2_random, Kafka's own"):
+        write_stream(frame, "nowhere", exactly_once=True, bootstrap_servers=address, partitioner="consistent")

@@ -5,6 +5,7 @@ A sink keeps the first or the last writing of a batch, or appends whatever comes
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,8 +13,10 @@ import pytest
 
 import kohort
 from kohort.spark.driver_channel import BatchDone, Drain, fingerprint, is_open, post
+from kohort.spark.exactly_once import TransactionalWriteError
 from support.dialogues.spark_groups import of_group
 from support.dialogues.spark_query import Checkpoint, Place, Start, places
+from support.dialogues.spark_sink import Rows, SinkQuery
 from support.waiting import until
 
 pytestmark = pytest.mark.large
@@ -113,3 +116,166 @@ def test_checkpoint_and_sink_are_put_back(start: Start, topic: Any, fill: Any, s
     start(**of_group(name), checkpoint=copy).run()
     assert copy.places() == places(name, {0: range(40)})
     assert written(copy, other.checkpoint) == places(name, {0: range(45)})
+
+
+# -- Kafka, exactly once ----------------------------------------------------------------------------------------------
+
+
+class Copying:
+    """A query in a group that copies a topic into another one by transactions.
+
+    `is_known`: its reader knows the checkpoint.
+    """
+
+    def __init__(self, start: Start, address: str, name: str, folder: Path, *, is_known: bool = False) -> None:
+        looks = {"checkpointLocation": folder} if is_known else {}
+        self._begin = lambda: start(**of_group(name, maxOffsetsPerTrigger=10, **looks), checkpoint=self.kept)
+        self.kept = Checkpoint(location=folder)
+        self.query = self._begin()
+        # An aborted batch that is never repeated keeps readers from what follows for as long.
+        self.sink = SinkQuery(address, f"{name}-out", folder, [], kafka__transaction__timeout__ms="4000")
+
+    def write(self) -> list[bytes]:
+        """Run the tasks of the next batch, or of the open one; their messages."""
+        if not self.kept.is_open and not self.query.plan():
+            return []
+        rows: Rows = {}
+        for _, partition, offset in self.query.execute():
+            rows.setdefault(partition, []).append(b"%d-%d" % (partition, offset))
+        number = self.sink.number
+        self.sink.batches = {number: [rows]}
+        return self.sink.run_tasks(self.sink.begin())
+
+    def trigger(self) -> bool:
+        """Run a batch from plan to commit log."""
+        messages = self.write()
+        if messages:
+            self.sink.commit(messages)
+            self.kept.log_commit()
+        return bool(messages)
+
+    def run(self) -> None:
+        while self.trigger():
+            pass
+
+    def come_back(self) -> None:
+        """Be started again."""
+        self.query = self._begin()
+
+
+Copy = Callable[..., Copying]
+
+
+@pytest.fixture
+def copy(start: Start, address: str, admin: kohort.Admin, tmp_path: Path) -> Copy:
+    """`copy(name, "one")` is a query of that checkpoint, which copies the topic."""
+
+    def build(name: str, own: str, **more: Any) -> Copying:
+        return Copying(start, address, name, tmp_path / own, **more)
+
+    return build
+
+
+def copied(one: Copying) -> list[bytes]:
+    """What readers of committed records see of all queries."""
+    return sorted(one.sink.rows())
+
+
+def once(count: int) -> list[bytes]:
+    return sorted(b"0-%d" % offset for offset in range(count))
+
+
+def filled(topic: Any, fill: Any, admin: kohort.Admin) -> str:
+    name: str = topic(1)
+    admin.create_topic(f"{name}-out", 1)
+    fill(name, {0: 40})
+    return name
+
+
+def end_in_doubt(one: Copying, *, is_committed: bool) -> None:
+    """End a query whose batch is written, before or behind EndTxn, and not in its commit log."""
+    one.trigger()
+    messages = one.write()
+    if is_committed:
+        one.sink.commit(messages)
+    one.query.stop()
+
+
+def test_kafka_clean_end(copy: Copy, topic: Any, fill: Any, admin: kohort.Admin) -> None:
+    """Others go on where it has ended, and it goes on where they have."""
+    name = filled(topic, fill, admin)
+    one, other = copy(name, "one", is_known=True), copy(name, "other", is_known=True)
+    one.run()
+    one.query.stop()
+    fill(name, {0: 10})
+    other.run()
+    other.query.stop()
+    fill(name, {0: 10})
+    one.come_back()
+    one.run()
+    assert copied(one) == once(60)
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_kafka_in_doubt_and_back_in_time(
+    copy: Copy, topic: Any, fill: Any, admin: kohort.Admin, is_committed: bool
+) -> None:
+    """Spark repeats the batch: it is in the topic and is left out, or was aborted and is written."""
+    name = filled(topic, fill, admin)
+    one = copy(name, "one")
+    end_in_doubt(one, is_committed=is_committed)
+    one.come_back()
+    one.run()
+    assert copied(one) == once(40)
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_kafka_in_doubt_and_taken_over(
+    copy: Copy, topic: Any, fill: Any, admin: kohort.Admin, is_committed: bool
+) -> None:
+    """The group knows by the transaction what was written; if the query comes back it repeats none of that."""
+    name = filled(topic, fill, admin)
+    one = copy(name, "one")
+    end_in_doubt(one, is_committed=is_committed)
+    other = copy(name, "other")
+    until(lambda: copied(one) == once(40), what="the other takes over", step=other.trigger)
+    other.query.stop()
+    one.come_back()
+    one.run()
+    assert copied(one) == once(40)
+
+
+def test_kafka_checkpoint_is_put_back(copy: Copy, topic: Any, fill: Any, admin: kohort.Admin) -> None:
+    """A topic cannot be put back with it: the query is refused."""
+    name = filled(topic, fill, admin)
+    one = copy(name, "one")
+    one.trigger()
+    one.trigger()
+    last = one.kept.location
+    assert last is not None
+    for log in ("offsets", "commits"):
+        (last / log / "1").unlink()
+    del one.kept.offsets[1:]
+    one.kept.commits = 1
+    one.query.stop()
+    one.come_back()
+    with pytest.raises(TransactionalWriteError, match="the checkpoint is an older copy"):
+        one.run()
+    assert copied(one) == once(20)
+
+
+def test_kafka_member_that_is_fenced_while_its_batch_runs(
+    copy: Copy, topic: Any, fill: Any, admin: kohort.Admin
+) -> None:
+    """Its transaction is aborted, since others may have read the batch."""
+    name = filled(topic, fill, admin)
+    one = copy(name, "one")
+    one.trigger()
+    messages = one.write()
+    admin.remove_members(f"{name}-g", [one.query.name])
+    with pytest.raises(TransactionalWriteError, match=r"batch 1 of .* is not written, its transaction is aborted"):
+        one.sink.commit(messages)
+    one.query.stop()
+    one.come_back()
+    one.run()
+    assert copied(one) == once(40)

@@ -47,7 +47,7 @@ def handle(context: BrokerContext, request: Request, message: wire.FetchRequest)
     now_ms = context.clock.now_ms()
     try:
         session = context.fetch_sessions.find(
-            request.connection, message, request.version, now_ms=int(context.loop.time() * 1000)
+            request.connection, message, request.version, now_ms=context.monotonic_ms()
         )
     except Refused as refused:
         return FetchResponse(error_code=refused.code)
@@ -394,7 +394,7 @@ class Fetching:
             return False
         session.step()
         self._epoch = session.epoch
-        session.used_ms = int(context.loop.time() * 1000)
+        session.used_ms = context.monotonic_ms()
         self._found.clear()
         self._request, self._is_over, self._is_idle = request, False, False
         request.on_abandon = self._abandon

@@ -29,6 +29,8 @@ def add_parser(subparsers: Any) -> None:
     demo.add_argument("--flights", type=int, default=FLIGHTS, metavar="N", help=first)
     demo.add_argument("--seconds", type=float, default=25.0, metavar="S", help="how long producing takes (default 25)")
     demo.add_argument("--no-spark", action="store_true", help="stop after the consumer group")
+    copied = "also copy the flights into a topic in transactions, with the copying process killed on the way"
+    demo.add_argument("--transactions", action="store_true", help=copied)
     demo.add_argument("--json", action="store_true", help="print the account as JSON at the end")
 
 

@@ -71,8 +71,24 @@ class SparkAccount:
 
 
 @dataclass(kw_only=True)
+class CopyAccount:
+    """The copy of the records, made in transactions by a process that was killed in one, and by the next process."""
+
+    killed: str
+    #: Records of the original; and of the copy, as readers of committed records see it, and as all others do.
+    records: int = 0
+    committed: int = 0
+    written: int = 0
+    #: Partitions whose copy has other records, or in another order.
+    differing: list[int] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
 class Account:
-    """The demo's final account; `complaints` is empty if all counts agree. `spark`: `None` without Spark."""
+    """The demo's final account; `complaints` is empty if all counts agree.
+
+    `copy`, `spark`: `None` without that part.
+    """
 
     produced: int = 0
     killed: str = ""
@@ -81,6 +97,7 @@ class Account:
     counted: int = 0
     duplicates: int = 0
     missing: int = 0
+    copy: CopyAccount | None = None
     spark: SparkAccount | None = None
     without_spark: str | None = None
     seconds: float = 0.0
@@ -130,6 +147,13 @@ def check_spark(account: Account, spark: SparkAccount) -> None:
         account.complaints.append(f"{_records(spark.doubled)} read twice by the Spark queries with no batch in doubt")
 
 
+def check_copy(account: Account, copy: CopyAccount) -> None:
+    """Check that the copy has each record once, in its order."""
+    if copy.committed != copy.records:
+        account.complaints.append(f"the copy has {copy.committed} records, the original {copy.records}")
+    account.complaints += [f"the copy of partition {number} has other records" for number in copy.differing]
+
+
 def _records(count: int) -> str:
     return f"{count:,} record was" if count == 1 else f"{count:,} records were"
 
@@ -152,6 +176,10 @@ def print_account(account: Account) -> None:
     excuse = "" if account.complaints else f": {account.killed} was killed before it committed {them}"
     never = ": the kill did not fall between a poll and its commit"
     print(f"{account.duplicates:,} twice{excuse if account.duplicates else never}")
+    copy = account.copy
+    if copy is not None:
+        lost = f"{copy.written - copy.committed:,} of its last transaction are never shown"
+        print(f"{copy.committed:,} of {copy.records:,} copied in transactions: {copy.killed} was killed, {lost}")
     if spark is not None:
         missing = spark.produced - spark.counted
         print(f"{spark.produced:,} in the end, {spark.counted:,} read by the Spark queries, {missing:,} missing")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from kohort import Admin, Broker, TopicPartition
-from kohort.cli.demo.account import Account, MemberAccount, Span, check
+from kohort import Admin, Broker, Consumer, TopicPartition
+from kohort.cli.demo.account import Account, CopyAccount, MemberAccount, Span, check, check_copy
 from kohort.cli.demo.flights import Load, find_flights
 from kohort.cli.folders import TOPIC, take_demo_folder
 from kohort.client.admin.results.groups import GroupDescription
@@ -27,6 +29,12 @@ PARTITIONS: Final = 12
 GROUP: Final = "flights-readers"
 FIRST_MEMBERS: Final = ("ada", "bob", "cyd")
 KILLED: Final = "bob"
+#: The processes that copy, one after the other, and the topic of the copy, which is their group and transactional id.
+COPIERS: Final = ("gil", "hal")
+COPY: Final = "flights-copy"
+#: Transactions that the copy takes about, and the share of it behind which the first process is killed in one.
+COPY_TRANSACTIONS: Final = 40
+COPY_KILL_AT: Final = 0.4
 #: Shares of the flights sent before the fourth member joins, before a member is killed, and before Spark starts.
 JOIN_AT: Final = 0.3
 KILL_AT: Final = 0.55
@@ -57,6 +65,7 @@ class Stage:
         self.flights: int = options.flights
         self.seconds: float = options.seconds
         self.is_quiet: bool = options.json
+        self.copies: bool = options.transactions
         #: Why Spark is left out; `None`: the demo runs Spark.
         self.without_spark = without_spark
         self.members: list[Member] = []
@@ -75,6 +84,8 @@ class Stage:
             try:
                 with Admin(bootstrap_servers=where) as self.admin, Load(where, flights, self.flights) as self.load:
                     self._run_group(account)
+                    if self.copies:
+                        self._run_copy(account)
                     if second_half is not None:
                         second_half(self, account)
             except KohortError as why:
@@ -136,6 +147,44 @@ class Stage:
         ]
         check(account, {row.partition: row.end_offset for row in self.admin.describe_topics([TOPIC])[0].partitions})
 
+    def _run_copy(self, account: Account) -> None:
+        """Copy all records so far in transactions; kill the copying process in the middle, and start another."""
+        watch = Watch(self, COPY)
+        first, then = COPIERS
+        watch.say(f"\n{first} copies the flights in transactions, is killed, and {then} goes on")
+        copy = account.copy = CopyAccount(killed=first)
+        self.admin.create_topic(COPY, PARTITIONS)
+        copying = (COPY, str(max(1, account.produced // COPY_TRANSACTIONS)))
+        for name, records in ((first, round(COPY_KILL_AT * account.produced)), (then, 0)):
+            process = Member(name, self.bootstrap, group=COPY, copying=(*copying, str(records)))
+            self.members.append(process)
+            if records:
+                wait_until(process.was_killed, f"{name} was not killed", seconds=120.0)
+        wait_until(lambda: watch.lag() == 0, "the copy was not finished", seconds=120.0)
+        self.members[-1].leave()
+        # Its last markers may lag behind its last answer.
+        undecided = ["Ongoing", "PrepareCommit", "PrepareAbort"]
+        wait_until(lambda: not self.admin.list_transactions(undecided), "a transaction did not end")
+        before, after = (self._read(topic, "read_committed") for topic in (TOPIC, COPY))
+        copy.records, copy.committed = (sum(count for count, _ in found.values()) for found in (before, after))
+        copy.written = sum(count for count, _ in self._read(COPY, "read_uncommitted").values())
+        copy.differing = [number for number in sorted(before) if before[number] != after[number]]
+        check_copy(account, copy)
+
+    def _read(self, topic: str, isolation: Literal["read_uncommitted", "read_committed"]) -> dict[int, tuple[int, str]]:
+        """Read a topic; return the number of records of each partition, and a digest of them in their order."""
+        places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        counts, digests = dict.fromkeys(range(PARTITIONS), 0), [blake2b() for _ in places]
+        with Consumer(bootstrap_servers=self.bootstrap, isolation_level=isolation) as consumer:
+            consumer.assign(places)
+            consumer.seek_to_beginning(*places)
+            ends = consumer.end_offsets(places)
+            while any(consumer.position(place) < end for place, end in ends.items()):
+                for record in consumer.poll(0.2):
+                    counts[record.partition] += 1
+                    digests[record.partition].update(repr((record.key, record.value)).encode())
+        return {number: (counts[number], digests[number].hexdigest()) for number in counts}
+
     def _render(self, group: GroupDescription | None, lag: str) -> tuple[str, list[tuple[str, ...]]]:
         rows = [
             (row.name, f"{row.records:,}", show_numbers([] if row.fate.startswith("killed") else row.owned), row.fate)
@@ -148,10 +197,10 @@ class Stage:
 class Member:
     """A member of the group, a process, and the thread that reads its output into its account."""
 
-    def __init__(self, name: str, bootstrap: str) -> None:
+    def __init__(self, name: str, bootstrap: str, *, group: str = GROUP, copying: Sequence[str] = ()) -> None:
         self.account = MemberAccount(name=name, fate="running")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "kohort.cli.demo.member", bootstrap, GROUP, TOPIC, name],
+            [sys.executable, "-m", "kohort.cli.demo.member", bootstrap, group, TOPIC, name, *copying],
             # The member leaves at the end of its input, also when this process is killed.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -164,6 +213,13 @@ class Member:
         """Kill the process by SIGKILL: it neither leaves nor commits."""
         self._process.kill()
         self.account.fate = "killed (SIGKILL)"
+
+    def was_killed(self) -> bool:
+        """Return whether the process was killed by SIGKILL."""
+        is_killed = self._process.poll() == -signal.SIGKILL
+        if is_killed:
+            self.account.fate = "killed (SIGKILL)"
+        return is_killed
 
     def leave(self) -> None:
         """Let the process commit and leave, and read the rest of its output."""

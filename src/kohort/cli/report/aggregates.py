@@ -136,11 +136,15 @@ def _told(line: Mapping[str, Any], report: Mapping[str, Any], gathered: Gathered
     picture = report["pictures"].get(group_id)
     lag: dict[str, Any] = next((each for each in report.get("lag", ()) if each["group_id"] == group_id), {})
     state = gathered.states.get(group_id) or (picture and picture["state"])
+    unread_s = line.get("unread_seconds") or 0.0
+    if picture is not None and not picture["left_out"]["rows"]:
+        # As `why` and the picture have it.
+        unread_s = picture["unread_ms"] / 1000
     return {
         "group_id": group_id,
         "state": state,
         "rebalances": line.get("rebalances", 0) if "summary" in report else None,
-        "unread_seconds": (line.get("unread_seconds") or 0.0) if "summary" in report else None,
+        "unread_seconds": unread_s if "summary" in report else None,
         "lag_now": lag.get("lag_now"),
         "most": lag.get("most"),
         "advice": advise(line, lag, state=state, known=picture["advice"] if picture else ""),

@@ -24,8 +24,9 @@ from kohort.journal.words import show_clock, show_duration
 
 _STYLE: Final = """
 main { padding-bottom: 3rem; } h3 { font-size: 1rem; margin: 1.8rem 0 .3rem; overflow-wrap: anywhere; }
-td, td:first-child { overflow-wrap: anywhere; min-width: 0; } th, th.n { white-space: normal; vertical-align: bottom; }
-.name { white-space: nowrap; } .none { color: var(--quiet); } svg.lanes { min-width: 0; } .narrow { display: none; }
+td, td:first-child { overflow-wrap: break-word; min-width: 0; } .long { overflow-wrap: anywhere; }
+th, th.n { white-space: normal; vertical-align: bottom; } .name { white-space: nowrap; } .none { color: var(--quiet); }
+svg.lanes { min-width: 0; } .narrow { display: none; }
 ul.members { display: flex; flex-wrap: wrap; gap: .1rem .9rem; list-style: none; padding: 0; margin: .3rem 0; }
 ul.members svg { width: 12px; height: 12px; margin-right: .3rem; } details { margin: .3rem 0; }
 ol { padding-left: 1.4rem; } li:target { background: var(--soft); }
@@ -38,8 +39,10 @@ ol { padding-left: 1.4rem; } li:target { background: var(--soft); }
 """
 #: Columns of names.
 _NAMES: Final = ("group_id", "topic", "member", "host")
-#: Letters of a name that is not broken into two lines, and the most that are shown of one, in a heading and in a table.
+#: Letters of a name and of another word that are not broken into two lines; the most that are shown of a name, in a
+#: heading and in a table.
 _UNBROKEN_LETTERS: Final = 36
+_WORD_LETTERS: Final = 20
 _HEADING_LETTERS: Final = 120
 _NAME_LETTERS: Final = 60
 #: Bytes of all pictures together; half of them for narrow screens.
@@ -133,6 +136,9 @@ def render(report: dict[str, Any]) -> str:
         *_tell_groups(report),
     ]
     for section in SECTIONS if has_history else ():
+        if section.name == "rebalances" and report.get("pictures"):
+            # They are told beside the pictures of their groups.
+            continue
         parts.append(f"<h2>{section.title}</h2>\n<p>{section.explains}</p>")
         if section.name == "causes":
             parts.append(_draw_density(report))
@@ -206,7 +212,9 @@ def _draw_group(
         picture = {"from_ms": readings[0][0], "to_ms": readings[-1][0], "lanes": [], "seams": [], "members": []}
     anchor = f"g{number}"
     seams = [{**each, "href": each["href"] and f"#{anchor}-{each['href'][1:]}"} for each in picture["seams"]]
-    lags = [each for each in readings if picture["from_ms"] <= each[0] <= picture["to_ms"]]
+    within = [number for number, each in enumerate(readings) if picture["from_ms"] <= each[0] <= picture["to_ms"]]
+    # The next reading says how lag goes on to the picture's end.
+    lags = readings[within[0] : within[-1] + 2] if within else []
     whole = {**picture, "seams": seams, "lags": lags}
     broad, shown = _fit(whole, BROAD, room // 2)
     narrow, _ = _fit(whole, NARROW, room // 2)
@@ -353,7 +361,11 @@ def _cell(name: str, value: Any, links: Mapping[str, int] | None) -> str:
         text = f'<bdi title="{escape(said)}">{escape(said[: _NAME_LETTERS - 1])}…</bdi>'
     if name == "group_id" and links is not None:
         text = f'<a href="#g{links[value]}">{text}</a>'
-    return f"<span class=name>{text}</span>" if name in _NAMES and len(said) <= _UNBROKEN_LETTERS else text
+    if name in _NAMES and len(said) <= _UNBROKEN_LETTERS:
+        return f"<span class=name>{text}</span>"
+    # Only what is too long for any column is broken within a word.
+    is_long = any(len(word) > _WORD_LETTERS for word in said.split())
+    return f"<span class=long>{text}</span>" if is_long else text
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -92,6 +92,10 @@ def draw_group(
     lanes_shown, ticks_shown, told = limits
     first_ms = min((row.began_ms for row in found.owners), default=end_ms)
     first_ms = min([first_ms, *(each.began_ms for each in found.rebalances[:1])])
+    if all(row.ended_ms is not None for row in found.owners):
+        # Behind its last owner a group has nothing but lag.
+        last_ms = max([first_ms, *(row.ended_ms or 0 for row in found.owners), *(r.began_ms for r in found.rebalances)])
+        end_ms = min(end_ms, last_ms + 1_000 + (last_ms - first_ms) // 4)
     from_ms = min(end_ms - 1, first_ms - 1_000 if since_ms is None else max(since_ms, first_ms - 1_000))
     by_place, members = spans_of(found, from_ms=from_ms, to_ms=end_ms, now_ms=end_ms)
     lanes = _merge(by_place, from_ms, end_ms)

@@ -325,15 +325,17 @@ class Connection(asyncio.BufferedProtocol):
             raise RemoteProtocolError(
                 f"answer {header.correlation_id} came in place of {waiting.correlation_id} ({waiting.key.name})"
             )
-        if waiting.key is ApiKey.API_VERSIONS and waiting.send is None:
-            self._in_flight.popleft()
-            self._note_answer(waiting, frame, None)
-            self._on_versions(frame, position, waiting.version)
-            return
-        message, _ = decode(response_class(waiting.key), waiting.version, frame, position)
+        message = None
+        if waiting.key is not ApiKey.API_VERSIONS or waiting.send is not None:
+            message, _ = decode(response_class(waiting.key), waiting.version, frame, position)
         self._in_flight.popleft()
-        self._note_answer(waiting, frame, message)
-        if waiting.send is None:
+        throttle_ms = getattr(message, "throttle_time_ms", 0)
+        self._traffic.on_answered(
+            waiting.key.name, sent_ms=waiting.sent_ms, size=len(frame) + 4, throttle_ms=throttle_ms
+        )
+        if message is None:
+            self._on_versions(frame, position, waiting.version)
+        elif waiting.send is None:
             self._on_said(message)
         else:
             self._has_answered = True
@@ -359,12 +361,6 @@ class Connection(asyncio.BufferedProtocol):
         # The peer speaks Kafka's protocol, so long responses may follow.
         self._receiver.limit_bytes = self._frame_limit_bytes
         self._on_ready()
-
-    def _note_answer(self, waiting: _InFlight, frame: memoryview, message: Message | None) -> None:
-        throttle_ms = getattr(message, "throttle_time_ms", 0)
-        self._traffic.on_answered(
-            waiting.key.name, sent_ms=waiting.sent_ms, size=len(frame) + 4, throttle_ms=throttle_ms
-        )
 
     def _on_versions(self, frame: memoryview, position: int, version: int) -> None:
         if int.from_bytes(frame[position : position + 2], "big") == ErrorCode.UNSUPPORTED_VERSION and version > 0:

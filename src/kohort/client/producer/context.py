@@ -452,7 +452,13 @@ class Deliveries:
         count = 0
         try:
             while self.ended:
-                self._call(self.ended.popleft())
+                record = self.ended.popleft()
+                on_delivery, record.on_delivery = record.on_delivery, None
+                assert on_delivery is not None
+                try:
+                    on_delivery(record.end.error, record.metadata())
+                except Exception:
+                    _LOG.exception("on_delivery has failed for a record of %s", record.topic)
                 count += 1
         finally:
             self._caller = None
@@ -463,13 +469,3 @@ class Deliveries:
         """Raise `StateError` inside a callback: the call would wait for that callback to return."""
         if self._caller == threading.get_ident():
             raise StateError(f"{call} waits for callbacks to return, so none of them can call it: call it behind")
-
-    @staticmethod
-    def _call(record: RecordFuture) -> None:
-        on_delivery, record.on_delivery = record.on_delivery, None
-        assert on_delivery is not None
-        error = record.end.error
-        try:
-            on_delivery(error, record.metadata())
-        except Exception:
-            _LOG.exception("on_delivery has failed for a record of %s", record.topic)

@@ -177,7 +177,7 @@ class RecordEncoder:
         if partition is not None:
             record.partition = check_partition(partition)
         if pairs:
-            record.headers = pairs
+            record.headers = encode_headers(pairs)
         if on_delivery is not None:
             if not callable(on_delivery):
                 raise TypeError(f"on_delivery cannot be {on_delivery!r}: a function of error and metadata is expected")

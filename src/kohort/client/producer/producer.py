@@ -117,12 +117,13 @@ class Producer(ProducerDoor):
             BufferFullError: `buffer_memory` stayed full for `max_block_ms`.
             StateError: the producer is closed or has failed; or `buffer_memory` is full in a callback of a future.
         """
-        if timestamp_ms is None and headers is None and on_delivery is None:
-            plain: RecordFuture | None = self._submit_plain(topic, value, key, partition)
-            if plain is not None:
-                if self._deliveries.ended:
-                    self._deliveries.serve()
-                return plain
+        plain: RecordFuture | None = self._submit_plain(
+            topic, value, key, partition, timestamp_ms, headers, on_delivery
+        )
+        if plain is not None:
+            if self._deliveries.ended:
+                self._deliveries.serve()
+            return plain
         record = self._encoder.record(
             topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers, on_delivery=on_delivery
         )

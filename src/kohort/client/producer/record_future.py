@@ -90,13 +90,20 @@ class RecordFuture(Future[RecordMetadata]):
     """A record with encoded key and value, and the future of its metadata; `size_bytes`: share of buffer.memory."""
 
     #: Attributes of every record. The others are rare, and cost nothing where they keep their default.
-    __slots__ = ("end", "index", "key", "partition", "size_bytes", "timestamp_ms", "topic", "value")
+    __slots__ = (
+        "end",
+        "headers",
+        "index",
+        "is_noticed",
+        "key",
+        "on_delivery",
+        "partition",
+        "size_bytes",
+        "timestamp_ms",
+        "topic",
+        "value",
+    )
 
-    headers: Headers = ()
-    #: Called once the record is stored or has failed.
-    on_delivery: DeliveryCall | None = None
-    #: Whether `on_end` has to be called when the record finishes.
-    is_noticed = False
     #: A single record, unlike a `Bulk`.
     is_bulk: Literal[False] = False
     #: Whether an attribute of `Future` was asked for, so that a thread may be waiting.
@@ -113,6 +120,12 @@ class RecordFuture(Future[RecordMetadata]):
         self.size_bytes = size_bytes
         #: The partition that was asked for; `None` leaves the choice to the partitioner.
         self.partition: int | None = None
+        #: Encoded headers, their number in front; empty: none.
+        self.headers = b""
+        #: Called once the record is stored or has failed.
+        self.on_delivery: DeliveryCall | None = None
+        #: Whether `on_end` has to be called when the record finishes.
+        self.is_noticed = False
 
     @classmethod
     def hidden(
@@ -120,7 +133,8 @@ class RecordFuture(Future[RecordMetadata]):
     ) -> RecordFuture:
         """Build a record hidden from the garbage collector until it is watched, or fails."""
         record: RecordFuture = new_record(cls, topic, key, value, timestamp_ms, size_bytes)
-        record.partition = None
+        record.partition, record.headers = None, b""
+        record.on_delivery, record.is_noticed = None, False
         return record
 
     def tell(self, on_delivery: DeliveryCall) -> None:

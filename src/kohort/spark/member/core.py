@@ -87,6 +87,14 @@ class Membership:
         #: Whether a plan has waited for partitions in vain; the next plan waits only after some were assigned.
         self._has_waited = False
 
+    def claimed(self) -> dict[TopicPartition, tuple[int, int, int, int]]:
+        """Return start and end of each span of the open batch, with the query's entry in the chain of holders."""
+        return {
+            each: (*span, self._taken[each].since, self._taken[each].orders)
+            for each, span in self.flight.items()
+            if span.size > 0 and each in self._taken
+        }
+
     # -- the group ----------------------------------------------------------------------------------------------------
 
     @property

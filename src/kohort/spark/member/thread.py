@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from kohort.client.consumer.consumer import Consumer
 from kohort.errors import ErrorCode, FencedError, KohortError, KohortTimeoutError, PartlyDoneError, StateError
@@ -29,8 +29,10 @@ from kohort.spark.driver_channel import (
     DriverChannel,
     HolderAsked,
     NameHeld,
+    OpenBatch,
     announce,
     fingerprint,
+    note_batch,
 )
 from kohort.spark.member import requests
 from kohort.spark.member.batch_notes import from_offsets, group_of_notes, leave_notes, read_notes, to_offsets
@@ -85,6 +87,8 @@ class GroupMember:
         self._has_listener = False
         #: Whether the one warning about the checkpoint was logged.
         self._has_told = False
+        #: The note about the batch that was planned last, and the fingerprint of that batch's end.
+        self._noted, self._batch_end = cast("OpenBatch | None", None), ""
         #: Whether all partitions were given up at the driver's request; no more batches are planned then.
         self.has_drained = False
         # Flags for the signal handler: set without a lock, never reset.
@@ -134,8 +138,28 @@ class GroupMember:
     def note_planned(self, end: OffsetJson) -> None:
         """Note the offset of the end of the last planned batch."""
         self._planned = end
+        self._batch_end = fingerprint(end)
+        self._note_batch()
         if self._options.checkpoint_location is None:
             self._discovery.watch(end)
+
+    def _note_batch(self) -> None:
+        """Tell a sink that writes in transactions which offsets belong to the batch, and by which member."""
+        with self._changed:
+            spans, owned = self._core.claimed(), frozenset(self._core.owned)
+        group = self.consumer.group_metadata()
+        batch = OpenBatch(
+            self._group_id,
+            group.member_id,
+            group.generation_id,
+            group.group_instance_id,
+            self._batch_end,
+            spans,
+            owned.intersection(spans),
+        )
+        if batch != self._noted:
+            self._noted = batch
+            note_batch(self._core.name, batch)
 
     def note_logged(self) -> None:
         """Note that Spark has written the last planned end to its offset log."""
@@ -385,6 +409,8 @@ class GroupMember:
                     self._note_sign(self._asked_s, time.monotonic())
         # Without a message Spark's log shows the end of a batch.
         self._end_batch(None)
+        if self._batch_end:
+            self._note_batch()
         self._tell_of_checkpoint()
 
     def _tell_of_checkpoint(self) -> None:
@@ -457,6 +483,7 @@ class GroupMember:
             with self._changed:
                 self._core.on_left()
             self._mailbox.close()
+            note_batch(self._core.name, None)
 
     def _say_last_words(self) -> bool:
         """Commit all positions; return whether to leave the group for good."""

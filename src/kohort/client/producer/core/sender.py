@@ -389,8 +389,9 @@ class Sender:
     def _tell(self, records: Sequence[Member]) -> None:
         """Notify the futures of finished records, and pass on the records with an `on_delivery` callback."""
         for record in records:
-            record.on_end()
-        called = [record for record in records if isinstance(record, RecordFuture) and record.on_delivery is not None]
+            if record.is_bulk or record.is_watched:
+                record.on_end()
+        called = [record for record in records if not record.is_bulk and record.on_delivery is not None]
         if called:
             self._on_ended(called)
 

@@ -1,7 +1,7 @@
 # C types for submission_kernels.py. Nothing here has a body: the .py is the whole source and runs without this file.
 cimport cython
 
-from kohort.records.build_kernels cimport murmur2, new_record
+from kohort.records.build_kernels cimport murmur2, new_record, show_record
 
 cdef class Submissions:
     cdef object _records
@@ -40,12 +40,18 @@ cdef class PlainRecords:
     cdef object _clock
     cdef object _wake
 
-    @cython.locals(size=Py_ssize_t, now_ns=cython.longlong, number=cython.longlong)
-    cpdef object submit(self, object topic, object value, object key, object partition)
+    @cython.locals(size=Py_ssize_t, extra=Py_ssize_t, now_ns=cython.longlong, found=tuple)
+    cpdef object submit(
+        self, object topic, object value, object key, object partition, object timestamp_ms, object headers,
+        object on_delivery)
+
+@cython.locals(size=Py_ssize_t, pieces=list, pairs=tuple)
+cpdef tuple encode_pairs(object headers)
 
 cpdef object encoded(str text)
 
-@cython.locals(stop=Py_ssize_t, size=Py_ssize_t, number=Py_ssize_t, before=Py_ssize_t, placed=list, key=bytes)
+@cython.locals(
+    stop=Py_ssize_t, size=Py_ssize_t, number=Py_ssize_t, latest=Py_ssize_t, held=Py_ssize_t, placed=list, key=bytes)
 cpdef tuple place(
     list records, Py_ssize_t start, str topic, list filling, Py_ssize_t count, Py_ssize_t turn, Py_ssize_t turn_bytes,
     Py_ssize_t batch_bytes, Py_ssize_t limit_bytes)

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from kohort.records.build_kernels import murmur2, new_record
+from kohort.records.build_kernels import murmur2, new_record, show_record
+from kohort.records.build_parts import VARINTS
 
 #: Whether these are plain Python, so that another thread may run in the middle of a method.
 IS_PLAIN = __file__.endswith(".py")
@@ -154,7 +155,7 @@ class BufferSpace:
 
 
 class PlainRecords:
-    """The short way of most records: key and value are bytes or text, without headers, a time or a callback.
+    """The short way of most records: of bytes and text, which need no serializer.
 
     Args:
         kind: class of the records.
@@ -186,7 +187,9 @@ class PlainRecords:
         self._clock = clock
         self._wake = wake
 
-    def submit(self, topic: Any, value: Any, key: Any, partition: Any) -> Any:
+    def submit(
+        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, on_delivery: Any
+    ) -> Any:
         """Queue a record and return it; `None`: it takes the long way, where it is checked, or waits for space."""
         if type(topic) is not str or topic not in self._topics:
             return None
@@ -205,14 +208,73 @@ class PlainRecords:
             if type(key) is not bytes:
                 return None
             size += len(key)
+        tail = b""
+        if headers:
+            found = encode_pairs(headers)
+            if found is None:
+                return None
+            tail, extra = found
+            size += extra
+        if timestamp_ms is not None and (type(timestamp_ms) is not int or not 0 <= timestamp_ms <= 0x7FFFFFFFFFFFFFFF):
+            return None
+        if on_delivery is not None and not callable(on_delivery):
+            return None
         if size > self._limit_bytes or not self._space.try_reserve(size):
             return None
-        now_ns = self._clock()
-        record = new_record(self._kind, topic, key, value, now_ns // 1_000_000, size)
+        if timestamp_ms is None:
+            now_ns = self._clock()
+            timestamp_ms = now_ns // 1_000_000
+        record = new_record(self._kind, topic, key, value, timestamp_ms, size)
         record.partition = partition
+        record.headers = tail
+        record.on_delivery = on_delivery
+        record.is_noticed = on_delivery is not None
+        if on_delivery is not None:
+            show_record(record)
         if self._submissions.add(record, size):
             self._wake()
         return record
+
+
+def encode_pairs(headers: Any) -> Any:
+    """Encode headers of bytes and text, and count them as the encoder does; `None`: it has to look at them itself.
+
+    Returns:
+        The bytes that stand behind the value of a record, and the share of them in `buffer.memory`.
+    """
+    if type(headers) is dict:
+        pairs: tuple[Any, ...] = tuple(headers.items())
+    elif type(headers) is list or type(headers) is tuple:
+        # Another thread may change a list meanwhile.
+        pairs = tuple(headers)
+    else:
+        return None
+    varints = VARINTS
+    pieces = [varints[len(pairs)]]
+    size = 0
+    for pair in pairs:
+        if (type(pair) is not tuple and type(pair) is not list) or len(pair) != 2:
+            return None
+        name = pair[0]
+        content = pair[1]
+        if type(name) is str:
+            name = encoded(name)
+        if type(content) is str:
+            content = encoded(content)
+        if type(name) is not bytes or name is pair[0]:
+            return None
+        size += len(name) + 10
+        pieces.append(varints[len(name)])
+        pieces.append(name)
+        if content is None:
+            pieces.append(b"\x01")
+        elif type(content) is bytes:
+            size += len(content)
+            pieces.append(varints[len(content)])
+            pieces.append(content)
+        else:
+            return None
+    return b"".join(pieces), size
 
 
 def encoded(text: str) -> Any:
@@ -251,6 +313,10 @@ def place(
         The first record left over, and the bytes left of the turn. The record before it may have filled its batch.
     """
     stop = len(records)
+    # The batch of the record before, its partition and its size, which is written back when another one is looked at.
+    batch: Any = None
+    latest = -1
+    held = 0
     while start < stop:
         record = records[start]
         if record.topic != topic:
@@ -266,20 +332,27 @@ def place(
             number = turn if key is None else (murmur2(key) & 0x7FFFFFFF) % count
         if number >= count:
             break
-        batch = filling[number]
-        if batch is None:
-            break
-        before = batch.size_bytes
-        if before + size > limit_bytes:
+        if number != latest:
+            if batch is not None:
+                batch.size_bytes = held
+            batch = filling[number]
+            if batch is None:
+                break
+            latest = number
+            held = batch.size_bytes
+            placed = batch.records
+            end = batch.end
+        if held + size > limit_bytes:
             break
         if partition is None and key is None:
             turn_bytes -= size
-        placed = batch.records
-        record.end = batch.end
+        record.end = end
         record.index = len(placed)
         placed.append(record)
-        batch.size_bytes = before + size
+        held += size
         start += 1
-        if before < batch_bytes <= before + size:
+        if held - size < batch_bytes <= held:
             break
+    if batch is not None:
+        batch.size_bytes = held
     return start, turn_bytes
