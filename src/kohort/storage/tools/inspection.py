@@ -404,7 +404,7 @@ def wrong_files(fs: FileSystem, folder: str, names: Sequence[str]) -> Iterator[t
 def _wrong_lists(
     fs: FileSystem, folder: str, bases: Sequence[int], state: LogState | None, aborted: Sequence[EndedTransaction]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (path, error) of the lists of aborted transactions that are missing or do not say what the log says."""
+    """Yield (path, error) of each `.txnindex` file that is missing or differs from the log."""
     sums = {base: (size, checksum) for base, size, checksum in state.aborted} if state is not None else {}
     for base, end in zip(bases, [*bases[1:], NO_LIMIT], strict=False):
         path = indexes.index_path(folder, base, indexes.TRANSACTION_SUFFIX)

@@ -82,7 +82,7 @@ class OpenTransaction:
 
 @dataclass(slots=True)
 class _Open:
-    """What is known of an open transaction."""
+    """An open transaction: its first offset, its producer's epoch and the number of its records."""
 
     first_offset: int
     epoch: int

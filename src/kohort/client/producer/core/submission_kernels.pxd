@@ -55,3 +55,6 @@ cpdef object encoded(str text)
 cpdef tuple place(
     list records, Py_ssize_t start, str topic, list filling, Py_ssize_t count, Py_ssize_t turn, Py_ssize_t turn_bytes,
     Py_ssize_t batch_bytes, Py_ssize_t limit_bytes)
+
+cdef Py_ssize_t home_of(
+    object partition, bytes key, Py_ssize_t count, Py_ssize_t turn, Py_ssize_t turn_bytes) except -2

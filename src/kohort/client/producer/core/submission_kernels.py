@@ -301,7 +301,6 @@ def place(
     Args:
         records: the first record of another topic ends the run.
         start: the first record to place.
-        topic: of the run.
         filling: partition -> the batch that takes records, or `None`; at least `count`.
         count: of partitions.
         turn: partition of records without a key and a partition of their own; -1 if another rule chooses.
@@ -313,10 +312,8 @@ def place(
         The first record left over, and the bytes left of the turn. The record before it may have filled its batch.
     """
     stop = len(records)
-    # The batch of the record before, its partition and its size, which is written back when another one is looked at.
-    batch: Any = None
-    latest = -1
-    held = 0
+    # The partition of the record before, whose batch is at hand, and the size of that.
+    latest, held = -1, 0
     while start < stop:
         record = records[start]
         if record.topic != topic:
@@ -324,17 +321,10 @@ def place(
         size = record.size_bytes
         partition = record.partition
         key = record.key
-        if partition is not None:
-            number = partition
-        elif turn < 0 or (key is None and turn_bytes <= 0):
-            break
-        else:
-            number = turn if key is None else (murmur2(key) & 0x7FFFFFFF) % count
-        if number >= count:
+        number = home_of(partition, key, count, turn, turn_bytes)
+        if number < 0 or number >= count:
             break
         if number != latest:
-            if batch is not None:
-                batch.size_bytes = held
             batch = filling[number]
             if batch is None:
                 break
@@ -350,9 +340,17 @@ def place(
         record.index = len(placed)
         placed.append(record)
         held += size
+        batch.size_bytes = held
         start += 1
         if held - size < batch_bytes <= held:
             break
-    if batch is not None:
-        batch.size_bytes = held
     return start, turn_bytes
+
+
+def home_of(partition: Any, key: bytes | None, count: int, turn: int, turn_bytes: int) -> int:
+    """Return the partition of a record with those of its own; -1 if another rule chooses, or the turn is over."""
+    if partition is not None:
+        return partition  # type: ignore[no-any-return]  # the record's own
+    if turn < 0 or (key is None and turn_bytes <= 0):
+        return -1
+    return turn if key is None else (murmur2(key) & 0x7FFFFFFF) % count
