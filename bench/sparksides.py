@@ -64,6 +64,7 @@ def spark_session() -> Iterator[tuple[Any, list[str]]]:
     from kohort.spark import register
     from kohort.spark.driver.java import use_java, use_this_python
     from kohort.spark.driver.pythons import use_file_sockets
+    from kohort.spark.driver.sessions import use_renames
 
     use_java()
     use_this_python()
@@ -79,6 +80,7 @@ def spark_session() -> Iterator[tuple[Any, list[str]]]:
     # Every trigger of a run is looked at.
     session = builder.config("spark.sql.streaming.numRecentProgressUpdates", "100000").getOrCreate()
     register(session)
+    use_renames(session)
     try:
         yield session, left_out
     finally:

@@ -50,6 +50,7 @@ SOAKS: Mapping[str, Soak] = {
     "worlds": Soak("10,000 seeds of the brokers' world, with its laws", "40", (seeds("brokers", 10_000),)),
     "query-worlds": Soak("5,000 seeds of the queries' world", "30", (seeds("queries", 5_000),)),
     "transaction-worlds": Soak("10,000 seeds of the transactions' world", "2", (seeds("transactions", 10_000),)),
+    "sink-worlds": Soak("10,000 seeds of the world of Spark's sink", "4", (seeds("sinks", 10_000),)),
     "client-worlds": Soak("1,000 seeds of the clients' world", "8", (seeds("clients", 1_000),)),
     "transforms": Soak(
         "broker and program of transactions, killed 1,000 times",
@@ -150,6 +151,11 @@ SOAKS: Mapping[str, Soak] = {
     ),
     "static-groups": Soak(
         "static groups of every client in every protocol", "5", (tests("interop/test_static_groups.py"),)
+    ),
+    "many-partitions": Soak(
+        "Spark reads 10,000 partitions, one of them with 99 of 100 records, as a batch and as a stream",
+        "3",
+        (tests("spark/test_batch.py", jobs=0, options=("-k", "many", "-o", "timeout=0")),),
     ),
     "same-as-spark": Soak(
         "every option of the Spark source beside Spark's own", "2", (tests("spark/test_same_as_spark.py", jobs=0),)

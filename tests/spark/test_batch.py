@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kohort
+from support.depth import at_depth
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,6 +52,29 @@ def test_every_record_is_read_once(load: Callable[..., DataFrame], fill: Callabl
     assert {(row.topic, row.timestampType) for row in rows} == {("all-of-it", 0)}
     assert all(bytes(row.key) == b"k" + bytes(row.value) for row in rows)
     assert {(row.partition, row.offset) for row in rows} == {(n % 3, n // 3) for n in range(1_000)}
+
+
+def test_many_partitions_are_few_tasks(
+    spark: SparkSession, load: Callable[..., DataFrame], admin: kohort.Admin, broker: kohort.Broker, checkpoint: str
+) -> None:
+    """A batch and a stream, in which one partition has 99 of 100 records; each task reads hundreds of partitions."""
+    partitions = at_depth(300, 10_000)
+    admin.create_topic("many", partitions)
+    with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in [*range(partitions), *[7] * (99 * partitions)]:
+            producer.send("many", b"%d" % number, partition=number)
+    rows = load(subscribe="many", columns="value,partition,offset").selectExpr("*", "spark_partition_id() task")
+    found = rows.selectExpr(
+        "count(*)", "count(distinct partition, offset)", "sum(int(string(value)) - partition)", "max(task) < 4"
+    )
+    assert found.collect()[0][:] == (100 * partitions, 100 * partitions, 0, True)
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "many", "startingOffsets": "earliest"}
+    stream = spark.readStream.format("kohort").options(**options, maxOffsetsPerTrigger=str(60 * partitions)).load()
+    writer = stream.writeStream.format("noop").option("checkpointLocation", checkpoint)
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    read = [batch.numInputRows for batch in query.recentProgress]
+    assert (len(read), sum(read)) == (2, 100 * partitions)
 
 
 def test_offsets_bound_what_is_read(load: Callable[..., DataFrame], fill: Callable[..., None]) -> None:

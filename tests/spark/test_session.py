@@ -26,6 +26,20 @@ def test_running_session_is_returned_with_what_was_asked_for(spark: SparkSession
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
 
 
+def test_a_checkpoint_starts_no_programs(spark: SparkSession) -> None:
+    """Of Hadoop's two interfaces one runs `readlink` for each file; what somebody has set stays."""
+    setting = "spark.sql.streaming.checkpointFileManagerClass"
+    kohort.spark.session()
+    ours = spark.conf.get(setting)
+    assert str(ours).endswith(".FileSystemBasedCheckpointFileManager")
+    try:
+        spark.conf.set(setting, "theirs")
+        kohort.spark.session()
+        assert spark.conf.get(setting) == "theirs"
+    finally:
+        spark.conf.set(setting, str(ours))
+
+
 def test_registered_source_runs_on_this_python(
     spark: SparkSession, broker: kohort.Broker, fill: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

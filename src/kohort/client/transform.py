@@ -68,10 +68,10 @@ def transform(
     max_records: int | None = None,
     until: Callable[[], bool] | None = None,
 ) -> int:
-    """Transform records exactly once: poll them, call a function, and commit what it sends with their offsets.
+    """Transform records exactly once: poll, call `function`, and commit its records with their offsets.
 
-    It goes on until the consumer is closed, by a signal handler or another thread, or `until` returns true. Each poll
-    that returns records has one transaction. If the group takes the partitions away meanwhile, the transaction is
+    The call goes on until the consumer is closed, by a signal handler or another thread, or `until` returns true. Each
+    poll that returns records has one transaction. If the group takes the partitions away meanwhile, the transaction is
     aborted, and their next owner begins at the same records. The call can be repeated after an error of the function.
 
     >>> import kohort

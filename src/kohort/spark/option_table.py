@@ -138,7 +138,7 @@ class OwnReadOptions(TypedDict, total=False):
         number(
             None,
             "About how many records a task reads: short partitions share one (not Spark's). By default as many as give "
-            "each core a task, 50000 at least and 250000 at most; 1: a task for each partition.",
+            "each core a task, 50000 at least and 500000 at most; 1: a task for each partition.",
             minimum=1,
             maximum=None,
         ),

@@ -207,7 +207,7 @@ RECORDS_PER_TASK: Final = 2_500_000
 #: By default short spans are joined to tasks of so many records, which take 50 ms at least: a task costs 10 ms itself.
 _LEAST_PER_TASK: Final = 50_000
 #: And to no longer ones, so that a cluster has work for more cores than the planner's machine has.
-_MOST_PER_JOINED_TASK: Final = 250_000
+_MOST_PER_JOINED_TASK: Final = 500_000
 #: A partition costs a task as much as so many records.
 _RECORDS_PER_SPAN: Final = 100
 
@@ -259,7 +259,9 @@ def join_pieces(
     weights = [max(1, size) if asked else size + _RECORDS_PER_SPAN for _, size in pieces]
     target = asked or max(_LEAST_PER_TASK, min(_MOST_PER_JOINED_TASK, -(-sum(weights) // cores)))
     short = [index for index, weight in enumerate(weights) if weight < target]
-    count = -(-sum(weights[index] for index in short) // target)
+    work = sum(weights[index] for index in short)
+    # The nearest number: a little more than one task's work is one task.
+    count = max(1, (2 * work + target) // (2 * target))
     if not asked and count > cores:
         # As many in each round of the cores.
         count = -(-count // cores) * cores

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ import kohort
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import serve as serve_broker
 from kohort.ids import TopicPartition
+from kohort.journal.explain.explanation import GroupRebalance
 from kohort.testing.secured import secure
 from support.waiting import until
 
@@ -31,7 +33,7 @@ for package in ("starlette", "uvicorn", "jinja2"):
 
 from kohort.console import access, serving  # noqa: E402
 from kohort.console.serving import BrokerConsole, ConsoleServer, self_options  # noqa: E402
-from kohort.console.swimlanes import draw_lanes  # noqa: E402
+from kohort.console.swimlanes import draw_lanes, mark_rebalances  # noqa: E402
 
 WAIT_S = 20.0
 #: Where an answer is waited for between two pieces of bytes.
@@ -504,6 +506,23 @@ def test_connections_that_ask_nothing_make_room_for_those_that_do(
             assert hanging[0].recv(1) == b""
         hanging[-1].sendall(b"ups HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert hanging[-1].recv(12) == b"HTTP/1.1 200"
+
+
+def test_more_rebalances_than_ticks_are_drawn_as_their_density() -> None:
+    """With their number: none is left out without a word."""
+    rebalance = GroupRebalance(
+        number=1, first_number=1, protocol="consumer", began_ms=0, computed_ms=0, ended_ms=0, overtaken_by=None,
+        triggers=(), moves=(), unnamed=0, delays=(), sentence="the rebalance to epoch 1",
+    )  # fmt: skip
+    many = [replace(rebalance, began_ms=1_000 * number, ended_ms=1_000 * number + 70) for number in range(1_234)]
+    bounds = {"from_ms": 0, "to_ms": 2_000_000}
+    picture: dict[str, Any] = {**bounds, "members": [], "lanes": [], "lags": []}
+    marked = mark_rebalances(many, lambda each: f"/rebalance?began={each.began_ms}", **bounds)
+    assert marked["seams"] == [] and sum(bar["count"] for bar in marked["density"]) == 1_234
+    drawn = draw_lanes({**picture, **marked})
+    assert ">1,234</text>" in drawn and "the longest took 70 ms" in drawn and 'class="seam"' not in drawn
+    zoomed = mark_rebalances(many, lambda _: "/rebalance", from_ms=0, to_ms=9_000)
+    assert len(zoomed["seams"]) == 10 and zoomed["density"] == []
 
 
 def test_a_picture_stays_bounded() -> None:

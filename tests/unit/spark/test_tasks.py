@@ -61,7 +61,7 @@ def test_short_spans_share_a_task(sizes: list[int], cores: int) -> None:
     tasks = join_pieces(pieces, options(), cores=cores)
     assert sorted(each for task in tasks for each in task) == [piece for piece, _ in pieces]
     records = [sum(each.end for each in task) for task in tasks]
-    share = max(50_000, min(250_000, sum(sizes) // cores + 100 * len(sizes)))
+    share = max(50_000, min(500_000, sum(sizes) // cores + 100 * len(sizes)))
     assert all(found <= 2 * share for task, found in zip(tasks, records, strict=True) if len(task) > 1)
     assert sum(found < 25_000 - 100 * len(sizes) for found in records) <= 1
 
@@ -71,10 +71,12 @@ def test_short_spans_share_a_task(sizes: list[int], cores: int) -> None:
     [
         ([5] * 60, 2, [60]),
         ([5] * 1_000, 2, [500, 500]),
-        ([250_000] * 4, 2, [1, 1, 1, 1]),
+        ([250_000] * 4, 2, [2, 2]),
+        ([250_000] * 4, 4, [1, 1, 1, 1]),
+        ([23_000] * 3, 2, [3]),
         ([20_000] * 10, 2, [5, 5]),
-        ([20_000] * 100, 2, [10] * 10),
-        ([9_900] * 50 + [1_000_000] + [100] * 49, 2, [12, 13, 13, 12 + 49, 1]),
+        ([20_000] * 100, 2, [25] * 4),
+        ([9_900] * 50 + [1_000_000] + [100] * 49, 2, [50 + 49, 1]),
     ],
 )
 def test_how_many_spans_a_task_has(sizes: list[int], cores: int, tasks: list[int]) -> None:

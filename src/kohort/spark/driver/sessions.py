@@ -33,6 +33,12 @@ _REPLACEMENTS: Final = "org.apache.spark.sql.execution.datasources.DataSourceMan
 #: Method of Spark's session builder -> the setting that it sets.
 _WORDS: Final = {"master": "spark.master", "appName": "spark.app.name", "remote": "spark.remote"}
 _SHUFFLES: Final = "spark.sql.shuffle.partitions"
+_CHECKPOINT_FILES: Final = "spark.sql.streaming.checkpointFileManagerClass"
+#: Where Spark has the class: since 4.1, and before.
+_ROOMS_OF_CHECKPOINTS: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing",
+    "org.apache.spark.sql.execution.streaming",
+)
 #: session -> the Python and the path with which the source is registered; `None` if a server has its own.
 _registered: WeakKeyDictionary[SparkSession, tuple[str, str | None] | None] = WeakKeyDictionary()
 
@@ -40,11 +46,12 @@ _registered: WeakKeyDictionary[SparkSession, tuple[str, str | None] | None] = We
 def session(conf: Mapping[str, object] | None = None, /, **more: object) -> SparkSession:
     """Return the running Spark session, or a new one, in which `format("kohort")` reads and writes.
 
-    A new session is as Spark makes it, with four differences. Java is found even if it is not on the path (the `java`
+    A new session is as Spark makes it, with five differences. Java is found even if it is not on the path (the `java`
     extra installs one). On one machine (`local`) workers run the Python of this process with its installed PySpark,
     unless `PYSPARK_PYTHON` names another. There Spark and its workers use Unix domain sockets, which saves 40 ms a
     task, unless `PYSPARK_UDS_MODE` is set (with PySpark 4.3 or newer). And there a shuffle has as many partitions as
-    there are cores instead of 200, each of which costs a stateful stream a file with every batch.
+    there are cores instead of 200, each of which costs a stateful stream a file with every batch. And there Spark
+    renames a checkpoint's files without starting programs for it (`use_renames`).
 
     Args:
         conf: Spark's settings by their names; numbers and booleans as such or as text.
@@ -75,6 +82,7 @@ def session(conf: Mapping[str, object] | None = None, /, **more: object) -> Spar
         builder = builder.remote(value) if name == "spark.remote" else builder.config(name, value)
     spark = builder.getOrCreate()
     _share_cores(spark)
+    use_renames(spark)
     register(spark)
     return spark
 
@@ -147,6 +155,22 @@ def _share_cores(spark: SparkSession) -> None:
     context = _context(spark)
     if context is not None and _is_local(context) and context.getConf().get(_SHUFFLES) is None:
         spark.conf.set(_SHUFFLES, str(context.defaultParallelism))
+
+
+def use_renames(spark: SparkSession) -> None:
+    """On one machine let Spark rename a checkpoint's files by Hadoop's older interface, which starts no programs.
+
+    By its newer one Spark starts `readlink` 16 times with each micro-batch where Hadoop's native library is missing, as
+    in PySpark. On a local file system either interface looks whether the file is there, and then renames.
+    """
+    context = _context(spark)
+    if context is None or not _is_local(context) or spark.conf.get(_CHECKPOINT_FILES, None) is not None:
+        return
+    for room in _ROOMS_OF_CHECKPOINTS:
+        name = f"{room}.FileSystemBasedCheckpointFileManager"
+        if context._jvm.org.apache.spark.util.Utils.classIsLoadable(name):
+            spark.conf.set(_CHECKPOINT_FILES, name)
+            return
 
 
 def _hand_on_archive(context: Any) -> None:
