@@ -383,7 +383,7 @@ def _is_out_of_place(reader: BatchReader, position: int, header: BatchHeader, ne
 
 
 def wrong_files(fs: FileSystem, folder: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (path, error) of each file that is not as it was written."""
+    """Yield (path, error) of each file that differs from its checksum or from the log."""
     state = log_state.load_state(fs, folder, names)
     if state is None and log_state.STATE_NAME in names:
         yield f"{folder}/{log_state.STATE_NAME}", "it is damaged"
