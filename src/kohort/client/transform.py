@@ -101,7 +101,6 @@ def transform(
         consumer: with `enable_auto_commit=False` and `isolation_level="read_committed"`, subscribed or assigned.
         producer: with a `transactional_id` of its own: two producers of one name fence each other.
         function: called with the records of one poll and the transaction; it sends by the calls of the transaction.
-            Records that fill no batch leave when it returns.
         timeout: seconds to wait for records before `until` is asked again.
         max_records: most records of one transaction; `None` means max.poll.records.
         until: asked before each poll; true ends the call.
