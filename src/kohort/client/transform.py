@@ -101,7 +101,6 @@ def transform(
         consumer: with `enable_auto_commit=False` and `isolation_level="read_committed"`, subscribed or assigned.
         producer: with a `transactional_id` of its own: two producers of one name fence each other.
         function: called with the records of one poll and the transaction; it sends by the calls of the transaction.
-            Records that fill no batch leave when it returns.
         timeout: seconds to wait for records before `until` is asked again.
         max_records: most records of one transaction; `None` means max.poll.records.
         until: asked before each poll; true ends the call.
@@ -113,8 +112,7 @@ def transform(
         ConfigError: an option of the consumer or the producer contradicts exactly once.
         TransactionAbortableError: the transaction was aborted for a reason that would come back, e.g. a record that is
             too large for the broker; or it was aborted ten times in a row because the group changed.
-        ProducerFencedError: another producer uses the transactional id, or the function took longer than
-            `transaction_timeout_ms`.
+        ProducerFencedError: another producer has the transactional id, or the function took `transaction_timeout_ms`.
         Exception: the function has raised it; the transaction is aborted, and the next poll returns the records again.
     """
     check_clients(consumer, producer, (Consumer, Producer))
