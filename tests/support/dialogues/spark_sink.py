@@ -50,6 +50,14 @@ class Kill(NamedTuple):
         return f"{'behind' if self.is_behind else 'before'} {self.request} {self.number}"
 
 
+#: The steps of a batch that have a process each -> the requests of these.
+STEPS: Final = {
+    "begin": ("InitProducerId", "OffsetFetch"),
+    "run_tasks": ("AddPartitionsToTxn", "Produce"),
+    "commit": ("AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"),
+}
+
+
 class SinkQuery:
     """A query with a checkpoint folder, and the rows of its batches.
 
@@ -135,13 +143,15 @@ class SinkQuery:
         return [pickle.loads(each) for each in messages]
 
     def trigger_killed(self, kill: Kill, *, flow: int) -> None:
-        """Run one batch in processes of its own, until one of them is killed."""
+        """Run one batch up to the step in which a process is killed, and that step in a process of its own."""
         self.plan()
-        writer, code = self._fork("begin", kill, flow)
-        if code == 0:
-            messages, code = self._fork("run_tasks", kill, flow, writer)
-        if code == 0:
-            _, code = self._fork("commit", kill, flow, messages)
+        given: list[object] = []
+        with flow_of(flow):
+            for step in STEPS:
+                if kill.request in STEPS[step]:
+                    break
+                given = [getattr(self, step)(*given)]
+        _, code = self._fork(step, kill, flow, *given)
         assert code == -signal.SIGKILL, f"nothing is killed {kill}"
 
     def _fork(self, step: str, kill: Kill, flow: int, *arguments: object) -> tuple[Any, int]:
