@@ -31,7 +31,7 @@ docs:  ## the site of docs/, with its tables made, into build/site; fails where 
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 	@echo "the site is build/site/index.html"
 
-seed:  ## one seed of a simulated world again, with its story: make seed SEED=17; WORLD=queries, clients, transactions
+seed:  ## one seed of a simulated world again, with its story: make seed SEED=17; WORLD=queries, clients, transactions, sinks
 	@tools/setup.sh
 	@exec $(PY) -m kohort.simulation.seed $(SEED) $(WORLD:%=--world=%) --verbose
 

@@ -50,6 +50,7 @@ SOAKS: Mapping[str, Soak] = {
     "worlds": Soak("10,000 seeds of the brokers' world, with its laws", "40", (seeds("brokers", 10_000),)),
     "query-worlds": Soak("5,000 seeds of the queries' world", "30", (seeds("queries", 5_000),)),
     "transaction-worlds": Soak("10,000 seeds of the transactions' world", "2", (seeds("transactions", 10_000),)),
+    "sink-worlds": Soak("10,000 seeds of the world of Spark's sink", "4", (seeds("sinks", 10_000),)),
     "client-worlds": Soak("1,000 seeds of the clients' world", "8", (seeds("clients", 1_000),)),
     "transforms": Soak(
         "broker and program of transactions, killed 1,000 times",

@@ -286,7 +286,7 @@ def test_transactions(broker: Broker) -> None:
 
 
 def test_transactions_whose_answers_are_lost() -> None:
-    """What was asked for twice is done once."""
+    """A request that is sent again, since its answer was lost, is carried out once."""
     port = quiet_port()
     with LossyProxy(target_port=port) as proxy:
         config = {**CONFIG, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}

@@ -1,6 +1,6 @@
 """Seeds of each world in which everything goes wrong, and every law holds.
 
-One of them again: make seed SEED=n, with WORLD=clients, queries or transactions one of the other worlds.
+One of them again: make seed SEED=n, with WORLD=clients, queries, transactions or sinks one of the other worlds.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pytest
 
 from kohort.simulation.seed import Outcome, main, run_seeds
 
-#: World -> seeds that are played; `make soak` plays 10,000, 1,000, 5,000 and 10,000.
-SEEDS = {"brokers": 500, "clients": 200, "queries": 200, "transactions": 500}
+#: World -> seeds that are played; `make soak` plays 10,000, 1,000, 5,000, and 10,000 each.
+SEEDS = {"brokers": 500, "clients": 200, "queries": 200, "transactions": 500, "sinks": 300}
 SEEDS_PER_TEST = 50
 TESTS = [(world, first) for world, count in SEEDS.items() for first in range(0, count, SEEDS_PER_TEST)]
 
@@ -75,6 +75,12 @@ WORTH = {
         "version 0|version 2|is killed|dies;|stands still|full disk|is told None|NONE|PRODUCER_FENCED|"
         "INVALID_TXN_STATE|COORDINATOR_NOT_AVAILABLE|CONCURRENT_TRANSACTIONS|next_producer_id|"
         "refuses with INVALID_PRODUCER_EPOCH|PREPARE_COMMIT|PREPARE_ABORT|COMPLETE_COMMIT|COMPLETE_ABORT",
+    ),
+    "sinks": (
+        "committed",
+        4 * SEEDS_PER_TEST,
+        "version 0|version 2|is killed|dies;|stands still|full disk|a task fails|is put back|ends: refused|ends: done|"
+        "ends: replaced|api=read|PRODUCER_FENCED|INVALID_TXN_STATE|COORDINATOR_LOAD_IN_PROGRESS",
     ),
 }
 

@@ -21,4 +21,8 @@ def without_collections() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():
+                # They count as old from now on: the first collection of young objects would look at each of them.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

@@ -418,30 +418,35 @@ def serve_in_foreground(
     """
     settings = BrokerSettings.of(config, host=host, port=port, data_dir=data_dir)
     settings = replace(settings, first_users=check_first_users(first_users))
-    from kohort.broker.server import serve
+    with without_collections():
+        from kohort.broker.server import serve
 
     write_log_to_stderr()
     raise_limit()
     if stop_on_eof:
         # Ctrl-C sends SIGINT to both processes; the other program decides what to do.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    is_ready = False
+    is_ready, starting = False, contextlib.ExitStack()
 
     def announce(server: Server, loop: AbstractEventLoop) -> None:
         nonlocal is_ready
         is_ready = True
+        starting.close()
         server.hide_from_collector()
         if stop_on_eof:
             _watch_stdin(loop, server)
         on_ready(server.addresses)
 
     try:
+        starting.enter_context(without_collections())
         stop_on = [signal.SIGTERM] if stop_on_eof else [signal.SIGINT, signal.SIGTERM]
         serve(settings, on_ready=announce, stop_on=stop_on, http_maker=http_maker)
     except Exception as failure:
         if not is_ready:
             raise
         return _report_failure(failure)
+    finally:
+        starting.close()
     return 0
 
 

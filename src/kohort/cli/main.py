@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from kohort import __version__
+from kohort.base import without_collections
 from kohort.cli.bootstrap import add_bootstrap, settle_connection
 from kohort.cli.output import complain
 from kohort.cli.parser import Parser, instead_of_words
@@ -136,7 +137,9 @@ def _run(words: Sequence[str]) -> int:
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     verbs = [words[0]] if words[0] in VERBS else VERBS
     try:
-        return build_parser(verbs).parse_args(words)
+        with without_collections():
+            parser = build_parser(verbs)
+        return parser.parse_args(words)
     except SystemExit:
         # argparse may have written its help, to an output that may be full; `flush` shows that.
         sys.stdout.flush()

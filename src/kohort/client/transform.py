@@ -68,10 +68,10 @@ def transform(
     max_records: int | None = None,
     until: Callable[[], bool] | None = None,
 ) -> int:
-    """Transform records exactly once: poll them, call a function, and commit what it sends with their offsets.
+    """Transform records exactly once: poll, call `function`, and commit its records with their offsets.
 
-    It goes on until the consumer is closed, by a signal handler or another thread, or `until` returns true. Each poll
-    that returns records has one transaction. If the group takes the partitions away meanwhile, the transaction is
+    The call goes on until the consumer is closed, by a signal handler or another thread, or `until` returns true. Each
+    poll that returns records has one transaction. If the group takes the partitions away meanwhile, the transaction is
     aborted, and their next owner begins at the same records. The call can be repeated after an error of the function.
 
     >>> import kohort
@@ -112,8 +112,7 @@ def transform(
         ConfigError: an option of the consumer or the producer contradicts exactly once.
         TransactionAbortableError: the transaction was aborted for a reason that would come back, e.g. a record that is
             too large for the broker; or it was aborted ten times in a row because the group changed.
-        ProducerFencedError: another producer uses the transactional id, or the function took longer than
-            `transaction_timeout_ms`.
+        ProducerFencedError: another producer has the transactional id, or the function took `transaction_timeout_ms`.
         Exception: the function has raised it; the transaction is aborted, and the next poll returns the records again.
     """
     check_clients(consumer, producer, (Consumer, Producer))

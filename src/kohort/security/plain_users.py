@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import secrets
 import stat
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
@@ -48,7 +47,7 @@ class PasswordHash:
     @classmethod
     def of(cls, password: bytes, *, salt: bytes | None = None, iterations: int = ITERATIONS) -> PasswordHash:
         """Hash a password, with a new salt unless one is given."""
-        salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
+        salt = os.urandom(_SALT_BYTES) if salt is None else salt
         return cls(iterations, salt, hashlib.pbkdf2_hmac(_HASH, password, salt, iterations))
 
     def matches(self, password: bytes) -> bool:
@@ -73,13 +72,13 @@ class PlainUsers:
     ) -> None:
         self._hashes: Final = dict(hashes or {})
         #: The key of digests that are of use only to this process.
-        self._key: Final = secrets.token_bytes(32)
+        self._key: Final = os.urandom(32)
         self._passwords: Final = {name: self._digest(text.encode()) for name, text in (passwords or {}).items()}
         #: Name -> digest of the password that was right for its hash.
         self._proven: Final[dict[str, bytes]] = {}
         #: The hash that an unknown user is compared with, of as many rounds as most users have.
         rounds = Counter(each.iterations for each in self._hashes.values()).most_common(1)
-        self._decoy: Final = PasswordHash(rounds[0][0] if rounds else ITERATIONS, secrets.token_bytes(16), bytes(32))
+        self._decoy: Final = PasswordHash(rounds[0][0] if rounds else ITERATIONS, os.urandom(16), bytes(32))
 
     @property
     def names(self) -> frozenset[str]:
@@ -175,7 +174,7 @@ def write_users(path: str | Path, users: Mapping[str, PasswordHash]) -> None:
         OSError: the file cannot be written; the old one stays.
     """
     path = Path(path)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     lines = (
         f"{_SCHEME} {each.iterations} {b64encode(each.salt).decode()} {b64encode(each.digest).decode()} {name}\n"
         for name, each in sorted(users.items())

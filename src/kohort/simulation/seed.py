@@ -25,6 +25,7 @@ WORLDS: Final = {
     "clients": "kohort.simulation.clients.client_world:ClientWorld",
     "queries": "kohort.simulation.queries.query_world:QueryWorld",
     "transactions": "kohort.simulation.transactions.transaction_world:TransactionWorld",
+    "sinks": "kohort.simulation.transactions.sink_world:SinkWorld",
 }
 #: So many seeds are one task of a process.
 CHUNK: Final = 5

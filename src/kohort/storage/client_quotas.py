@@ -93,7 +93,7 @@ def changed_quotas(quotas: Quotas, changes: Iterable[QuotaChange]) -> Quotas:
 
 
 def differences(quotas: Quotas, wanted: Iterable[QuotaChange]) -> tuple[QuotaChange, ...]:
-    """Return what `wanted` changes of `quotas`; what is so already is left out."""
+    """Return the limits of `wanted` that differ from those of `quotas`."""
     found = []
     for change in wanted:
         present = quotas.get(change.entity, {})

@@ -270,7 +270,7 @@ class _Transactions:
         self._seen.update(header.producer_id for header in headers if header.attributes & TRANSACTIONAL_BIT)
 
     def is_needed(self, header: BatchHeader) -> bool:
-        """Whether a marker has batches of its transaction before it, or is all that is known of a producer."""
+        """Whether batches of a marker's transaction precede it, or it alone keeps its producer's state."""
         is_seen = header.producer_id in self._seen
         self._seen.discard(header.producer_id)
         return is_seen or self.producers.get(header.producer_id) == (header.producer_epoch, -1)
@@ -372,7 +372,7 @@ class CompactionStopped(Exception):
 
 
 class BatchRun(NamedTuple):
-    """Consecutive batches; one that has to stay as it is comes alone.
+    """Consecutive batches; a batch that stays as it is makes a run of its own.
 
     Laws: files are read and not mapped, since they can be cut from outside. What was never checked is not given out as
     records: a batch that is damaged, or unfolds to more than is sensible, comes alone and without any.
@@ -503,7 +503,7 @@ class RecordRows:
 
 
 def record_rows(run: BatchRun) -> Iterator[RecordRows | BatchRun]:
-    """Yield the records of a run; an unreadable batch comes as a run of its own."""
+    """Yield the records of a run; an unreadable batch makes a run of its own."""
     start = at = 0
     while at < len(run.headers):
         try:
@@ -675,7 +675,7 @@ class SegmentWriter:
         self.keep_batch(memoryview(batch), parse_header(batch))
 
     def holds(self, header: BatchHeader) -> bool:
-        """Whether a batch of a producer was written, which stays one of its own."""
+        """Whether the written batches end where this batch of a producer ends."""
         return self._next_offset == header.next_offset
 
     def keep_batch(self, view: memoryview, header: BatchHeader) -> None:

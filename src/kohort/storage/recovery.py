@@ -155,7 +155,7 @@ class Findings:
         self.is_broken = True
 
     def settle_hanging(self, holes: Sequence[Hole], end_offset: int) -> None:
-        """Note a hole at the end of the log, and abort what hangs before holes that a user has settled."""
+        """Note a hole at the end of the log, and abort the hanging transactions before settled holes."""
         if holes and holes[-1].next_offset == end_offset > self.next_offset:
             self.producers.lose(holes[-1].first_offset)
         settled = {hole.first_offset for hole in holes if hole.is_settled}
@@ -250,7 +250,7 @@ def _state_of(
 
 
 def _restore_transactions(fs: FileSystem, log: PartitionLog, found: Findings, state: LogState | None) -> None:
-    """Write the files of aborted transactions: what the state covers as it was, and what was found behind it."""
+    """Write the `.txnindex` files: the entries that the log state covers, and those found behind it."""
     directory, segments = log.directory, log.segments
     found.settle_hanging(log.holes, log.log_end_offset)
     known = {base: size for base, size, _ in state.aborted} if state is not None and found.known_before else {}

@@ -272,7 +272,7 @@ class TopicChanges:
     def plan_revocations(
         self, added: Mapping[RevokedName, RevokedTimes], gone: Iterable[RevokedName], then: Callable[[], None]
     ) -> TopicPlan:
-        """Plan tokens that are revoked, and others that are forgotten; `then` runs when that is in force."""
+        """Plan revoked tokens, and others to forget; `then` runs when the change is in force."""
         change = CatalogChange(revocations=(*added.items(),), revocations_gone=(*gone,))
         return TopicPlan(change=change, settle=lambda _: then())
 
@@ -444,7 +444,7 @@ class TopicFolders:
             self._fs.sync_directory(self._directory)
 
     def remove_doomed(self, most: int) -> None:
-        """Remove up to `most` of the deleted folders; one that the disk refuses stays until the next start."""
+        """Remove up to `most` of the deleted folders; the next start removes those that the disk refuses."""
         for _ in range(min(most, len(self.doomed))):
             self._fs.remove(self.doomed.popleft())
 

@@ -16,10 +16,10 @@ from kohort.base.clock import SystemClock
 from kohort.broker.embedded import Broker as EmbeddedBroker
 from kohort.errors import ConfigError, KohortError, StateError
 from kohort.testing.faults import ProtocolFaults
-from kohort.testing.group import TestedGroup
 
 if TYPE_CHECKING:
     from kohort.broker.server import Server
+    from kohort.testing.group import TestedGroup
 
 #: Members of a test rarely start at one moment, so that a group does not wait for more of them.
 DEFAULTS: Final[Mapping[str, object]] = {
@@ -92,6 +92,8 @@ class ClusterElsewhere:
 
     def group(self, group_id: str) -> TestedGroup:
         """Return a group, which need not exist yet."""
+        from kohort.testing.group import TestedGroup
+
         return TestedGroup(self.admin, group_id, bootstrap_servers=self.bootstrap_servers)
 
     @property
@@ -166,6 +168,8 @@ class Broker(EmbeddedBroker):
 
     def group(self, group_id: str) -> TestedGroup:
         """Return a group, which need not exist yet."""
+        from kohort.testing.group import TestedGroup
+
         faults = None if self.process_id is not None else self.faults
         return TestedGroup(self.admin, group_id, bootstrap_servers=self.bootstrap_servers, faults=faults)
 

@@ -1,4 +1,4 @@
-"""A transactional producer as a test sends its requests, one by one, in the older flow or in that of KIP-890."""
+"""A transactional producer whose requests a test sends one by one, in the older flow or in that of KIP-890."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.dialogues.broker_wire import RawClient, fetch_request, make
 
 
 class WireProducer:
-    """The requests of one transactional producer; each method returns the error, and keeps what the answer says."""
+    """Sends the requests of one transactional producer; each method returns the error and keeps the new epoch."""
 
     def __init__(self, client: RawClient, transactional_id: str = "x", *, flow: int = 2) -> None:
         self._client = client

@@ -55,13 +55,13 @@ class Span:
 
     @property
     def used_ms(self) -> list[int]:
-        """When it read or worked: it works on what it has read until it gives the partition up."""
+        """When the consumer used the partition: it works on its records until it gives the partition up."""
         return [*self.read_ms, *([self.ended_ms] if self.ended_ms is not None and self.asked_ms is not None else [])]
 
 
 @dataclass(slots=True)
 class Account:
-    """What one consumer saw."""
+    """The partitions that one consumer had, and the times of which it knows nothing."""
 
     name: str
     spans: list[Span] = field(default_factory=list)
@@ -205,7 +205,7 @@ class Play:
         self.miss(name, 1_000_000, trigger)
 
     def miss(self, name: str, for_s: float, trigger: str = "session timeout") -> None:
-        """A member is not heard from now on; what happens meanwhile it cannot know."""
+        """Note that a member is not heard for some time, of which it knows nothing itself."""
         self.accounts[name].blind_ms.append((now_ms(), now_ms() + int(for_s * 1000) + self.tell_ms))
         if trigger:
             is_silence = trigger != "member left"

@@ -16,7 +16,6 @@ import asyncio
 import hashlib
 import logging
 import os
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -162,11 +161,11 @@ class Capabilities:
     def _load(self) -> RootKeys:
         path = self._path
         if path is None:
-            return RootKeys.of(secrets.token_bytes(SECRET_BYTES))
+            return RootKeys.of(os.urandom(SECRET_BYTES))
         self._stamp = _stamp(path)
         if self._stamp is not None:
             return read_keys(path)
-        keys = RootKeys.of(secrets.token_bytes(SECRET_BYTES))
+        keys = RootKeys.of(os.urandom(SECRET_BYTES))
         try:
             write_keys(path, keys)
         except OSError as why:

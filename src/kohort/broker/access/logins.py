@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
@@ -39,7 +38,6 @@ from kohort.security.sasl_server import (
     claimed_name,
 )
 from kohort.security.scram import HASHES, salted_password
-from kohort.security.scram_server import ScramCredential
 from kohort.storage.catalog import ScramUser
 from kohort.storage.topics import TopicChanges
 from kohort.wire.registry import ApiKey, api_key_of
@@ -610,8 +608,11 @@ def prepare_users(changes: TopicChanges, listeners: Sequence[ListenerSettings], 
 
 
 def _first_user(user: FirstUser) -> ScramUser:
-    salt = secrets.token_bytes(_SALT_BYTES)
+    salt = os.urandom(_SALT_BYTES)
     salted = salted_password(user.mechanism, user.password.value, salt=salt, iterations=_ITERATIONS)
+    # Few brokers are given users.
+    from kohort.security.scram_server import ScramCredential
+
     found = ScramCredential.of(user.mechanism, salted, salt=salt, iterations=_ITERATIONS)
     return ScramUser(
         name=user.name,

@@ -32,7 +32,7 @@ _Change = wire.ScramCredentialDeletion | wire.ScramCredentialUpsertion
 
 
 def handle(context: BrokerContext, request: Request, message: wire.AlterUserScramCredentialsRequest) -> None:
-    """Change the credentials of each user, or refuse the user; what is not refused is changed together."""
+    """Change the credentials of each user or refuse the user; all accepted changes are made together."""
     refused: dict[str, Refused] = {}
     changes: dict[str, _Change] = {}
     asked: list[_Change] = [*message.deletions, *message.upsertions]
@@ -78,7 +78,7 @@ def _key(change: _Change) -> tuple[str, str]:
 
 
 def _check(change: _Change) -> None:
-    """Refuse a change in Apache Kafka's order and words; then what no user could log in by."""
+    """Refuse a change in Apache Kafka's order and words, and credentials by which no user could log in."""
     if not change.name:
         raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if change.mechanism not in _NAMES:

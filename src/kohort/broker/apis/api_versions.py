@@ -41,7 +41,7 @@ def handle(context: BrokerContext, request: Request, message: wire.ApiVersionsRe
 
 
 def refuse_version(context: BrokerContext, request: Request, message: object) -> bytes:
-    """Answer a version of ApiVersions that is not served: an error and the versions of this API that are (KIP-511)."""
+    """Answer an unsupported version of ApiVersions with an error and its supported versions (KIP-511)."""
     del context, request, message
     return _encoded(0, error=ErrorCode.UNSUPPORTED_VERSION)
 

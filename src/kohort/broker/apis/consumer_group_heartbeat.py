@@ -111,7 +111,7 @@ def _command(
 
 
 class TopicSight:
-    """What a member's principal may see of the topics; equal for all connections with the same rights."""
+    """The topics that a member's principal may see; equal for all connections with the same rights."""
 
     __slots__ = ("_rights",)
 
@@ -247,7 +247,7 @@ class _RepeatableHeartbeat(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
         return self._context.runtime.session_timeout_ms(self.command.group_id)
 
     def _answer(self, interval_ms: int) -> bytes:
-        """Return the encoded answer that tells no news; it is encoded once while its values are equal."""
+        """Return the encoded response without an assignment; it is encoded once while its values are equal."""
         command = self.command
         session_ms, counts_fetches = self._session_timeout_ms, self._context.runtime.counts_fetches(command.group_id)
         told = interval_ms, session_ms, counts_fetches
@@ -357,7 +357,7 @@ def _note_told(
     *,
     is_numbered: bool,
 ) -> None:
-    """Note the interval that the member is told, and the time in which it has to be answered."""
+    """Note the heartbeat interval of the response, and the time by which the broker has to respond."""
     limit_ms = context.runtime.session_timeout_ms(group_id)
     if is_numbered and (lease_ms := context.member_grants.lease_ms(group_id)):
         # A hold ends in time for the grant to be renewed.

@@ -24,7 +24,7 @@ _UNKNOWN: Final = 0
 
 
 def handle(context: BrokerContext, request: Request, message: wire.CreateAclsRequest) -> wire.CreateAclsResponse | None:
-    """Add each entry independently; one that is there already is added as well."""
+    """Add each entry independently; adding an existing entry succeeds."""
     if any(
         _UNKNOWN in (each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
         for each in message.creations
@@ -45,7 +45,7 @@ def handle(context: BrokerContext, request: Request, message: wire.CreateAclsReq
 
 
 def _is_of_filters(sent: wire.AclCreation) -> bool:
-    """Whether an entry has a number that is for filters alone."""
+    """Whether an entry has a code that only filters may have."""
     is_any = ANY in (sent.resource_type, sent.resource_pattern_type, sent.operation, sent.permission_type)
     return is_any or sent.resource_pattern_type == MATCH
 

@@ -91,7 +91,7 @@ def check_sent(filters: Iterable[wire.DescribeAclsRequest | delete_acls.DeleteAc
 
 
 def refused_filter(sent: wire.DescribeAclsRequest | delete_acls.DeleteAclsFilter) -> str | None:
-    """Return Apache Kafka's words for a filter with a number that it does not know; `None`: it knows all."""
+    """Return Apache Kafka's message for a filter with an unknown code; `None` if all codes are known."""
     if (
         sent.resource_type_filter not in _KNOWN["resource type"]
         or sent.pattern_type_filter not in _KNOWN["pattern type"]

@@ -60,7 +60,7 @@ def handle(
 
 
 def facts_of(context: BrokerContext, request: Request | None = None) -> dict[str, object]:
-    """Return the present facts; `request`: of the client, to which the address belongs that it is told."""
+    """Return the present facts, with the address that the client of `request` gets."""
     cluster, watch, recovery = context.cluster, context.watch, context.store.recovery
     values = context.settings.values
     node_id = context.leadership.node_id

@@ -33,7 +33,7 @@ _SET_FOR_ALL: Final = frozenset({"min.insync.replicas"})
 
 
 def handle(context: BrokerContext, request: Request, message: wire.DescribeConfigsRequest) -> None:
-    """Describe each resource independently; one that is named twice is described once."""
+    """Describe each resource independently; a resource that is named twice is described once."""
     resources = list(_each_once(message.resources))
 
     def ask(asked: wire.DescribeConfigsResource, take: Callable[[_Found], None]) -> None:
@@ -53,7 +53,7 @@ def handle(context: BrokerContext, request: Request, message: wire.DescribeConfi
 
 
 def _each_once(resources: Iterable[wire.DescribeConfigsResource]) -> Iterable[wire.DescribeConfigsResource]:
-    """Merge the rows of a resource that is named several times, with all keys that are asked for."""
+    """Merge the rows of a resource that is named several times; the merged row has all requested keys."""
     once: dict[tuple[int, str], wire.DescribeConfigsResource] = {}
     for each in resources:
         first = once.setdefault((each.resource_type, each.resource_name), each)

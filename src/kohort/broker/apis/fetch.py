@@ -430,7 +430,7 @@ class Fetching:
         return starts == self._starts
 
     def _answer_nothing(self) -> None:
-        """Answer with no rows: the client knows them all."""
+        """Respond without rows: the client knows them all."""
         request, session, update = self._request, self._session, None
         assert session is not None, "there is something to be known in"
         self._is_over = self._is_idle = True
@@ -518,7 +518,7 @@ class Fetching:
         return is_same and (self._has_lapsed or not is_over(self._claim, self._context.clock))
 
     def _find_withheld(self) -> None:
-        """Find the rows that the member may not read; a session that is served whole is asked about once."""
+        """Find the rows that the member may not read; an unchanged session is examined once."""
         context, claim, session = self._context, self._claim, self._session
         edition = self._edition = context.ownership.edition
         served_to = None if session is None else session.served_to
@@ -562,7 +562,7 @@ class Fetching:
         return None if self._is_known(at, log) else self._tell(at, log, [])
 
     def _take_back(self) -> None:
-        """Take back what was read before the member had to stop reading it."""
+        """Drop the records that were read before the member lost the right to read them."""
         for at, code in self._withheld.items():
             row, log = self._rows[at], self.logs[at]
             has_more = row is not None and row.records

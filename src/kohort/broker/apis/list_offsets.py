@@ -52,7 +52,7 @@ MOST_TRIES: Final = 5
 def handle(
     context: BrokerContext, request: Request, message: wire.ListOffsetsRequest
 ) -> wire.ListOffsetsResponse | None:
-    """Look up each partition independently; one that is named twice is refused once, as by Apache Kafka."""
+    """Look up each partition independently; one named twice is refused once, as by Apache Kafka."""
     named = Counter((asked.name, row.partition_index) for asked in message.topics for row in asked.partitions)
     # Topic -> partition -> the row of the request.
     wanted: dict[str, dict[int, wire.ListOffsetsPartition]] = {}

@@ -186,7 +186,7 @@ class _Production:
     def _append_in_transaction(
         self, log: PartitionLog, batches: Buffer | CheckedBatch, answer: PartitionProduceResponse
     ) -> None:
-        """Append a batch of a transaction when the coordinator of the transaction knows of the partition."""
+        """Append a batch of a transaction once the transaction coordinator has the partition."""
         batch = batches.batch if isinstance(batches, CheckedBatch) else batches
         transactional_id = self._transactional_id
         if transactional_id is None:

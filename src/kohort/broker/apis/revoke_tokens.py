@@ -17,7 +17,7 @@ from kohort.wire.messages import revoke_tokens as wire
 
 
 def handle(context: BrokerContext, request: Request, message: wire.RevokeTokensRequest) -> None:
-    """Revoke all of them, or refuse them together."""
+    """Revoke all tokens of the request, or refuse the request."""
 
     def answer(why: Outcome) -> None:
         code = ErrorCode.NONE if why is None else code_of(why)

@@ -103,7 +103,7 @@ class Coordination(Protocol):
         """Return the latest signs of a member; `None`: the group has no such member."""
 
     def member_fetched(self, group_id: str, member_id: str, *, epoch: int = -1, is_over: bool = False) -> int:
-        """Note a fetch of a member; return how long later ones of it need not be told, milliseconds."""
+        """Note a fetch of a member; return for how many milliseconds its later fetches need not be noted."""
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """Tell the coordinator that a member's last connection is closed."""

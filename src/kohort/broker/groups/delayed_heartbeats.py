@@ -1,4 +1,4 @@
-"""Held heartbeats: which clients get them, and how long each of them is known to bear the wait.
+"""Held heartbeats: the clients whose heartbeats are held, and how long each is known to wait.
 
 Laws: the heartbeat of a member is held for less than the interval that the previous answer on its connection told it:
 some clients take that for the time in which this answer has to be there. Those of `_PATIENT` do not, and count it from
@@ -106,7 +106,7 @@ class DelayedHeartbeats:
         return connection.software == SOFTWARE_NAME
 
     def hold_ms(self, connection: Peer, member: MemberKey) -> int:
-        """Return how long a member's heartbeat may be held, by its last told interval; 0: not at all."""
+        """Return how long a member's heartbeat may be held, by its last response; 0: not at all."""
         return _longest_ms(connection.told_intervals.get(member, 0), connection.software.startswith(_JAVA))
 
     def classic_hold_ms(self, request: Request) -> int:
@@ -114,7 +114,7 @@ class DelayedHeartbeats:
         return _LONGEST_CLASSIC_MS if self.bears(request) else -1
 
     def note_told(self, connection: Peer, member: MemberKey, interval_ms: int, session_ms: int) -> None:
-        """Note the heartbeat interval and session timeout that a member was told."""
+        """Note the heartbeat interval and session timeout of a response to a member."""
         told = connection.told_intervals
         if self._is_on and (len(told) < MEMBERS_PER_CONNECTION or member in told):
             if self.counts_requests(connection):
@@ -137,7 +137,7 @@ class DelayedHeartbeats:
 
 @lru_cache(maxsize=64)
 def _longest_ms(told_ms: int, is_java: bool) -> int:
-    """Return the longest hold of a member that was told this interval, ms."""
+    """Return the longest hold of a member with this heartbeat interval, ms."""
     # For Java's consumer the interval is no time-out: only its next heartbeat must not be late.
     margin_ms = _MARGIN_MS if is_java else max(_MARGIN_MS, told_ms // _MARGIN_PARTS)
     return min(_LONGEST_MS, max(0, told_ms - margin_ms))

@@ -14,7 +14,7 @@ Source: users@kafka 2014-07-18 (leases, revocation); requirement H6.
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -46,7 +46,7 @@ _LONG_AGO: Final = -(1 << 63)
 
 
 class _Grant:
-    """The latest grant of a member, and the connections that it was told by; a member without partitions has none."""
+    """The latest grant of a member with partitions, and the connections that carried it."""
 
     __slots__ = (
         "assigned", "epoch", "lease_ms", "looked", "minted_ms", "renew_ms", "stepped_ms", "token", "token_id", "told",
@@ -108,7 +108,7 @@ class MemberGrants:
         return self._runtime.lease_ms(group_id) if self._has_keys else 0
 
     def is_due(self, connection: Peer, member: MemberKey) -> bool:
-        """Whether a member that asks for numbers is to be told a grant, though nothing else is new."""
+        """Whether a member that asks for numbers needs a grant now, even if nothing else has changed."""
         lease_ms = self._runtime.lease_ms(member[0])
         if not lease_ms or not self._has_keys:
             return False
@@ -228,7 +228,7 @@ class MemberGrants:
         """Put another grant in the place of the former one, without a token if there are no partitions."""
         self._tidy()
         self._grants.pop(member, None)
-        grant = _Grant(secrets.token_bytes(TOKEN_ID_BYTES)) if former is None else former
+        grant = _Grant(os.urandom(TOKEN_ID_BYTES)) if former is None else former
         grant.epoch, grant.assigned, grant.lease_ms, grant.told = epoch, assigned, lease_ms, ()
         # The clock of day is read first: a step behind that shows.
         grant.minted_ms, grant.stepped_ms, now_ms = self._monotonic_ms(), self._clock.stepped_ms, self._clock.now_ms()
@@ -263,7 +263,7 @@ class MemberGrants:
             return ""
 
     def _tidy(self) -> None:
-        """Forget the oldest grant if its member has not come for it: it is none any more."""
+        """Forget the oldest grant if its lease ended long ago without a renewal."""
         member, oldest = next(iter(self._grants.items()), (None, None))
         if member is not None and oldest is not None and self._monotonic_ms() - oldest.minted_ms > 2 * oldest.lease_ms:
             del self._grants[member]

@@ -110,7 +110,7 @@ class JournalLog:
             self._tell(STARTED, *details)
 
     def stop(self) -> None:
-        """Write the remaining rows; no more will come."""
+        """Write the remaining rows; no rows follow."""
         if self._log() is not None or self._waiting:
             self._tell(STOPPED)
         if self._timer is not None:

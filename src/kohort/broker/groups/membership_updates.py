@@ -1,4 +1,4 @@
-"""Members that are told news in the answers to their fetches and commits, and the news to tell.
+"""Membership updates in the responses to fetches and commits, and the members that take them.
 
 A connection says whose fetches it brings, and what that member knows. From then on the group's coordinator watches the
 member for it: what is new is kept here, told with every answer of that member, and ends the wait of its fetch.
@@ -92,7 +92,7 @@ class MemberWatch:
             self._updates.on_news(self.key)
 
     def waits_alike(self, epoch: int, assigned: Partitions) -> bool:
-        """Whether the watch waits for news of a member that knows this epoch and these partitions."""
+        """Whether the watch waits for updates to a member with this epoch and these partitions."""
         is_alike = (self.command.member_epoch, self.command.assigned) == (epoch, assigned)
         return is_alike and not self._is_answered and not self._is_over
 
@@ -140,7 +140,7 @@ class UpdateQuery:
 
 
 class MembershipUpdates:
-    """The members that are told news, by their connections."""
+    """The members that take membership updates, by their connections."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class MembershipUpdates:
             self._runtime.begin_to_read(keys, [(name or name_of(topic_id), number) for name, topic_id, number in rows])
 
     def fetched_again(self, connection: Peer, now_ms: int) -> bool:
-        """Note that a fetch in a session has come again; return whether that is all that there is to note."""
+        """Note another fetch of a session; return whether nothing else has to be noted."""
         reads = self._runtime.reads
         key = self._keys.get(connection.number) if self._keys else None
         if reads.awaited or (key is None and connection.principal.startswith(TOKEN_PREFIX)):
@@ -303,12 +303,12 @@ class MembershipUpdates:
         return self._keys.get(connection.number) if self._keys else None
 
     def has_news(self, key: MemberKey) -> bool:
-        """Whether a member has news that no answer has told it."""
+        """Whether a member has an update that no response has carried."""
         watch = self._watches.get(key)
         return watch is not None and watch.news is not None and not watch.is_told
 
     def tell(self, key: MemberKey, now_ms: int, *, known: int = 0) -> MembershipUpdate | None:
-        """Return a member's news for an answer that leaves now, time of day in ms, and note that they are told.
+        """Return a member's update for a response at `now_ms`, time of day, and note that it was sent.
 
         `known`: the member has shown that it knows the news up to this number.
         """
@@ -376,7 +376,7 @@ class MembershipUpdates:
 
 
 def build_update(runtime: Coordination, group_id: str, body: ConsumerGroupHeartbeatReply) -> MembershipUpdate:
-    """Build the news that a heartbeat of the member would be told now."""
+    """Build the update that a heartbeat of the member would get now."""
     news = MembershipUpdate(number=runtime.next_token(), member_id=body.member_id, member_epoch=body.member_epoch)
     if body.assignment is not None:
         rows = body.assignment.items()

@@ -48,7 +48,7 @@ class Leaders(Protocol):
         """
 
     def loaded(self, shard: int) -> None:
-        """Note that a shard was read from its log: another coordinator tells its changes from now on."""
+        """Note that a shard was loaded: its changes come from another coordinator from now on."""
 
 
 class OwnLeader:
@@ -146,7 +146,7 @@ class OwnershipMessages:
         return key if key in self.unknown else None
 
     def hold_back(self, key: MemberKey, send: Callable[[], None]) -> None:
-        """Send a reply once every leader knows of its member's fences and openings."""
+        """Send a reply once every leader has the fences and openings of its member."""
         self._held_back.setdefault(key, []).append(send)
 
     def stop(self) -> None:

@@ -123,7 +123,7 @@ class Runtime:
         look_since_ms: int | None = None,
         told_ms: Mapping[str, int] | None = None,
     ) -> None:
-        """Rebuild the state of every shard from its log; after that commands may come.
+        """Rebuild the state of every shard from its log, before the first command.
 
         Args:
             settings: of groups that have no configs of their own.
@@ -456,7 +456,7 @@ class Runtime:
             raise
 
     def _tell_news(self, shard_log: ShardLog) -> None:
-        """Answer held heartbeats of members with news; many of them in several turns of the loop."""
+        """Answer the held heartbeats of members with updates; many of them in several turns of the loop."""
         if self._is_stopped or shard_log not in self._shard_logs:
             return
         now_ms = self._deadlines.now_ms()

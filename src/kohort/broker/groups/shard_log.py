@@ -41,7 +41,7 @@ class UnservedShard(Shard):
         self._refusal: Final = commands.Refusal(code=ErrorCode.NOT_COORDINATOR, message=text)
 
     def handle(self, command: commands.Command, *, now_ms: int) -> Decision:
-        """Decide on one command; refuse one that is about a group."""
+        """Decide on one command; refuse a command on a group."""
         if isinstance(command, commands.GroupCommand):
             return Decision(effects=(Reply(command.request, self._refusal),))
         return super().handle(command, now_ms=now_ms)

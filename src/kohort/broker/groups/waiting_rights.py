@@ -1,4 +1,4 @@
-"""What waits for clients, and ends when they may not have it any more.
+"""Delayed responses that end when their clients lose the right to them.
 
 A request that waits says what it needs by `Request.on_rights`, which is called when rights have changed. Requests of
 a group's members need the right to read the group until they are answered.
@@ -60,7 +60,7 @@ class Examined(Protocol):
         """Close without waiting for the client."""
 
     def examine_rights(self) -> None:
-        """End what waits and may not be had any more."""
+        """End the delayed responses whose clients have lost the right to them."""
 
 
 class RightsExamination:

@@ -8,7 +8,6 @@ from typing import Final
 from kohort.base.options import Password
 from kohort.base.values import value
 from kohort.errors import ConfigError
-from kohort.security.plain_users import check_username
 from kohort.security.scram import HASHES
 
 #: The mechanism of a user without a named mechanism.
@@ -26,6 +25,9 @@ class FirstUser:
     @classmethod
     def of(cls, name: str, password: str, mechanism: str = DEFAULT_MECHANISM) -> FirstUser:
         """Check a user; the message of a `ConfigError` does not have the password."""
+        # Few brokers are given users.
+        from kohort.security.plain_users import check_username
+
         if mechanism not in HASHES:
             raise ConfigError(f"{mechanism} is no mechanism of a SCRAM user: {' or '.join(HASHES)} is expected")
         if not password:

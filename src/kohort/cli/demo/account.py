@@ -51,6 +51,16 @@ class QueryAccount:
 
 
 @dataclass(kw_only=True)
+class TotalsAccount:
+    """The carriers' totals in a topic, as readers of committed records see them, after two kills of their query."""
+
+    departures: int = 0
+    batches: int = 0
+    #: Totals of a carrier in a batch that are there again.
+    doubled: int = 0
+
+
+@dataclass(kw_only=True)
 class SparkAccount:
     """The Spark part of the account."""
 
@@ -63,6 +73,7 @@ class SparkAccount:
     #: The number of these that are in no batch in doubt, and so unexplained.
     doubled: int = 0
     committed: int = 0
+    totals: TotalsAccount = field(default_factory=TotalsAccount)
     #: (carrier, departures, mean delay in minutes), most departures first.
     rows: list[tuple[str, int, float]] = field(default_factory=list)
     picture: str | None = None
@@ -143,6 +154,11 @@ def check_spark(account: Account, spark: SparkAccount) -> None:
         for verb, count in (("read", spark.counted), ("committed", spark.committed))
         if count != spark.produced
     ]
+    if spark.totals.departures != spark.produced or spark.totals.doubled:
+        account.complaints.append(
+            f"the totals in the topic are of {spark.totals.departures} records, {spark.produced} were produced; "
+            f"{spark.totals.doubled} totals are there twice"
+        )
     if spark.doubled:
         account.complaints.append(f"{_records(spark.doubled)} read twice by the Spark queries with no batch in doubt")
 
@@ -186,6 +202,9 @@ def print_account(account: Account) -> None:
         excuse = "" if spark.doubled else ": in the batch of a killed reader that was not back before its session ended"
         never = ": no other query has read a batch that was in doubt"
         print(f"{spark.duplicates:,} twice{excuse if spark.duplicates else never}")
+        totals = spark.totals
+        story = f"{totals.batches} transactions, of which readers see each once: their query was killed twice"
+        print(f"{totals.departures:,} in the carriers' totals, written to a topic in {story}")
         for name, path in (("picture", spark.picture), ("report of both groups", spark.report)):
             if path:
                 print(f"{name}: {path}")

@@ -1,7 +1,8 @@
-"""The second half of the demo: two Spark queries in a group, stopped and killed under load.
+"""The second half of the demo: two Spark queries in a group, and one that writes, stopped and killed under load.
 
 Laws: each record is in the folder of a batch, also of a query that was stopped or killed. A record is in two folders
 only if a batch was in doubt because its reader was killed. Spark counts these. A repeated batch replaces its folder.
+A third query writes totals to a topic, exactly once, however often it is killed.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import os
 import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.cli.demo.account import Account, QueryAccount, SparkAccount, check_spark
+from kohort.cli.demo.account import Account, QueryAccount, SparkAccount, TotalsAccount, check_spark
 from kohort.cli.demo.stage import BEFORE_SPARK, PARTITIONS, Stage, Watch, show_numbers, wait_until
 from kohort.cli.folders import PICTURE_NAME, REPORT_NAME, TOPIC
 from kohort.cli.report.aggregates import aggregate, tables_of
@@ -25,8 +27,10 @@ from kohort.cli.report.gather import gather_groups
 from kohort.cli.report.page import write_page
 from kohort.cli.report.session import open_session
 from kohort.client.admin.results.groups import GroupDescription
+from kohort.client.consumer.consumer import Consumer
 from kohort.errors import KohortError
-from kohort.spark import QueryListener, read_stream, start
+from kohort.ids import TopicPartition
+from kohort.spark import QueryListener, read_stream, start, write_stream
 from kohort.spark.driver.stopping import drain_and_stop, last_batch_id
 
 if TYPE_CHECKING:
@@ -40,6 +44,9 @@ SLOWER: Final = 2.0
 #: Shares of the flights that are sent by the end of each act of the second half.
 SHARES: Final = (0.7, 0.8, 0.9, 1.0)
 HALVES: Final = {"eve": PARTITIONS // 2, "fay": PARTITIONS // 2}
+#: The topic of departures by carrier.
+TOTALS: Final = "carrier-totals"
+TOTALS_PARTITIONS: Final = 2
 #: Seconds within which Spark starts a reader, or finishes a batch, on a busy machine.
 PATIENCE_S: Final = 180.0
 #: How often a query is started again whose reader was too slow for Spark.
@@ -89,20 +96,27 @@ class SparkScene:
         session.streams.addListener(QueryListener())
         where = (session, self.stage.bootstrap, folder)
         # The long trigger interval lets `eve` be stopped long before its next batch.
-        eve, fay = (
+        eve, fay, totals = (
             Query(QueryAccount(name="eve"), "4 seconds", *where),
             Query(QueryAccount(name="fay"), "1 second", *where),
+            Totals(QueryAccount(name="totals"), "2 seconds", *where),
         )
         self.account.queries = [eve.account, fay.account]
+        self.stage.admin.create_topic(TOTALS, TOTALS_PARTITIONS)
         self._join(eve, fay)
+        self._start_totals(totals)
         self._stop(eve)
+        self._kill_totals(totals)
         self._kill(fay)
         self._begin("reading the rest", 3)
+        self._kill_totals(totals)
         self.account.produced = self.stage.load.settle()
         self._wait(lambda: self.watch.lag() == 0, "the queries did not reach the end of the topic")
+        totals.running.processAllAvailable()
         for query in self.queries:
             drain_and_stop(query.running, timeout=PATIENCE_S)
             query.account.ends.append("drained")
+        self.account.totals = count_totals(self.stage.bootstrap)
         self.account.rebalances = self.watch.rebalances()
         self.watch.say("  eve and fay are drained: nothing is in doubt, and the group is empty")
 
@@ -141,6 +155,19 @@ class SparkScene:
         self._wait(lambda: self._is_shared(**HALVES) and fay.finished() >= 0, "fay did not come back")
         back_s = time.monotonic() - began_s
         self.watch.say(f"  fay starts again, repeats the batch that was in doubt, and is back after {back_s:.1f} s")
+
+    def _start_totals(self, totals: Totals) -> None:
+        totals.start()
+        self.queries.append(totals)
+        self._wait(lambda: totals.finished() >= 0, "no totals were written")
+        self.watch.say(f"  totals starts, and writes departures by carrier to topic {TOTALS}, a transaction a batch")
+
+    def _kill_totals(self, totals: Totals) -> None:
+        self.phase = "a kill of the totals"
+        totals.kill_reader()
+        totals.start()
+        self._wait(lambda: totals.finished() >= 0, "totals did not come back")
+        self.watch.say("  the reader of totals is killed (SIGKILL); the query starts again, and writes no batch twice")
 
     def _begin(self, phase: str, act: int) -> None:
         """Begin to send the flights of an act; those of the acts before have been sent."""
@@ -186,18 +213,23 @@ class Query:
 
     def start(self) -> None:
         """Start the query from its checkpoint, and wait until its reader runs or the query ends."""
-        from pyspark.sql import functions as f
-
         before, name = find_readers(), self.account.name
         checkpoint = str(self.folder / "checkpoints" / name)
-        where: Any = {"bootstrap_servers": self.bootstrap, "group_id": SPARK_GROUP, "group_instance_id": name}
-        what: Any = {"columns": "value,partition,offset", "startingOffsets": "earliest"}
-        records = read_stream(self.session, TOPIC, checkpointLocation=checkpoint, **where, **what)
-        flight = f.from_json(f.col("value").cast("string"), _FLIGHT_SCHEMA).alias("flight")
-        flights = records.select("partition", "offset", flight).select("partition", "offset", "flight.*")
-        writer = flights.writeStream.queryName(name).option("checkpointLocation", checkpoint)
-        self.running = start(writer.foreachBatch(self._write).trigger(processingTime=self.trigger), retries=_RETRIES)
+        writer = self._writer(checkpoint).queryName(name).option("checkpointLocation", checkpoint)
+        self.running = start(writer.trigger(processingTime=self.trigger), retries=_RETRIES)
         self.readers = find_readers() - before
+
+    def _writer(self, checkpoint: str) -> Any:
+        where: Any = {"group_id": SPARK_GROUP, "group_instance_id": self.account.name}
+        return self._flights(checkpointLocation=checkpoint, **where).writeStream.foreachBatch(self._write)
+
+    def _flights(self, **options: Any) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        what: Any = {"columns": "value,partition,offset", "startingOffsets": "earliest"}
+        records = read_stream(self.session, TOPIC, bootstrap_servers=self.bootstrap, **what, **options)
+        flight = f.from_json(f.col("value").cast("string"), _FLIGHT_SCHEMA).alias("flight")
+        return records.select("partition", "offset", flight).select("partition", "offset", "flight.*")
 
     def _write(self, batch: DataFrame, number: int) -> None:
         folder = f"{self.folder}/rows/query={self.account.name}/batch={number}"
@@ -225,6 +257,36 @@ class Query:
         why = "" if self.running.isActive else str(self.running.exception() or "")
         if why:
             raise KohortError(f"query {self.account.name} has ended: {why.splitlines()[0]}")
+
+
+class Totals(Query):
+    """The query that writes departures by carrier to a topic, each batch in a transaction, once."""
+
+    def _writer(self, checkpoint: str) -> Any:  # of no group, it leaves nothing in doubt
+        totals = self._flights().groupBy("carrier").count().selectExpr("carrier key", "string(count) value")
+        where: Any = {"bootstrap_servers": self.bootstrap, "kohort_batchHeaders": True}
+        # Each batch has all totals; an aggregate has no rows of its own that are final.
+        return write_stream(totals, TOTALS, exactly_once=True, **where).outputMode("complete")
+
+
+def count_totals(bootstrap: str) -> TotalsAccount:
+    """Count the totals as readers of committed records see them: the latest of each carrier counts."""
+    found, latest = Counter[tuple[bytes, bytes]](), dict[bytes, int]()
+    with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as reader:
+        partitions = [TopicPartition(TOTALS, number) for number in range(TOTALS_PARTITIONS)]
+        reader.assign(partitions)
+        reader.seek_to_beginning(*partitions)
+        ends = reader.end_offsets(partitions)
+        while any(reader.position(each) < ends[each] for each in partitions):
+            for record in reader.poll(1.0):
+                batch, carrier = dict(record.headers)["kohort.batch"] or b"", record.key or b""
+                found[batch, carrier] += 1
+                latest[carrier] = int(record.value or b"0")
+    return TotalsAccount(
+        departures=sum(latest.values()),
+        batches=len({batch for batch, _ in found}),
+        doubled=sum(count - 1 for count in found.values()),
+    )
 
 
 def find_readers(process: int | None = None) -> set[int]:

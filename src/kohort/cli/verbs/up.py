@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kohort.base import without_collections
 from kohort.cli.arguments import parse_pairs
 from kohort.cli.output import complain
 from kohort.errors import ConfigError
@@ -70,9 +71,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run a broker until Ctrl-C or SIGTERM."""
-    from kohort.broker.embedded import serve_in_foreground
-    from kohort.broker.limits.memory import memory_limit_bytes
-    from kohort.broker.options.settings import BrokerSettings
+    with without_collections():
+        from kohort.broker.embedded import serve_in_foreground
+        from kohort.broker.limits.memory import memory_limit_bytes
+        from kohort.broker.options.settings import BrokerSettings
 
     if options.port is not None and not 0 <= options.port <= 65535:
         raise ConfigError(f"--port {options.port} is not a port: 0 to 65535 is expected")

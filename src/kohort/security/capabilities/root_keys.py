@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import stat
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
@@ -156,7 +155,7 @@ def write_keys(path: str | Path, keys: RootKeys) -> None:
         OSError: the file cannot be written; the old one stays.
     """
     path = Path(path)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -149,13 +149,16 @@ class TransactionWorld:
     True
     """
 
+    #: As `make seed WORLD=...` knows it.
+    name = "transactions"
+
     def __init__(self, seed: int, *, plan: TransactionPlan | None = None) -> None:
         self.seed: Final = seed
         self.random: Final = Random(f"transactions {seed}")
         self.plan: Final = draw_plan(self.random) if plan is None else plan
         self.clock: Final = VirtualClock()
         self.story: Final = Story(self.clock)
-        self.broker: Final = SimulatedBroker(self)
+        self.broker: Final = self.broker_type(self)
         self.attempts: Final[list[Attempt]] = []
         self.producers: list[SimulatedProducer] = []
         #: Producers that are alive -> their steps.
@@ -166,6 +169,11 @@ class TransactionWorld:
         #: (producer id, epoch) -> the producer that it was given to.
         self._holders: Final[dict[tuple[int, int], str]] = {}
 
+    @property
+    def broker_type(self) -> type[SimulatedBroker]:
+        """The class of the broker."""
+        return SimulatedBroker
+
     def run(self) -> Report:
         """Run the world from beginning to end.
 
@@ -175,7 +183,7 @@ class TransactionWorld:
         try:
             self._play()
         except InvariantViolation as error:
-            again = f"make seed WORLD=transactions SEED={self.seed}"
+            again = f"make seed WORLD={self.name} SEED={self.seed}"
             raise InvariantViolation(f"{error.law} ({again})", [str(self.plan), *self.story.of()]) from error
         committed = sum(attempt.result is True for attempt in self.attempts)
         return Report(
@@ -356,7 +364,7 @@ class TransactionWorld:
         self._check_results()
 
     def _check_results(self) -> None:
-        """Compare what readers see of each transaction with what its producer was told."""
+        """Compare the records that readers see of each transaction with the result that its producer got."""
         found: dict[int, Counter[bool | None]] = {attempt.number: Counter() for attempt in self.attempts}
         for log in self.broker.logs:
             for _, number, is_committed in log.results():
@@ -435,7 +443,7 @@ class SimulatedBroker:
         self._settle()
 
     def crash(self) -> None:
-        """Die, and lose some of what is not durable."""
+        """Stop at once, and lose a part of the records that are not durable."""
         world = self.world
         self.is_up = False
         self.life += 1

@@ -102,7 +102,7 @@ class VolatileDirectory:
         self.entries: dict[str, Node] = {}
 
     def change(self, *changes: tuple[str, Node | None]) -> None:
-        """Set the file or directory of each name (`None` removes the name), all in one step."""
+        """Set the file or directory of each name in one step; `None` removes the name."""
         self.changes += 1
         for name, node in changes:
             if node is None:

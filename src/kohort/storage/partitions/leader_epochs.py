@@ -20,7 +20,7 @@ UNKNOWN: Final = (-1, -1)
 
 
 class LeaderEpochs:
-    """The epochs of one partition in which records were written.
+    """The leader epochs in which records of one partition were written.
 
     >>> epochs = LeaderEpochs([(0, 0), (3, 120)])
     >>> epochs.end_of(2, current=3, end_offset=500)

@@ -365,7 +365,7 @@ class PartitionLog:
         return read_batches(self.segments, offset, end_offset, max_bytes, at_least_one=at_least_one, wait=wait)
 
     def end_before_hole(self, offset: int, end: int) -> int:
-        """Return where one answer with committed records ends that begins at `offset`, at `end` at the latest.
+        """Return the end offset, at most `end`, of one response with committed records from `offset` on.
 
         A transaction whose marker was in a hole is told as aborted. A client would not see that it ends there.
         """
@@ -540,13 +540,13 @@ class IndexWriter:
         self._pending += 1
 
     def end(self) -> None:
-        """Note that it has written, or failed; call the waiting callbacks after the last one."""
+        """Note the end of one piece of work; call the waiting callbacks after the last one."""
         self._pending -= 1
         while self._waiting and not self._pending:
             self._waiting.pop(0)()
 
     def when_over(self, then: Callable[[], None]) -> None:
-        """Call `then` while no thread writes: now, or as soon as that is so."""
+        """Call `then` while no thread writes: now, or as soon as the last one has ended."""
         if self._pending:
             self._waiting.append(then)
         else:

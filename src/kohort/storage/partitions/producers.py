@@ -1,4 +1,4 @@
-"""The producers of a partition: detects repeated and lost batches, and knows the transactions that are open.
+"""The producers of a partition: detects repeated and lost batches, and keeps the open transactions.
 
 Laws: checks change nothing; state changes only by `note` and `note_marker`, with a batch that is in the log, in log
 order, so that reading the log again gives the same state. The last 5 batches of each producer are answered again with
@@ -52,7 +52,7 @@ class ProducerState(NamedTuple):
 
 
 class ProducerRow(NamedTuple):
-    """One producer of one partition, as it is written down and described."""
+    """One producer of one partition, as snapshots store it and DescribeProducers returns it."""
 
     producer_id: int
     epoch: int
@@ -145,7 +145,7 @@ class ProducerStates:
         self._ending = []
 
     def epochs_of(self, producer_id: int) -> tuple[int, int]:
-        """Return a producer's epoch and that of the coordinator of its last marker; -1 for what is not known."""
+        """Return a producer's epoch and the coordinator epoch of its last marker; -1 for an unknown one."""
         packed = self._states.get(producer_id)
         epoch = -1 if packed is None else _HEAD.unpack_from(packed)[0]
         return epoch, self._coordinators.get(producer_id, -1)
@@ -250,7 +250,7 @@ class ProducerStates:
         self.open_transactions.clear()
 
     def would_end_hanging(self, producer_id: int) -> list[EndedTransaction]:
-        """Return a producer's hanging transactions as aborted ones that end where they hang."""
+        """Return a producer's hanging transactions as aborted ones that end before their hole."""
         # A reader that goes on behind the hole is told nothing of them: no marker there would end what it leaves out.
         return [
             EndedTransaction(producer_id, each.first_offset, each.lost_offset - 1, each.first_offset)
@@ -300,7 +300,7 @@ class ProducerStates:
         return EndedTransaction(header.producer_id, first_offset, header.base_offset, next(others, header.next_offset))
 
     def _take(self, producer_id: int) -> bytes | None:
-        """Remove and return the state of a producer that writes now; make room for one that was not known."""
+        """Remove and return the state of a producer that writes now; make room for a new producer."""
         known = self._states.pop(producer_id, None)
         # KIP-360: a forgotten producer may begin again at any sequence.
         if known is None and len(self._states) >= self._limit:

@@ -46,7 +46,7 @@ _NO_TIMESTAMP: Final = -1
 
 
 class IndexDamagedError(StorageError):
-    """An index file that is not as it was written."""
+    """An index file that is damaged, too short or missing."""
 
 
 class SegmentFacts(NamedTuple):

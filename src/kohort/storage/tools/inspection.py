@@ -383,7 +383,7 @@ def _is_out_of_place(reader: BatchReader, position: int, header: BatchHeader, ne
 
 
 def wrong_files(fs: FileSystem, folder: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (path, error) of each file that is not as it was written."""
+    """Yield (path, error) of each file that differs from its checksum or from the log."""
     state = log_state.load_state(fs, folder, names)
     if state is None and log_state.STATE_NAME in names:
         yield f"{folder}/{log_state.STATE_NAME}", "it is damaged"
@@ -404,7 +404,7 @@ def wrong_files(fs: FileSystem, folder: str, names: Sequence[str]) -> Iterator[t
 def _wrong_lists(
     fs: FileSystem, folder: str, bases: Sequence[int], state: LogState | None, aborted: Sequence[EndedTransaction]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (path, error) of the lists of aborted transactions that are missing or do not say what the log says."""
+    """Yield (path, error) of each `.txnindex` file that is missing or differs from the log."""
     sums = {base: (size, checksum) for base, size, checksum in state.aborted} if state is not None else {}
     for base, end in zip(bases, [*bases[1:], NO_LIMIT], strict=False):
         path = indexes.index_path(folder, base, indexes.TRANSACTION_SUFFIX)

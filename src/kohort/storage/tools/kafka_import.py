@@ -82,7 +82,7 @@ class OpenTransaction:
 
 @dataclass(slots=True)
 class _Open:
-    """What is known of an open transaction."""
+    """An open transaction: its first offset, its producer's epoch and the number of its records."""
 
     first_offset: int
     epoch: int
@@ -174,7 +174,7 @@ class Transactions:
 
 
 def read_coordinator(fs: FileSystem, survey: Survey) -> Coordinator:
-    """Read the transactions of `__transaction_state`; one of which nothing can be read is not committed."""
+    """Read the transactions of `__transaction_state`; an unreadable transaction counts as not committed."""
     latest = last_states(fs, survey.decisions).values()
     return Coordinator(
         open={each.producer_id: each for each in latest if each.state in _UNDECIDED},

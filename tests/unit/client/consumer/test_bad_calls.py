@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -111,6 +112,8 @@ def consumer(broker: Broker) -> Iterator[Consumer]:
         yield running
 
 
+# Hypothesis reads the source of each function that draws: once for a method, and not for each input.
+@cache
 def arguments(method: Callable[..., object]) -> st.SearchStrategy[tuple[list[object], dict[str, object]]]:
     """Good arguments but for one."""
     parameters = [each for each in inspect.signature(method).parameters.values() if each.name not in ("self", "cls")]
