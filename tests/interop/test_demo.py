@@ -118,8 +118,8 @@ def test_the_demo_tells_what_happened_and_everything_adds_up(
     assert f"{FIRST:,} produced, {FIRST:,} processed by the group, 0 missing" in lines
     assert (tmp_path / "out" / "flights.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "out" / "report.html").read_text()
-    told = (PAGE_MARK, "flights-readers", "flights-spark", "bob was silent", "fay joined")
-    assert [name for name in told if name not in page] == []
+    on_page = (PAGE_MARK, "flights-readers", "flights-spark", "bob was silent", "fay joined")
+    assert [name for name in on_page if name not in page] == []
     assert lines[-2].endswith(": everything adds up")
     assert lines[-1].startswith("next: ")
     names = sorted(path.name for path in (tmp_path / "out").iterdir())

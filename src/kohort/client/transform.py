@@ -112,8 +112,7 @@ def transform(
         ConfigError: an option of the consumer or the producer contradicts exactly once.
         TransactionAbortableError: the transaction was aborted for a reason that would come back, e.g. a record that is
             too large for the broker; or it was aborted ten times in a row because the group changed.
-        ProducerFencedError: another producer uses the transactional id, or the function took longer than
-            `transaction_timeout_ms`.
+        ProducerFencedError: another producer has the transactional id, or the function took `transaction_timeout_ms`.
         Exception: the function has raised it; the transaction is aborted, and the next poll returns the records again.
     """
     check_clients(consumer, producer, (Consumer, Producer))

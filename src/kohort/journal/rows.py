@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from json.encoder import encode_basestring
+from sys import intern
 from typing import Any, Final, NamedTuple
 
 from kohort.base.jsontext import parse_json
@@ -23,7 +24,7 @@ TRANSACTION_PREFIX: Final = "\0transaction:"
 
 def transaction_key(transactional_id: str) -> str:
     """Return the key of the rows about a transactional id."""
-    return TRANSACTION_PREFIX + transactional_id
+    return intern(TRANSACTION_PREFIX + transactional_id)
 
 
 class RowKind(StrEnum):

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from kohort.base.clock import SystemClock
 from kohort.broker import producer_ids
-from kohort.broker.embedded import Broker
 from kohort.broker.producer_ids import ProducerExpiry
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.records.batch import build_batch
 from kohort.storage.store import Store
+from kohort.testing.broker import Broker
 from kohort.wire.registry import ApiKey
 from support.dialogues.broker_wire import RawClient, produce_request
 from support.waiting import until
@@ -71,9 +70,9 @@ def test_partition_with_a_new_producer_gives_one_up_where_there_are_too_many() -
     assert [row.producer_id for row in second.producers.rows()] == [5], "the only one stays"
 
 
-def test_broker_forgets_a_silent_producer(tmp_path: Path) -> None:
+def test_broker_forgets_a_silent_producer() -> None:
     """It may go on at any sequence then, which is a gap as long as it is remembered."""
-    config = {"producer.id.expiration.ms": 100, "producer.id.expiration.check.interval.ms": 5}
+    config = {"producer.id.expiration.ms": 60_000, "producer.id.expiration.check.interval.ms": 5}
 
     def produce(client: RawClient, sequence: int) -> int:
         batch = build_batch([(b"k", b"v", 1, ())], producer_id=9, producer_epoch=0, base_sequence=sequence)
@@ -82,8 +81,9 @@ def test_broker_forgets_a_silent_producer(tmp_path: Path) -> None:
         )
         return code
 
-    with Broker(data_dir=tmp_path, config=config) as broker, RawClient(broker.port) as client:
+    with Broker(config=config) as broker, RawClient(broker.port) as client:
         client.create_topic("t")
         assert produce(client, 0) == 0
         assert produce(client, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        broker.clock.advance(61)
         until(lambda: produce(client, 5) == 0, what="the producer is forgotten")

@@ -4,14 +4,16 @@ A transaction that ends as its producer wants has three steps: `transaction_bega
 `transaction_completed`. Their entries are equal from one transaction of a producer to the next, so the journal has one
 row for each with a count. The epoch and the partitions of a transaction are in the entries of what is rare.
 
-Laws: nothing is decided or changed here. Each record of a transactional id is reported, but for one that adds
-partitions to an open transaction, which is counted.
+Laws: nothing is decided or changed here. Each record of a transactional id is reported, but for its first producer,
+which says nothing that its description does not, and for partitions that are added to an open transaction, which are
+counted. Thousands of ids are idle: rows of one id share their texts.
 Source: requirements G4 and J1; `coordinator/journal_events`, which reports the decisions about groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from sys import intern
 from typing import Final
 
 from kohort.coordinator.commands import Refusal
@@ -37,6 +39,7 @@ _REQUESTS: Final[dict[type, str]] = {
     AddPartitions: "AddPartitionsToTxn",
     EndTransaction: "EndTxn",
 }
+_RESULTS: Final = {result: (("result", result),) for result in ("commit", "abort")}
 _TIMEOUT: Final = "transaction timeout"
 _SUCCESSOR: Final = "new producer"
 
@@ -65,10 +68,10 @@ def report(
     for record in decision.records:
         former = former or transactions.get(record.transactional_id)
         entry = _tell(former, record, command)
-        if entry is None:
-            journal.count(transaction_key(record.transactional_id), PARTITIONS_ADDED)
-        else:
+        if entry is not None:
             entries.append(entry)
+        elif former is not None:
+            journal.count(transaction_key(record.transactional_id), PARTITIONS_ADDED)
         former = record if isinstance(record, TransactionStored) else None
     for effect in decision.effects:
         if isinstance(effect, Reply) and isinstance(effect.body, Refusal) and type(command) in _REQUESTS:
@@ -81,14 +84,16 @@ def report(
 
 
 def _tell(former: TransactionStored | None, record: Record, command: AnyCommand | None) -> Entry | None:
-    """Build the entry of one record; `None` for partitions that are added to an open transaction."""
+    """Build the entry of one record; `None` for a first producer, and for partitions of an open transaction."""
     key, transition = transaction_key(record.transactional_id), RowKind.TRANSITION
     if not isinstance(record, TransactionStored):
         return Entry(transition, "transactional_id_forgotten", key)
     # The producer id before a new one: the record with which the old one ends its transaction has it still.
-    producer = str(record.producer_id)
+    producer = intern(str(record.producer_id))
     match record.state:
         case TransactionState.EMPTY:
+            if former is None:
+                return None
             details = (("epoch", str(record.producer_epoch)), ("timeout_ms", str(record.timeout_ms)))
             return Entry(transition, "producer_initialized", key, producer, _signed(details, command))
         case TransactionState.ONGOING:
@@ -99,14 +104,14 @@ def _tell(former: TransactionStored | None, record: Record, command: AnyCommand 
             return Entry(RowKind.DECISION, "transaction_decided", key, producer, _result_of(record, command))
         case _:
             # A new producer id follows the last epoch of the one that has ended its transaction.
-            ended = str(record.previous_producer_id)
+            ended = intern(str(record.previous_producer_id))
             return Entry(transition, "transaction_completed", key, ended)
 
 
 def _result_of(record: TransactionStored, command: AnyCommand | None) -> tuple[tuple[str, str], ...]:
     result = "commit" if COMPLETION[record.state] is TransactionState.COMPLETE_COMMIT else "abort"
     if isinstance(command, EndTransaction):
-        return _signed((("result", result),), command)
+        return _signed(_RESULTS[result], command)
     # Its producer did not ask for it: the row says all.
     why = _SUCCESSOR if isinstance(command, InitProducer) else _TIMEOUT
     found = (

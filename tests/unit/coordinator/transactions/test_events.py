@@ -19,7 +19,6 @@ def test_each_step_of_a_transaction_has_a_row_and_repeated_ones_a_count(tx: Tran
 
     name = str(producer[0])
     assert tx.told() == [
-        f"producer_initialized {name} epoch=0 timeout_ms=60000 x1",
         f"transaction_began {name} x3",
         f"transaction_decided {name} result=commit x3",
         f"transaction_completed {name} x3",
@@ -45,6 +44,7 @@ def test_end_that_its_producer_did_not_ask_for_says_why_and_where(tx: Transactio
 
 
 def test_refused_producer_has_a_row_with_the_error(tx: TransactionDialogue) -> None:
+    tx.init()
     zombie = tx.init(principal="Token:t billing").producer()
     tx.init()
     for _ in range(2):
@@ -53,8 +53,8 @@ def test_refused_producer_has_a_row_with_the_error(tx: TransactionDialogue) -> N
 
     name = str(zombie[0])
     assert tx.told() == [
-        f"producer_initialized {name} epoch=0 timeout_ms=60000 principal=Token:t label=billing x1",
-        f"producer_initialized {name} epoch=1 timeout_ms=60000 x1",
+        f"producer_initialized {name} epoch=1 timeout_ms=60000 principal=Token:t label=billing x1",
+        f"producer_initialized {name} epoch=2 timeout_ms=60000 x1",
         f"refused {name} api=EndTxn error=PRODUCER_FENCED principal=User:ann x2",
         f"refused {name} api=AddPartitionsToTxn error=PRODUCER_FENCED x1",
     ]
