@@ -157,6 +157,15 @@ SOAKS: Mapping[str, Soak] = {
         "3",
         (tests("spark/test_batch.py", jobs=0, options=("-k", "many", "-o", "timeout=0")),),
     ),
+    "exactly-once": Soak(
+        "Spark's exactly-once sink, whose Java is killed before EndTxn, behind it and at any moment; at ours and at "
+        "Apache Kafka",
+        "30",
+        tuple(
+            ("-m", "support.scenarios.exactly_once_soak", "--rounds", str(5 * DEPTH), "--broker", kind, SEED)
+            for kind in ("ours", "apache")
+        ),
+    ),
     "same-as-spark": Soak(
         "every option of the Spark source beside Spark's own", "2", (tests("spark/test_same_as_spark.py", jobs=0),)
     ),

@@ -127,6 +127,7 @@ def _part_rows(frame: DataFrame, options: SinkOptions) -> DataFrame:
             f"exactly_once parts rows by {DEFAULT_PARTITIONER}, Kafka's own: leave partitioner out, or give the rows a "
             "column partition"
         )
+    _check_cluster(frame.sparkSession)
     assert options.topic is not None, "checked with the options"
     with Producer.from_config(options.client) as producer:
         producer.connect()
@@ -146,6 +147,21 @@ def _part_rows(frame: DataFrame, options: SinkOptions) -> DataFrame:
         chosen = f.coalesce(f.col("partition").cast("int"), chosen)
     tasks = min(count, int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or count))
     return frame.withColumn("partition", chosen).repartitionById(tasks, "partition")
+
+
+def _check_cluster(spark: SparkSession) -> None:
+    """Refuse a cluster on which Spark may run a task beside an attempt that has written already.
+
+    Of a second attempt in the same stage the task itself knows, but not of a second attempt of the whole stage.
+    """
+    master = spark.conf.get("spark.master", "") or ""
+    attempts = spark.conf.get("spark.stage.maxConsecutiveAttempts", "4")
+    if master and not master.startswith("local") and attempts != "1":
+        raise ConfigError(
+            "exactly_once needs spark.stage.maxConsecutiveAttempts=1 on a cluster: where an executor with shuffled "
+            "rows is lost, Spark runs a stage again, and the first attempt's records are in the transaction; "
+            "with 1 the batch fails, and is written whole when the query is started again"
+        )
 
 
 def choose_partitions(keys: pyarrow.Array, values: pyarrow.Array, count: int) -> pyarrow.Array:

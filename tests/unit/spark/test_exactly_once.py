@@ -373,9 +373,22 @@ def test_rows_are_parted_as_the_producer_does() -> None:
     assert choose_partitions(pa.array([None], pa.binary()), pa.array([None], pa.binary()), 7).to_pylist() == [0]
 
 
+def frame_of(settings: dict[str, str]) -> Any:
+    """A stream of a session with these settings."""
+    return SimpleNamespace(isStreaming=True, sparkSession=SimpleNamespace(conf=settings))
+
+
+@pytest.mark.parametrize("settings", [{}, {"spark.stage.maxConsecutiveAttempts": "2"}])
+def test_cluster_that_may_run_a_stage_again_is_refused(settings: dict[str, str]) -> None:
+    """A task of the second attempt would write under the sequences of the first."""
+    frame = frame_of({"spark.master": "spark://host:7077", **settings})
+    with pytest.raises(ConfigError, match=r"exactly_once needs spark\.stage\.maxConsecutiveAttempts=1 on a cluster"):
+        write_stream(frame, "orders", exactly_once=True, bootstrap_servers="127.0.0.1:1")
+
+
 def test_rows_cannot_be_parted_for_a_topic_that_is_not_there(address: str) -> None:
     """Nor by another rule than that of the function."""
-    frame: Any = SimpleNamespace(isStreaming=True)
+    frame = frame_of({"spark.master": "local[2]"})
     with pytest.raises(ConfigError, match="needs the partitions of nowhere, and there is no such topic yet"):
         write_stream(frame, "nowhere", exactly_once=True, bootstrap_servers=address)
     with pytest.raises(ConfigError, match="exactly_once parts rows by murmur2_random, Kafka's own"):

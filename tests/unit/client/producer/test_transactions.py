@@ -16,9 +16,11 @@ from kohort.client.core.requests import Failure
 from kohort.client.producer.core import transactions
 from kohort.client.producer.core.producer_events import (
     ProducerCloseAsked,
+    ProducerIdAndEpoch,
     RecordsSubmitted,
     TransactionAsked,
     TransactionOffsetsAsked,
+    TransactionShared,
     TransactionStep,
 )
 from kohort.client.producer.core.transactions import TRANSITIONS, Happening, TransactionState
@@ -83,6 +85,11 @@ class TransactionDialogue(Dialogue):
         offsets = {TopicPartition("in", 0): offset}
         asked = TransactionOffsetsAsked(group=group, offsets=offsets, ticket=ticket, deadline_ms=self.now_ms + 60_000)
         self.take(asked)
+        return ticket
+
+    def share(self, identity: ProducerIdAndEpoch | None) -> Future[object]:
+        ticket: Future[object] = Future()
+        self.take(TransactionShared(identity=identity, ticket=ticket, deadline_ms=self.now_ms + 60_000))
         return ticket
 
     def outcome(self, ticket: object) -> object:
@@ -244,6 +251,68 @@ def test_older_flow_goes_on_with_epoch_and_sequences() -> None:
     dialogue.add()
     header = header_of(dialogue.next(ProduceRequest))
     assert (header.producer_epoch, header.base_sequence) == (0, 1)
+
+
+def joined(version: int) -> TransactionDialogue:
+    """A producer that takes part in the transaction of another one."""
+    dialogue = TransactionDialogue(version)
+    assert dialogue.outcome(dialogue.share(ProducerIdAndEpoch(7, 3, version))) == "done"
+    return dialogue
+
+
+@pytest.mark.parametrize("version", FLOWS)
+def test_producer_takes_part_in_the_transaction_of_another_one(version: int) -> None:
+    """It writes under the given id and epoch, asks for none, and leaves the transaction open."""
+    dialogue = joined(version)
+    record = dialogue.submit(b"one")
+    dialogue.answer_metadata()
+    if not version:
+        dialogue.find()
+    dialogue.add()
+    produce = dialogue.next(ProduceRequest)
+    header = header_of(produce)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, 0)
+    early = dialogue.share(None)
+    assert "it cannot join or leave now" in str(dialogue.error(early))
+    dialogue.answer_produce(produce)
+    assert record.done()
+    assert dialogue.outcome(dialogue.share(None)) == "done"
+    assert dialogue.state is TransactionState.UNINITIALIZED
+    dialogue.take(ProducerCloseAsked(ticket=None, deadline_ms=dialogue.now_ms + 1_000))
+    assert not dialogue.unanswered(EndTxnRequest) and not dialogue.unanswered(InitProducerIdRequest)
+
+
+@pytest.mark.parametrize("version", FLOWS)
+def test_producer_commits_what_others_have_written(version: int) -> None:
+    """By the ids alone; it has sent nothing itself."""
+    dialogue = joined(version)
+    committed = dialogue.call(COMMIT)
+    dialogue.find()
+    request = dialogue.end(epoch=4)
+    assert (request.producer_id, request.producer_epoch, request.committed) == (7, 3, True)
+    assert dialogue.outcome(committed) == "done"
+
+
+@pytest.mark.parametrize("version", FLOWS)
+def test_abort_of_a_shared_transaction_fences_all_that_take_part(version: int) -> None:
+    """KIP-360: by another epoch, and not by EndTxn, behind which the older flow would go on under the same one."""
+    dialogue = joined(version)
+    aborted = dialogue.call(ABORT)
+    dialogue.find()
+    request = dialogue.identify(7, 4).request
+    assert isinstance(request, InitProducerIdRequest)
+    assert (request.producer_id, request.producer_epoch) == (7, 3)
+    assert dialogue.outcome(aborted) == "done"
+    assert not dialogue.unanswered(EndTxnRequest)
+
+
+def test_producer_that_is_closed_leaves_a_shared_transaction_open() -> None:
+    """Others go on in it."""
+    dialogue = joined(2)
+    closed: Future[object] = Future()
+    dialogue.take(ProducerCloseAsked(ticket=closed, deadline_ms=dialogue.now_ms + 1_000))
+    assert dialogue.outcome(closed) == "done"
+    assert not dialogue.unanswered(EndTxnRequest)
 
 
 @pytest.mark.parametrize("version", FLOWS)

@@ -285,18 +285,15 @@ class Transactions:
             self._drop_unsent()
         elif step is TransactionStep.BEGIN:
             self._is_begun, self.is_v2 = False, self._is_v2_finalized
-            self._forget_parts()
-
-    def _forget_parts(self) -> None:
-        self._added.clear()
-        self._added_groups.clear()
+            self._added.clear()
+            self._added_groups.clear()
 
     def share(self, asked: TransactionShared) -> None:
         """Take part in the transaction of another producer, or leave it to those that still do."""
         by = Happening.LEFT if asked.identity is None else Happening.JOINED
         if (self.state, by) not in TRANSITIONS or not self._is_settled():
-            what = f"the producer of {self.transactional_id} is {self.state.value}"
-            self._requests.fail(asked.ticket, self.error or StateError(f"{what}: it cannot join or leave now"))
+            what = f"the producer of {self.transactional_id} is {self.state.value}: it cannot join or leave now"
+            self._requests.fail(asked.ticket, self.error or StateError(what))
             return
         self._move(by)
         self._submissions.claim()
@@ -306,7 +303,8 @@ class Transactions:
         self.is_v2 = self._is_v2_finalized = known.transaction_version >= _EPOCH_PER_TRANSACTION
         # Others have sent what the coordinator knows.
         self._is_begun = True
-        self._forget_parts()
+        self._added.clear()
+        self._added_groups.clear()
         self._requests.complete(asked.ticket)
 
     def _objection(self, step: TransactionStep) -> KohortError | None:
@@ -752,6 +750,7 @@ class Transactions:
             # By the older flow others could go on under the same epoch, in a transaction that is never ended.
             self._identity.spoil()
             self._on_decided()
+            self._initialize(now_ms)
             return
         self._send(
             self._coordinator,
