@@ -48,6 +48,7 @@ BENCHES = (
     "neighbours",
     "sparkbatch",
     "sparkstream",
+    "sparktasks",
     "sparkwrite",
     "members",
     "ephemeral",

@@ -226,8 +226,6 @@ class Loop:
         except BaseException:
             self._go_back(begun)
             raise
-        # The end of the function is the end of its sends: records that do not fill a batch leave with the offsets.
-        self._producer._submissions.is_watched = True
         try:
             await self._call(records)
             self._post_offsets(begun, group)

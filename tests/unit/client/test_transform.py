@@ -74,6 +74,19 @@ def test_partitions_assigned_by_hand(address: str, topics: tuple[str, str]) -> N
     check(address, source, target)
 
 
+def test_function_may_wait_for_what_it_has_sent(address: str, topics: tuple[str, str]) -> None:
+    """A record leaves by itself, before the function has returned."""
+    source, target = topics
+    offsets: list[int] = []
+
+    def copy(records: list[kohort.ConsumerRecord], transaction: Any) -> None:
+        offsets.append(transaction.send(target, records[-1].value).result(20).offset)
+
+    with clients(address, source) as (consumer, producer):
+        assert kohort.transform(consumer, producer, copy, until=lambda: bool(offsets)) == COUNT
+    assert offsets == [0]
+
+
 def test_arrow_in_and_out(address: str, topics: tuple[str, str]) -> None:
     source, target = topics
     pyarrow = pytest.importorskip("pyarrow")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from kohort.client.consumer.context import Deserializing
 from kohort.client.consumer.fetch.fetch_handler import FetchHandler
 from kohort.client.consumer.fetch.fetch_sender import end_of
 from kohort.errors import CorruptRecordError, DeserializationError
-from kohort.ids import TopicPartition
+from kohort.ids import TopicId, TopicPartition
 from kohort.records.batch import build_batch
 from support.dialogues.consumer_dialogue import batch, orders
 
@@ -207,6 +209,36 @@ def test_paused_data_waits(handler: FetchHandler) -> None:
     handler.pause(orders(0), is_paused=False)
 
     assert offsets(handler) == [(0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("is_one_by_one", [True, False])
+def test_a_span_ends_at_its_stop(is_one_by_one: bool) -> None:
+    """Inside a batch, also where a chunk has more of them; its position is behind all of the chunk then."""
+    handler = FetchHandler()
+    handler.hold_spans({orders(0)[0]: (2, 7), orders(1)[0]: (0, 3)}, {})
+    handler.add(chunk(handler, 0, batch(0, 5) + batch(5, 5) + batch(10, 5), offset=2))
+    handler.add(chunk(handler, 1, batch(0, 3), offset=0))
+
+    if is_one_by_one:
+        found = [record for _ in range(8) if (record := one(handler)) is not None]
+    else:
+        found = [(partition.partition, each) for partition, offsets in slices(handler) for each in offsets]
+
+    assert found == [*((0, offset) for offset in range(2, 7)), *((1, offset) for offset in range(3))]
+    assert one(handler) is None
+    assert handler.positions() == {orders(0)[0]: 15, orders(1)[0]: 3}
+
+
+def test_records_of_another_topic_are_not_those_of_a_span() -> None:
+    """KIP-516: data under another id than the span's is dropped; without an id it is handed out; both are said."""
+    handler, planned = FetchHandler(), TopicId(b"p" * 16)
+    handler.hold_spans(dict.fromkeys(orders(0, 1, 2), (0, 5)), {"orders": planned})
+    for index, topic_id in enumerate((planned, TopicId(b"q" * 16), TopicId(bytes(16)))):
+        handler.add(replace(chunk(handler, index, batch(0, 5), offset=0), topic_id=topic_id))
+
+    assert slices(handler) == [(orders(index)[0], list(range(5))) for index in (0, 2)]
+    assert (handler.foreign, handler.nameless) == (set(orders(1)), set(orders(2)))
+    assert handler.released_bytes().keys() == set(orders(0, 1, 2))
 
 
 @pytest.mark.parametrize(("is_read_committed", "end"), [(False, 9), (True, 7)])

@@ -70,6 +70,24 @@ def test_topic_without_an_id_is_asked_for_by_name() -> None:
     assert consumer.find(FetchRequest)[0].max_version == 12
 
 
+def test_nothing_is_asked_for_behind_the_end_of_reading() -> None:
+    """A partition with a stop leaves the session there; a seek back begins again, up to the same end."""
+    consumer = ConsumerDialogue(group_id=None)
+    first = Start(fence=consumer.new_fence(), offset=0, stop=10)
+    starts = {partition(0): first, partition(1): Start(fence=consumer.new_fence(), offset=0, stop=30)}
+    consumer.take(PartitionsAssigned(starts=starts))
+    consumer.settle()
+
+    consumer.serve({0: batch(0, 12), 1: batch(0, 12)})
+
+    assert consumer.fetching() == {partition(1): 12}
+    assert {chunk.topic_id for chunk in consumer.chunks()} == {ORDERS}
+    consumer.serve({1: batch(12, 18)})
+    consumer.take(Sought(partition=partition(0), fence=consumer.new_fence(), offset=3))
+    consumer.settle()
+    assert consumer.fetching() == {partition(0): 3}
+
+
 def test_next_fetch_goes_out_before_the_application_takes_anything() -> None:
     """CTR: the background is autonomous."""
     consumer = reading(0)
