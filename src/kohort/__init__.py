@@ -97,8 +97,9 @@ def __getattr__(name: str) -> Any:
     if module is None:
         raise AttributeError(f"module 'kohort' has no attribute {name!r}")
     with without_collections():
-        return getattr(import_module(module), name)
+        found = globals()[name] = getattr(import_module(module), name)
+    return found
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__all__})

@@ -10,6 +10,9 @@ from typing import Final
 #: The version of kohort, which its clients and its broker send each other.
 VERSION: Final = "0.1.0"
 
+#: New objects whose first collection would take milliseconds.
+_MANY: Final = 20_000
+
 
 @contextmanager
 def without_collections() -> Iterator[None]:
@@ -21,7 +24,8 @@ def without_collections() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():
+            # To count frozen objects takes long where there are many.
+            if gc.get_count()[0] > _MANY and not gc.get_freeze_count():
                 # They count as old from now on: the first collection of young objects would look at each of them.
                 gc.freeze()
                 gc.unfreeze()

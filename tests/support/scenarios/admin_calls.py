@@ -77,6 +77,7 @@ CALLS: Final[Mapping[str, Callable[[Any, Names], object]]] = {
     "list_partition_reassignments": lambda admin, _: admin.list_partition_reassignments(),
     "list_transactions": lambda admin, _: admin.list_transactions(),
     "describe_transactions": lambda admin, of: admin.describe_transactions([of.topic]),
+    "transaction_history": lambda admin, of: admin.transaction_history(of.topic),
     "fence_producers": lambda admin, of: admin.fence_producers([of.topic]),
     "describe_producers": lambda admin, of: admin.describe_producers([of.partition]),
     "find_hanging_transactions": lambda admin, of: admin.find_hanging_transactions([of.partition]),
