@@ -338,3 +338,16 @@ def test_a_broker_that_is_away_is_waited_for(tmp_path: Any) -> None:
     batches = read_spans(options(address), one("kept", 0, 0, 1))
     with kohort.Broker(data_dir=tmp_path, port=port):
         assert offsets(batches) == [0]
+
+
+def test_a_task_that_knows_its_topic_waits_for_a_broker(tmp_path: Any) -> None:
+    """Its topic is looked up after a second without records, which is no reason to fail either."""
+    with kohort.Broker(data_dir=tmp_path, port=quiet_port()) as broker:
+        address = broker.bootstrap_servers
+        with kohort.Producer(bootstrap_servers=address) as producer:
+            producer.send("kept", b"v", partition=0).result(10)
+        task = SpansToRead([SpanToRead("kept", 0, 0, 1)], planned(address, "kept"))
+    patient = options(address, kafkaConsumer__pollTimeoutMs=2_200)
+    with pytest.raises(KohortTimeoutError, match=r"kept-0 gave nothing at offset 0 for 2\.2 s") as raised:
+        offsets(read_spans(patient, task))
+    assert isinstance(raised.value.__cause__, BrokersUnreachableError)
