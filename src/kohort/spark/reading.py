@@ -195,20 +195,22 @@ class _Reading:
         return True
 
     def _note_progress(self) -> bool:
-        """Take the positions over that have moved; return whether one has."""
+        """Take the positions over that have moved; return whether one has passed a record."""
         for partition in list(self._handler.foreign):
             if partition in self._left:
                 self._skip(partition, MADE_ANEW)
-        moved = self._handler.consumed()
-        for partition, position in moved.items():
+        has_moved = False
+        for partition, position in self._handler.consumed().items():
             span = self._left.get(partition)
             if span is None:
                 continue
+            # A seek to the record that is next anyway is no progress.
+            has_moved |= position > span.start
             if position < span.end:
                 self._left[partition] = Span(position, span.end)
             else:
                 del self._left[partition]
-        return bool(moved)
+        return has_moved
 
     def _skip(self, partition: TopicPartition, why: str) -> None:
         """Give up the rest of a partition's span, or raise `RecordsLostError`."""
