@@ -272,16 +272,19 @@ def join_pieces(
         index: [piece] for index, (piece, _) in enumerate(pieces) if weights[index] >= target
     }
     for low, high in pairwise(bounds):
+        joined: list[SpanToRead] = []
         records = 0
         for index in short[low:high]:
             piece, size = pieces[index]
-            if index == short[low] or (most is not None and records + size > most):
-                joined: list[SpanToRead] = []
+            # A partition comes up in a task once: a long piece between two short ones of it parts them.
+            is_same = bool(joined) and joined[-1][:2] == piece[:2]
+            is_parted = is_same and joined[-1].end != piece.start
+            if not joined or is_parted or (most is not None and records + size > most):
+                joined = []
                 tasks[index] = joined
                 records = 0
             records += size
-            if joined and joined[-1][:2] == piece[:2]:
-                # A partition comes up in a task once.
+            if joined and is_same:
                 joined[-1] = joined[-1]._replace(end=piece.end)
             else:
                 joined.append(piece)

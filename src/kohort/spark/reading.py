@@ -156,8 +156,14 @@ class _Reading:
             elif now_s >= since_s + self._patience_s:
                 raise self._timeout() from trouble
             elif now_s >= looked_s + _DOUBT_S:
-                looked_s = now_s
-                self._drop_renewed(self._left)
+                try:
+                    self._drop_renewed(self._left, timeout_s=min(_DOUBT_S, since_s + self._patience_s - now_s))
+                except KohortError as why:
+                    if not why.retriable:
+                        raise
+                    # The reason why no records come says more.
+                    trouble = trouble or why
+                looked_s = time.monotonic()
         if renewed := self._drop_renewed(self._nameless):
             # Records of both topics cannot be told apart; the task has not ended, so that none of them counts.
             raise RecordsLostError(renewed[0], 0, MADE_ANEW)
@@ -189,20 +195,22 @@ class _Reading:
         return True
 
     def _note_progress(self) -> bool:
-        """Take the positions over that have moved; return whether one has."""
+        """Take the positions over that have moved; return whether one has passed a record."""
         for partition in list(self._handler.foreign):
             if partition in self._left:
                 self._skip(partition, MADE_ANEW)
-        moved = self._handler.consumed()
-        for partition, position in moved.items():
+        has_moved = False
+        for partition, position in self._handler.consumed().items():
             span = self._left.get(partition)
             if span is None:
                 continue
+            # A seek to the record that is next anyway is no progress.
+            has_moved |= position > span.start
             if position < span.end:
                 self._left[partition] = Span(position, span.end)
             else:
                 del self._left[partition]
-        return bool(moved)
+        return has_moved
 
     def _skip(self, partition: TopicPartition, why: str) -> None:
         """Give up the rest of a partition's span, or raise `RecordsLostError`."""
@@ -250,12 +258,14 @@ class _Reading:
         for partition, span in self._left.items():
             self._consumer.seek(partition, span.start)
 
-    def _drop_renewed(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    def _drop_renewed(
+        self, partitions: Collection[TopicPartition], *, timeout_s: float | None = None
+    ) -> list[TopicPartition]:
         """Give up partitions whose topic was deleted and recreated since the plan; return those of `partitions`."""
         names = sorted({each.topic for each in partitions if self._topic_ids.get(each.topic)})
         if not names:
             return []
-        topics = self._consumer.describe_topics(names)
+        topics = self._consumer.describe_topics(names, timeout_s)
         renewed = {name for name, topic in topics.items() if topic.topic_id not in ("", self._topic_ids.get(name))}
         for partition in [each for each in self._left if each.topic in renewed]:
             self._skip(partition, MADE_ANEW)

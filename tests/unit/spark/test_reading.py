@@ -12,11 +12,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kohort
-from kohort.errors import BrokersUnreachableError, KohortTimeoutError, UnknownTopicError
+from kohort.errors import BrokersUnreachableError, ErrorCode, KohortTimeoutError, UnknownTopicError
 from kohort.spark import reading
 from kohort.spark.offsets import RecordsLostError
 from kohort.spark.options import EARLIEST, LATEST, SourceOptions, parse_options
 from kohort.spark.reading import SpansToRead, SpanToRead, join_batches, read_spans, reading_config
+from kohort.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from kohort.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kohort.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kohort.wire.registry import ApiKey
+from kohort.wire.schema import Message
+from support.dialogues.scripted_broker import Answer, ScriptedBroker
 from support.ports import quiet_port
 
 
@@ -338,3 +355,45 @@ def test_a_broker_that_is_away_is_waited_for(tmp_path: Any) -> None:
     batches = read_spans(options(address), one("kept", 0, 0, 1))
     with kohort.Broker(data_dir=tmp_path, port=port):
         assert offsets(batches) == [0]
+
+
+def test_a_task_that_knows_its_topic_waits_for_a_broker(tmp_path: Any) -> None:
+    """Its topic is looked up after a second without records, which is no reason to fail either."""
+    with kohort.Broker(data_dir=tmp_path, port=quiet_port()) as broker:
+        address = broker.bootstrap_servers
+        with kohort.Producer(bootstrap_servers=address) as producer:
+            producer.send("kept", b"v", partition=0).result(10)
+        task = SpansToRead([SpanToRead("kept", 0, 0, 1)], planned(address, "kept"))
+    patient = options(address, kafkaConsumer__pollTimeoutMs=2_200)
+    with pytest.raises(KohortTimeoutError, match=r"kept-0 gave nothing at offset 0 for 2\.2 s") as raised:
+        offsets(read_spans(patient, task))
+    assert isinstance(raised.value.__cause__, BrokersUnreachableError)
+
+
+def test_a_log_that_refuses_an_offset_it_has_ends_the_task() -> None:
+    """Each refusal seeks to the same offset again, which is no progress: not a loop without an end."""
+    refusals = iter([ErrorCode.OFFSET_OUT_OF_RANGE] * 1_000)
+
+    def answer(api: ApiKey, version: int, request: Message) -> Answer:
+        match request:
+            case MetadataRequest():
+                leads = MetadataResponsePartition(partition_index=0, leader_id=1)
+                return MetadataResponse(
+                    brokers=[MetadataResponseBroker(node_id=1, host=broker.endpoint.host, port=broker.endpoint.port)],
+                    topics=[MetadataResponseTopic(name="t", partitions=[leads])],
+                )
+            case ListOffsetsRequest():
+                row = ListOffsetsPartitionResponse(partition_index=0, offset=5)
+                return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[row])])
+            case FetchRequest():
+                code = next(refusals, ErrorCode.NONE)
+                refused = PartitionData(partition_index=0, error_code=code)
+                return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[refused])])
+        raise AssertionError(request)
+
+    versions = {ApiKey.METADATA: (1, 9), ApiKey.LIST_OFFSETS: (1, 5), ApiKey.FETCH: (4, 11)}
+    with ScriptedBroker(answer, versions=versions) as broker:
+        given_ = options(str(broker.endpoint), kafkaConsumer__pollTimeoutMs=200, kafka__retry__backoff__ms=1)
+        with pytest.raises(KohortTimeoutError, match=r"t-0 gave nothing at offset 5 for 0\.2 s"):
+            offsets(read_spans(given_, one("t", 0, 5, 6)))
+    assert next(refusals, None) is not None

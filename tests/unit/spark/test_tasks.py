@@ -86,6 +86,21 @@ def test_how_many_spans_a_task_has(sizes: list[int], cores: int, tasks: list[int
     assert sorted(found) == sorted(tasks)
 
 
+@pytest.mark.parametrize(
+    ("size", "count", "given_"),
+    [
+        (6, 3, {"minPartitions": 11, "kohort.targetTaskRecords": 2}),
+        (38, 10, {"minPartitions": 35, "kohort.targetTaskRecords": 10}),
+    ],
+)
+def test_short_pieces_are_not_joined_over_a_long_one(size: int, count: int, given_: dict[str, int]) -> None:
+    """The pieces of a partition differ by a record: here the one in the middle has the target's size, two have not."""
+    tasks = planned({TopicPartition("t", number): Span(0, size) for number in range(count)}, options(**given_))
+    assert all(len({each[:2] for each in task}) == len(task) for task in tasks)
+    read = sorted((each.partition, offset) for task in tasks for each in task for offset in range(each.start, each.end))
+    assert read == [(number, offset) for number in range(count) for offset in range(size)]
+
+
 def test_a_task_for_each_partition_can_be_asked_for() -> None:
     """As it was, and as it is with Spark's own source."""
     many = {TopicPartition("t", number): Span(0, 5) for number in range(60)}

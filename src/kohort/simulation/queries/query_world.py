@@ -84,6 +84,8 @@ class QueryWorld(ProgramWorld):
         self._doubts: list[_Doubt] = []
         #: Time up to which the broker could hear of no member.
         self._disturbed_s = -10.0
+        #: Query -> time up to which the broker could not hear of its member.
+        self._unheard_s: dict[StreamingQuery, float] = {}
         self._retired: list[StreamingQuery] = []
         self._orders: list[_Order] = []
         #: Offsets that may be in sinks twice.
@@ -147,7 +149,8 @@ class QueryWorld(ProgramWorld):
             elif doubt.name not in here:
                 # A query that has left for good had nothing in doubt.
                 is_over = self.loop.time() - doubt.ended_s >= SESSION_S - _HEARD_S
-                if is_over or doubt.ended_s < self._disturbed_s + SESSION_S:
+                was_unheard = doubt.ended_s < self._unheard_s.get(doubt.query, 0.0) + _HEARD_S
+                if is_over or was_unheard or doubt.ended_s < self._disturbed_s + SESSION_S:
                     self._excuse(doubt.spans)
                 self._doubts.remove(doubt)
 
@@ -349,6 +352,7 @@ class QueryWorld(ProgramWorld):
             return
         program, seconds = query.reader.program, self.random.choice((1.0, 4.0, 6.0))
         self.tell("world", f"no word of membership of {program} arrives for {seconds:g} s")
+        self._unheard_s[query] = self.loop.time() + seconds
         self.loop.network.unheard.add(program)
         self.loop.call_later(seconds, self.loop.network.unheard.discard, program)
 
