@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from pathlib import Path
 from pickle import PicklingError
 from typing import Final, Protocol, cast
 
@@ -40,7 +41,6 @@ from kohort.errors import (
     ConfigError,
     ErrorCode,
     KohortError,
-    PartlySentError,
     TransactionAbortableError,
     UnsupportedFeatureError,
 )
@@ -67,6 +67,8 @@ _FENCED: Final = (
 )
 #: Codes of a partition to which another task has written under the same ids.
 _SHARED: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+#: Codes of a member whose epoch has changed since; the second one before KIP-1319.
+_STALE: Final = (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION)
 #: Tries to commit the offsets of a source whose group moves meanwhile; its reader looks every tenth of a second.
 _MOST_ATTEMPTS: Final = 20
 _NOTE_S: Final = 0.15
@@ -143,6 +145,17 @@ class BatchTransaction:
     #: The number behind the last batch that was written; 0 for none, and the digest of that batch.
     written: int
     written_digest: str | None
+    #: The id of the query that has written it; `None` if that is not known.
+    owner: str | None = None
+
+    def check_owner(self, query_id: str | None) -> None:
+        """Raise `TransactionalWriteError` if another query has written under this transactional id."""
+        if None not in (self.owner, query_id) and self.owner != query_id:
+            name = self.transactional_id
+            raise TransactionalWriteError(
+                f"the transactional id {name} is that of another query ({self.owner}): give each query its own "
+                f"kohort.transactionalId, or delete the group {name} if that query does not come back"
+            )
 
     def is_written(self, number: int) -> bool:
         """Return whether the batch of this number is in the topic already.
@@ -209,12 +222,6 @@ def begin(options: SinkOptions) -> BatchTransaction:
     except KohortError as why:
         raise TransactionalWriteError(f"the transaction of {name} cannot begin: {why}") from why
     told = _parse(written.metadata) if written is not None else {}
-    owner = told.get("query")
-    if owner is not None and query.query_id is not None and owner != query.query_id:
-        raise TransactionalWriteError(
-            f"the transactional id {name} is that of another query ({owner}): give each query its own "
-            f"kohort.transactionalId, or delete the group {name} if that query does not come back"
-        )
     transaction = BatchTransaction(
         transactional_id=name,
         identity=identity,
@@ -223,7 +230,9 @@ def begin(options: SinkOptions) -> BatchTransaction:
         query=query,
         written=0 if written is None else written.offset,
         written_digest=told.get("digest"),
+        owner=told.get("query"),
     )
+    transaction.check_owner(query.query_id)
     if query.newest is not None:
         # The checkpoint is refused before a task begins.
         transaction.is_written(query.newest.number)
@@ -283,7 +292,8 @@ def enter(transaction: BatchTransaction) -> Part:
     """Return the part of the task that runs in this process.
 
     Raises:
-        TransactionalWriteError: this task was run before, so that the transaction may have its records.
+        TransactionalWriteError: this task was run before, so that the transaction may have its records; or the
+            transactional id is another query's.
     """
     context = TaskContext.get()
     query_id = context and context.getLocalProperty("sql.streaming.queryId")
@@ -296,6 +306,8 @@ def enter(transaction: BatchTransaction) -> Part:
             f"{transaction.transactional_id} may have records of its first attempt, whose error is the one to look at: "
             "the batch fails, and is written whole when the query is started again. spark.speculation has to be off"
         )
+    # The driver knows the query's id only by its checkpoint, which may be elsewhere.
+    transaction.check_owner(str(query_id))
     return Part(transaction, str(query_id), int(str(number)))
 
 
@@ -332,8 +344,6 @@ def _codes_of(why: BaseException | None) -> Iterable[ErrorCode]:
     while why is not None:
         if isinstance(why, BrokerError):
             yield why.code
-        if isinstance(why, PartlySentError | TransactionAbortableError) and isinstance(why.__cause__, BrokerError):
-            yield why.__cause__.code
         why = why.__cause__
 
 
@@ -394,7 +404,7 @@ def commit(options: SinkOptions, messages: Sequence[Message], number: int) -> bo
             producer._join(None)
         except BaseException as why:
             producer.close(timeout=0)
-            if ErrorCode.STALE_MEMBER_EPOCH in _codes_of(why) and attempt + 1 < _MOST_ATTEMPTS:
+            if set(_codes_of(why)).intersection(_STALE) and attempt + 1 < _MOST_ATTEMPTS:
                 # The group has moved others since the note; the next one has the new epoch.
                 time.sleep(_NOTE_S)
                 continue
@@ -420,17 +430,34 @@ def _offsets_of_sources(
     folder = None if options.checkpoint_location is None else to_local_path(options.checkpoint_location)
     if folder is None:
         return
-    with suppress(OSError):
-        for source in read_sources(folder / "offsets" / str(part.number)):
-            name = source.get("name") if isinstance(source, dict) else None
-            batch = find_batch(name) if isinstance(source, dict) and isinstance(name, str) else None
-            if batch is None or batch.end != fingerprint(cast("dict[str, object]", source)) or not batch.spans:
-                continue
-            topic_ids = from_json(cast("dict[str, object]", source)).topic_ids
+    sources, before = (_read_offsets(folder, number) for number in (part.number, part.number - 1))
+    for source in sources:
+        # A source whose offset stands still reads nothing in this batch.
+        if not isinstance(source, dict) or "kohort" not in source or source in before:
+            continue
+        given = cast("dict[str, object]", source)
+        offset = from_json(given)
+        if offset.name is None or not any(span.size for span in offset.spans.values()):
+            continue
+        batch = find_batch(offset.name)
+        if batch is None or batch.end != fingerprint(given):
+            # Others could read the batch again, whose rows would then be in the topic twice.
+            raise TransactionAbortableError(
+                offset.name,
+                f"its reader has left no note of batch {part.number} on this machine, so that its group's offsets "
+                "cannot be committed with the rows; start the query again, with the kafka.group.id that it had",
+            )
+        if batch.spans:
             yield (
                 GroupMetadata(batch.group_id, batch.epoch, batch.member_id, batch.instance_id),
-                to_offsets(_finished(options, str(name), batch, topic_ids), topic_ids),
+                to_offsets(_finished(options, offset.name, batch, offset.topic_ids), offset.topic_ids),
             )
+
+
+def _read_offsets(folder: Path, number: int) -> list[object]:
+    with suppress(OSError):
+        return read_sources(folder / "offsets" / str(number))
+    return []
 
 
 def _finished(
@@ -444,7 +471,8 @@ def _finished(
     claimed = {each: Holder(name, since, orders) for each, (_, _, since, orders) in batch.spans.items()}
     if lost := {each for each, holder in claimed.items() if not is_last_holder(ledgers.get(each), holder)}:
         raise _taken_over(batch.group_id, lost)
-    return {each: replace(ledgers[each], offset=end, planned=None) for each, (_, end, *_) in batch.spans.items()}
+    # The end stands as planned, too, by which a query that repeats the batch knows that it is written.
+    return {each: replace(ledgers[each], offset=end, planned=end) for each, (_, end, *_) in batch.spans.items()}
 
 
 def _taken_over(group_id: str, partitions: Iterable[TopicPartition]) -> TransactionAbortableError:

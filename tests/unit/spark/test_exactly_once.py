@@ -20,10 +20,12 @@ import pytest
 import kohort
 from kohort import TopicPartition
 from kohort.client.producer.core.partitioner import Partitioner
-from kohort.errors import ConfigError
+from kohort.client.producer.core.producer_events import ProducerIdAndEpoch
+from kohort.errors import ConfigError, TransactionAbortableError
 from kohort.spark import exactly_once, workers
 from kohort.spark.exactly_once import BatchTransaction, TransactionalWriteError
 from kohort.spark.frames import choose_partitions, write_stream
+from kohort.spark.offsets import Span, to_json
 from kohort.spark.options import parse_sink_options
 from kohort.spark.sink import KohortBatchWriter, KohortStreamWriter
 from kohort.spark.source import KohortDataSource
@@ -329,6 +331,13 @@ def test_checkpoint_elsewhere_needs_a_name(address: str, topic: Callable[[int], 
         KohortStreamWriter(options, SCHEMA).commit([message], 4)
     with in_task(3, 0), pytest.raises(TransactionalWriteError, match="and Spark runs batch 3"):
         pickle.loads(pickle.dumps(KohortStreamWriter(options, SCHEMA))).write(iter([_row(b"v")]))
+    for number in (4, 5):
+        # The driver cannot know the query's id, and its tasks can.
+        with (
+            in_task(number, 0, query_id="r"),
+            pytest.raises(TransactionalWriteError, match=r"that of another query \(q\)"),
+        ):
+            pickle.loads(pickle.dumps(KohortStreamWriter(options, SCHEMA))).write(iter([_row(b"v")]))
 
 
 def _row(value: bytes) -> Any:
@@ -393,3 +402,20 @@ def test_rows_cannot_be_parted_for_a_topic_that_is_not_there(address: str) -> No
         write_stream(frame, "nowhere", exactly_once=True, bootstrap_servers=address)
     with pytest.raises(ConfigError, match="exactly_once parts rows by murmur2_random, Kafka's own"):
         write_stream(frame, "nowhere", exactly_once=True, bootstrap_servers=address, partitioner="consistent")
+
+
+@pytest.mark.parametrize("is_still", [False, True])
+def test_source_that_stands_still_needs_no_note(tmp_path: Path, is_still: bool) -> None:
+    """A reader that is started again is not asked about a batch that has nothing of its source."""
+    query = SinkQuery("127.0.0.1:1", "orders", tmp_path, BATCHES)
+    for number in range(2):
+        end = 7 if is_still else 7 + number
+        source = json.dumps(to_json({TopicPartition("orders", 0): Span(3, end)}, name="nobody"))
+        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{{}}\n{source}")
+    transaction = BatchTransaction("x", ProducerIdAndEpoch(1, 0, 2), 0.0, 1.0, exactly_once.Query(None, None), 0, None)
+    offsets = exactly_once._offsets_of_sources(query.writer()._options, exactly_once.Part(transaction, "q", 1))
+    if is_still:
+        assert list(offsets) == []
+    else:
+        with pytest.raises(TransactionAbortableError, match="its reader has left no note of batch 1"):
+            list(offsets)

@@ -5,18 +5,24 @@ A sink keeps the first or the last writing of a batch, or appends whatever comes
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
 
 import kohort
-from kohort.spark.driver_channel import BatchDone, Drain, fingerprint, is_open, post
+from kohort.client.consumer.consumer import Consumer
+from kohort.errors import KohortTimeoutError
+from kohort.spark import exactly_once
+from kohort.spark.driver_channel import BatchDone, Drain, find_batch, fingerprint, is_open, note_batch, post
 from kohort.spark.exactly_once import TransactionalWriteError
 from support.dialogues.spark_groups import of_group
 from support.dialogues.spark_query import Checkpoint, Place, Start, places
-from support.dialogues.spark_sink import Rows, SinkQuery
+from support.dialogues.spark_sink import Rows, SinkQuery, flow_of
 from support.waiting import until
 
 pytestmark = pytest.mark.large
@@ -284,3 +290,52 @@ def test_kafka_member_that_is_fenced_while_its_batch_runs(
     one.come_back()
     one.run()
     assert copied(one) == once(40)
+
+
+@pytest.mark.parametrize("fault", ["no note", "note of another batch", "no answer"])
+def test_kafka_offsets_that_cannot_be_committed(
+    copy: Copy, topic: Any, fill: Any, admin: kohort.Admin, monkeypatch: pytest.MonkeyPatch, *, fault: str
+) -> None:
+    """The rows are not committed without them: others would read the batch again."""
+    name = filled(topic, fill, admin)
+    one = copy(name, "one")
+    messages = one.write()
+    note = find_batch(one.query.name)
+    assert note is not None
+    with monkeypatch.context() as patch:
+        if fault == "no answer":
+            patch.setattr(Consumer, "committed", refuse)
+        else:
+            note_batch(one.query.name, None if fault == "no note" else replace(note, end="another"))
+        with pytest.raises(TransactionalWriteError, match="no answer" if fault == "no answer" else "left no note of b"):
+            one.sink.commit(messages)
+    assert copied(one) == []
+    one.query.stop()
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise KohortTimeoutError("no answer")
+
+
+@pytest.mark.parametrize("flow", [0, 2])
+def test_kafka_member_whose_epoch_is_newer_than_its_note(
+    copy: Copy, topic: Any, fill: Any, admin: kohort.Admin, monkeypatch: pytest.MonkeyPatch, *, flow: int
+) -> None:
+    """The group has moved others meanwhile: the next note has the new epoch, and the batch is committed."""
+    name = filled(topic, fill, admin)
+    one = copy(name, "one")
+    with flow_of(flow):
+        messages = one.write()
+        note = find_batch(one.query.name)
+        assert note is not None
+        note_batch(one.query.name, replace(note, epoch=note.epoch - 1))
+        notes: list[object] = []
+
+        def leave_note(_: float) -> None:
+            notes.append(note_batch(one.query.name, note))
+
+        monkeypatch.setattr(exactly_once, "time", SimpleNamespace(time=time.time, sleep=leave_note))
+        one.sink.commit(messages)
+    assert len(notes) == 1
+    assert copied(one) == once(10)
+    one.query.stop()

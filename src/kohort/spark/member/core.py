@@ -206,6 +206,8 @@ class Membership:
             each: replace(found[each], offset=span.start, planned=span.end)
             for each, span in left.items()
             if each in self.owned and each in taken and is_last_holder(found.get(each), taken[each])
+            # The sink's transaction has committed the end of this very batch: others go on behind it.
+            if not found[each].offset == found[each].planned == self.flight[each].end
         }
         # No claim changes, unless the checkpoint is an older copy: then the committed offsets go back with it.
         yield from self._tell({each: claim for each, claim in claims.items() if claim != found[each]})

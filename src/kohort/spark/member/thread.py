@@ -31,6 +31,7 @@ from kohort.spark.driver_channel import (
     NameHeld,
     OpenBatch,
     announce,
+    find_batch,
     fingerprint,
     note_batch,
 )
@@ -483,7 +484,9 @@ class GroupMember:
             with self._changed:
                 self._core.on_left()
             self._mailbox.close()
-            note_batch(self._core.name, None)
+            # Another reader of the name may have left its own meanwhile.
+            if self._noted is not None and find_batch(self._core.name) == self._noted:
+                note_batch(self._core.name, None)
 
     def _say_last_words(self) -> bool:
         """Commit all positions; return whether to leave the group for good."""

@@ -284,6 +284,32 @@ def test_an_earlier_run_s_batch_is_in_doubt_before_the_group_has_spoken(query: D
     assert query.member.state is State.AWAY
 
 
+def test_batch_that_its_sink_has_committed_is_not_taken_back() -> None:
+    """The query dies twice between the transaction and the commit log; others begin behind the batch all the time."""
+    committed = ledger(10, planned=10, count=1)
+    end = QueryOffset(spans={ONE: Span(0, 10)}, name="q", since={ONE: 0})
+    for _ in range(2):
+        query = Dialogue()
+        query.ledgers[ONE] = committed
+        query.member.on_assigned([ONE])
+        assert query.run(query.member.resume(QueryOffset(spans={}), end, 0)) == {ONE: Span(0, 10)}
+        assert query.told() == []
+        assert query.member.claimed() == {ONE: (0, 10, 0, 0)}
+    assert query.run(query.member.finish_open()) is True
+    assert query.told() == [Commit({ONE: ledger(10, count=1)})]
+
+
+def test_batch_of_an_older_copy_is_taken_back() -> None:
+    """The group has later batches of the query, or has not committed this one."""
+    end = QueryOffset(spans={ONE: Span(0, 10)}, name="q", since={ONE: 0})
+    for found in (ledger(20, planned=20, count=2), ledger(10, count=1)):
+        query = Dialogue()
+        query.ledgers[ONE] = found
+        query.member.on_assigned([ONE])
+        query.run(query.member.resume(QueryOffset(spans={}), end, 0))
+        assert query.told() == [Commit({ONE: ledger(0, planned=10, count=found.count)})]
+
+
 def test_what_is_known_to_be_finished_is_told_at_once(query: Dialogue) -> None:
     """By the driver, or by Spark's checkpoint: then the end is clean."""
     query.member.on_assigned([ONE])
