@@ -201,7 +201,13 @@ def private_folder() -> Path:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the mailbox files of killed processes."""
+    """Remove the mailboxes and the notes of killed processes."""
+    for note in folder.glob("batch-*"):
+        # A reader writes its note once a batch, and has a mailbox as long.
+        with suppress(OSError):
+            is_old = time.time() - note.lstat().st_mtime > _STALE_S
+            if is_old and (note.suffix or not any(folder.glob(f"{note.name.removeprefix('batch-')}.*"))):
+                note.unlink()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         for path in folder.iterdir():
             try:

@@ -41,6 +41,7 @@ from kohort.errors import (
     ConfigError,
     ErrorCode,
     KohortError,
+    KohortTimeoutError,
     TransactionAbortableError,
     UnsupportedFeatureError,
 )
@@ -408,7 +409,9 @@ def commit(options: SinkOptions, messages: Sequence[Message], number: int) -> bo
                 # The group has moved others since the note; the next one has the new epoch.
                 time.sleep(_NOTE_S)
                 continue
-            raise explain(why, part) if isinstance(why, KohortError) else why from why
+            if isinstance(why, TransactionalWriteError) or not isinstance(why, KohortError):
+                raise
+            raise explain(why, part) from why
         keep_producer(options.client, producer)
         break
     return True
@@ -420,7 +423,14 @@ def _end(producer: Producer, options: SinkOptions, part: Part) -> None:
     producer.send_offsets_to_transaction({marker_partition(options): marker}, name)
     for group, offsets in _offsets_of_sources(options, part):
         producer.send_offsets_to_transaction(offsets, group)
-    producer.commit_transaction()
+    try:
+        producer.commit_transaction()
+    except KohortTimeoutError as why:
+        # The coordinator may have taken EndTxn, whose answer is missing.
+        raise TransactionalWriteError(
+            f"it is not known whether batch {part.number} of {name} is written; the next start of the query finds out, "
+            f"and writes it if it is not: {why}"
+        ) from why
 
 
 def _offsets_of_sources(
@@ -480,21 +490,23 @@ def _taken_over(group_id: str, partitions: Iterable[TopicPartition]) -> Transact
     return TransactionAbortableError(f"group {group_id}", f"another member has taken {places} over")
 
 
-def abort(options: SinkOptions, messages: Sequence[Message | None]) -> None:
-    """Abort the transaction of a failed batch, as far as a task has told its ids."""
+def abort(options: SinkOptions, messages: Sequence[Message | None]) -> bool:
+    """Abort the transaction of a failed batch, if a task has told its ids; return whether that succeeded."""
     part = next((each.part for each in messages if each is not None and each.part is not None), None)
     if part is None:
-        return
+        return False
     producer = take_producer(options.client)
     try:
         producer._join(part.transaction.identity)
-        leave_aborted(producer)
+        return leave_aborted(producer)
     finally:
         producer.close(timeout=0)
 
 
-def leave_aborted(producer: Producer) -> None:
-    """Abort the transaction in which a producer takes part, and fence all that do."""
+def leave_aborted(producer: Producer) -> bool:
+    """Abort the transaction in which a producer takes part, and fence all that do; return whether that succeeded."""
     # Where that fails, it has ended already, or the next attempt or the timeout ends it.
     with suppress(KohortError):
         producer.abort_transaction(ABORT_S)
+        return True
+    return False

@@ -149,8 +149,10 @@ class KohortStreamWriter(_Writer, DataSourceStreamArrowWriter):
         if self._options.is_exactly_once:
             from kohort.spark.exactly_once import abort
 
-            abort(self._options, _written(messages))
-            _log.warning("batch %d has failed, and its transaction is aborted", batchId)
+            if abort(self._options, _written(messages)):
+                _log.warning("batch %d has failed, and its transaction is aborted", batchId)
+            else:
+                _log.warning("batch %d has failed; its transaction has ended, or the next attempt ends it", batchId)
             return
         _tell_failure(f"batch {batchId} has failed", messages)
 

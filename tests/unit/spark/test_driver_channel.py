@@ -19,8 +19,12 @@ from kohort.spark.driver_channel import (
     HolderAsked,
     Message,
     NameHeld,
+    OpenBatch,
+    _digest,
+    find_batch,
     fingerprint,
     is_open,
+    note_batch,
     post,
     private_folder,
 )
@@ -194,3 +198,20 @@ def test_readers_with_one_name_ask_each_other(folder: Path) -> None:
     asking.ask_holder()
     for mailbox in (holder, other):
         mailbox.close()
+
+
+def test_notes_of_killed_readers_are_removed(folder: Path) -> None:
+    """Those of a reader whose mailbox is there stay, however old: its batch takes long."""
+    batch = OpenBatch("g", "m", 1, None, "end", {}, frozenset())
+    living = DriverChannel.open("living", folder=folder)
+    for name in ("living", "killed", "new"):
+        note_batch(name, batch, folder=folder)
+    found = {name: folder / f"batch-{_digest(name)}" for name in ("living", "killed", "new")}
+    draft = found["living"].with_suffix(".77")
+    draft.write_text("[")
+    for path in (found["living"], found["killed"], draft):
+        os.utime(path, (1, 1))
+    DriverChannel.open("another", folder=folder).close()
+    assert find_batch("living", folder=folder) == find_batch("new", folder=folder) == batch
+    assert {each.name for each in folder.glob("batch-*")} == {found["living"].name, found["new"].name}
+    living.close()

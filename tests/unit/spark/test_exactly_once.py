@@ -21,7 +21,8 @@ import kohort
 from kohort import TopicPartition
 from kohort.client.producer.core.partitioner import Partitioner
 from kohort.client.producer.core.producer_events import ProducerIdAndEpoch
-from kohort.errors import ConfigError, TransactionAbortableError
+from kohort.client.producer.producer import Producer
+from kohort.errors import ConfigError, KohortTimeoutError, TransactionAbortableError
 from kohort.spark import exactly_once, workers
 from kohort.spark.exactly_once import BatchTransaction, TransactionalWriteError
 from kohort.spark.frames import choose_partitions, write_stream
@@ -238,14 +239,39 @@ def test_failed_batch_is_aborted_by_the_ids_of_its_messages(sink: Start, caplog:
     """An executor was lost; where no task has ended the next attempt ends the transaction."""
     query = sink()
     query.plan()
-    query.abort([query.run_task(query.begin(), 0), None])
+    caplog.set_level(logging.WARNING, "kohort.spark.sink")
+    first = query.run_task(query.begin(), 0)
+    query.abort([first, None])
     assert query.is_stable()
+    assert caplog.messages == ["batch 0 has failed, and its transaction is aborted"]
     query.run_task(query.begin(), 0)
-    query.abort([None, None])
-    assert not query.is_stable()
+    for told in (None, first):
+        # No task has told its ids, or they are those of an earlier attempt.
+        caplog.clear()
+        query.abort([told, None])
+        assert not query.is_stable()
+        assert caplog.messages == ["batch 0 has failed; its transaction has ended, or the next attempt ends it"]
     query.begin()
     assert query.is_stable()
-    assert "batch 0 has failed, and its transaction is aborted" in caplog.messages
+
+
+def test_end_that_is_not_answered(sink: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch is in the topic or not; what Spark does next finds out."""
+    query = sink()
+    query.plan()
+    messages = query.run_tasks(query.begin())
+    usual = Producer.commit_transaction
+
+    def commit(self: Producer) -> None:
+        usual(self)
+        raise KohortTimeoutError("no answer to EndTxn")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Producer, "commit_transaction", commit)
+        with pytest.raises(TransactionalWriteError, match=r"it is not known whether batch 0 of .* no answer to EndTxn"):
+            query.commit(messages)
+    assert [each.is_repeated for each in query.trigger()] == [True, True]
+    assert seen(query) == values(0)
 
 
 def test_row_for_a_partition_that_is_not_there(sink: Start) -> None:
