@@ -68,11 +68,29 @@ def test_machine_that_stays_too_slow_is_told(retries: int, times: str) -> None:
         begin(writer, retries=retries)
 
 
+class StuckQuery(Query):
+    """A query whose sources never connect."""
+
+    @property
+    def status(self) -> dict[str, str]:
+        return {"message": "Initializing sources"}
+
+
+def test_query_that_starts_for_ever_is_handed_over_in_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    stuck = StuckQuery("")
+    writer = Writer(stuck, Query(""))
+    assert begin(writer, timeout=0) is stuck
+    assert stuck.isActive and len(writer.left) == 1
+    assert "query departures: its sources are not connected after 0 s; it is left to start" in caplog.text
+
+
 def test_arguments_are_checked_before_anything_is_started() -> None:
     writer = Writer()
     with pytest.raises(ConfigError, match="retries cannot be -1: 0 to 100 are expected"):
         begin(writer, retries=-1)
     with pytest.raises(TypeError, match="retries must be a whole number, not str"):
         begin(writer, retries="3")
+    with pytest.raises(ConfigError, match="timeout cannot be -1: seconds, 0 or more, are expected"):
+        begin(writer, timeout=-1)
     with pytest.raises(TypeError, match="a writer of a stream is expected, as write_stream returns it, not list"):
         begin([])

@@ -13,6 +13,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
+from kohort.client.arguments import to_seconds
 from kohort.errors import ConfigError, KohortError
 
 if TYPE_CHECKING:
@@ -48,15 +49,16 @@ class ReaderLateError(KohortError):
         )
 
 
-def start(writer: DataStreamWriter, *, retries: int = 3) -> StreamingQuery:
+def start(writer: DataStreamWriter, *, retries: int = 3, timeout: float = 300.0) -> StreamingQuery:
     """Start a streaming query, again if the Python process of its source was too slow for Spark.
 
     Returns when the processes of all sources are connected, or when the query has ended for any other reason, which
-    `exception()` of the query names.
+    `exception()` of the query names. A query that does neither is returned after `timeout`, with a warning in the log.
 
     Args:
         writer: a writer that is ready to start, such as that of `write_stream`.
         retries: how often the query is started again.
+        timeout: seconds to wait for the sources of each start.
 
     Raises:
         ReaderLateError: the process was too slow each time.
@@ -69,13 +71,20 @@ def start(writer: DataStreamWriter, *, retries: int = 3) -> StreamingQuery:
         raise TypeError(f"retries must be a whole number, not {type(retries).__name__}")
     if not 0 <= retries <= _MOST_RETRIES:
         raise ConfigError(f"retries cannot be {retries}: 0 to {_MOST_RETRIES} are expected")
+    patience_s = to_seconds(timeout)
     for attempt in range(1, retries + 2):
         query = writer.start()
-        while _is_starting(query):
+        name, deadline_s = str(query.name or query.id), time.monotonic() + patience_s
+        while is_starting := _is_starting(query):
+            if time.monotonic() >= deadline_s:
+                break
             time.sleep(_LOOK_UP_S)
+        if is_starting:
+            # It runs, so that its owner has to get it.
+            _log.warning("query %s: its sources are not connected after %g s; it is left to start", name, patience_s)
+            return query
         if not _was_late(query):
             return query
-        name = str(query.name or query.id)
         _log.warning("query %s: the Python process of its source was too slow for Spark, attempt %d", name, attempt)
     raise ReaderLateError(name, retries + 1)
 
