@@ -20,7 +20,7 @@ from kohort.errors import KohortTimeoutError
 from kohort.spark import exactly_once
 from kohort.spark.driver_channel import BatchDone, Drain, find_batch, fingerprint, is_open, note_batch, post
 from kohort.spark.exactly_once import TransactionalWriteError
-from support.dialogues.spark_groups import of_group
+from support.dialogues.spark_groups import committed, of_group
 from support.dialogues.spark_query import Checkpoint, Place, Start, places
 from support.dialogues.spark_sink import Rows, SinkQuery, flow_of
 from support.waiting import until
@@ -233,6 +233,11 @@ def test_kafka_in_doubt_and_back_in_time(
     name = filled(topic, fill, admin)
     one = copy(name, "one")
     end_in_doubt(one, is_committed=is_committed)
+    one.come_back()
+    one.write()
+    # It may die again here, and others begin where the group says.
+    assert committed(admin, f"{name}-g") == {0: 20 if is_committed else 10}
+    one.query.stop()
     one.come_back()
     one.run()
     assert copied(one) == once(40)
