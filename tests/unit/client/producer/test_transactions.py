@@ -295,15 +295,39 @@ def test_producer_commits_what_others_have_written(version: int) -> None:
 
 @pytest.mark.parametrize("version", FLOWS)
 def test_abort_of_a_shared_transaction_fences_all_that_take_part(version: int) -> None:
-    """KIP-360: by another epoch, and not by EndTxn, behind which the older flow would go on under the same one."""
+    """EndTxn raises the epoch; by the older flow InitProducerId does, behind an EndTxn that checks the old one."""
     dialogue = joined(version)
     aborted = dialogue.call(ABORT)
     dialogue.find()
-    request = dialogue.identify(7, 4).request
-    assert isinstance(request, InitProducerIdRequest)
-    assert (request.producer_id, request.producer_epoch) == (7, 3)
+    request = dialogue.end(epoch=4)
+    assert (request.producer_id, request.producer_epoch, request.committed) == (7, 3, False)
+    if version < 2:
+        again = dialogue.identify(7, 4).request
+        assert isinstance(again, InitProducerIdRequest)
+        assert (again.producer_id, again.producer_epoch) == (7, 3)
     assert dialogue.outcome(aborted) == "done"
-    assert not dialogue.unanswered(EndTxnRequest)
+    assert not dialogue.unanswered(InitProducerIdRequest)
+
+
+@pytest.mark.parametrize("version", FLOWS)
+def test_abort_by_a_producer_that_is_fenced_asks_for_no_epoch(version: int) -> None:
+    """By InitProducerId Apache Kafka would abort the open transaction of its successor, whatever the epoch says."""
+    dialogue = joined(version)
+    aborted = dialogue.call(ABORT)
+    dialogue.find()
+    dialogue.end(code=ErrorCode.PRODUCER_FENCED)
+    assert isinstance(dialogue.outcome(aborted), ProducerFencedError)
+    assert not dialogue.unanswered(InitProducerIdRequest)
+
+
+def test_abort_of_a_shared_transaction_in_which_nothing_was_written() -> None:
+    """The older flow has no transaction to end then, and still a new epoch."""
+    dialogue = joined(0)
+    aborted = dialogue.call(ABORT)
+    dialogue.find()
+    dialogue.end(code=ErrorCode.INVALID_TXN_STATE)
+    dialogue.identify(7, 4)
+    assert dialogue.outcome(aborted) == "done"
 
 
 def test_producer_that_is_closed_leaves_a_shared_transaction_open() -> None:

@@ -746,12 +746,6 @@ class Transactions:
             self._on_decided()
             return
         is_commit = self.state is TransactionState.COMMITTING
-        if self._is_shared and not is_commit:
-            # By the older flow others could go on under the same epoch, in a transaction that is never ended.
-            self._identity.spoil()
-            self._on_decided()
-            self._initialize(now_ms)
-            return
         self._send(
             self._coordinator,
             end_txn.EndTxnRequest(
@@ -770,6 +764,12 @@ class Transactions:
     def _on_end(self, response: Message, _: Answer, now_ms: int) -> ErrorCode | None:
         assert isinstance(response, end_txn.EndTxnResponse)
         code = ErrorCode.of(response.error_code)
+        # By the older flow others could go on under the same epoch, in a transaction that is never ended.
+        fences = self._is_shared and not self.is_v2 and self.state is TransactionState.ABORTING
+        if fences and code in (ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE):
+            self._identity.spoil()
+            self._on_decided()
+            return None
         if code is ErrorCode.NONE:
             if response.producer_id >= 0:
                 self._identity.renew(response.producer_id, response.producer_epoch)
