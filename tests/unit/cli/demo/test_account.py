@@ -9,6 +9,7 @@ from kohort.cli.demo.account import (
     MemberAccount,
     Span,
     SparkAccount,
+    TotalsAccount,
     check,
     check_spark,
     print_account,
@@ -116,8 +117,21 @@ def test_time_and_not_the_order_of_the_list_says_who_was_first() -> None:
 def test_spark_reads_and_commits_each_record(counted: int, committed: int, doubled: int, complaints: list[str]) -> None:
     """Twice only what was in doubt."""
     account = Account(produced=9)
-    check_spark(account, SparkAccount(produced=15, counted=counted, committed=committed, duplicates=3, doubled=doubled))
+    found = SparkAccount(produced=15, counted=counted, committed=committed, duplicates=3, doubled=doubled)
+    found.totals = TotalsAccount(departures=15)
+    check_spark(account, found)
     assert account.complaints == complaints
+
+
+@pytest.mark.parametrize(("departures", "doubled"), [(14, 0), (15, 1)])
+def test_totals_in_the_topic_are_of_each_record_once(departures: int, doubled: int) -> None:
+    account = Account()
+    found = SparkAccount(produced=15, counted=15, committed=15)
+    found.totals = TotalsAccount(departures=departures, doubled=doubled)
+    check_spark(account, found)
+    assert account.complaints == [
+        f"the totals in the topic are of {departures} records, 15 were produced; {doubled} totals are there twice"
+    ]
 
 
 def test_the_account_is_printed_with_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,6 +169,12 @@ def test_what_spark_read_twice_is_said_with_its_reason(
 ) -> None:
     account = checked(member("a", (0, 0, 9, 1)), B)
     account.spark = SparkAccount(produced=20, counted=19, duplicates=duplicates, doubled=doubled, report="r.html")
+    account.spark.totals = TotalsAccount(departures=20, batches=3)
     print_account(account)
     shown = capsys.readouterr().out
-    assert f"\n20 in the end, 19 read by the Spark queries, 1 missing\n{says}\nreport of both groups: r.html\n" in shown
+    totals = (
+        "20 in the carriers' totals, written to a topic in 3 transactions, of which readers see each once: their query "
+        "was killed twice"
+    )
+    read = f"\n20 in the end, 19 read by the Spark queries, 1 missing\n{says}\n"
+    assert f"{read}{totals}\nreport of both groups: r.html\n" in shown
