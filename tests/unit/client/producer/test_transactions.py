@@ -658,6 +658,27 @@ def test_steps_out_of_turn_are_refused() -> None:
     assert dialogue.outcome(dialogue.call(INITIALIZE)) == "done"
 
 
+@pytest.mark.parametrize("step", [COMMIT, ABORT])
+def test_end_whose_call_has_timed_out_is_heard_by_the_next_call(step: TransactionStep) -> None:
+    """Before the application asks again the transaction has ended; that is told once."""
+    dialogue = TransactionDialogue().begun()
+    ended = dialogue.call(step, timeout_ms=10)
+    dialogue.advance(20)
+    assert isinstance(dialogue.error(ended), KohortTimeoutError)
+    dialogue.end()
+    assert dialogue.outcome(dialogue.call(step)) == "done"
+    assert isinstance(dialogue.error(dialogue.call(step)), StateError)
+
+
+def test_end_that_was_not_heard_is_not_told_of_the_next_transaction() -> None:
+    dialogue = TransactionDialogue().begun()
+    dialogue.call(COMMIT, timeout_ms=10)
+    dialogue.advance(20)
+    dialogue.end()
+    assert [dialogue.outcome(dialogue.call(step)) for step in (BEGIN, ABORT)] == ["done", "done"]
+    assert isinstance(dialogue.error(dialogue.call(COMMIT)), StateError)
+
+
 def test_begin_that_was_taken_back_leaves_no_transaction() -> None:
     """A begin whose task was cancelled: its abort follows, and the next begin waits for that."""
     dialogue = TransactionDialogue()

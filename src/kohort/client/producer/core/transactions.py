@@ -166,6 +166,8 @@ class Transactions:
         self.is_v2 = False
         #: Whether the coordinator may know of the present transaction, so that it has to be ended there.
         self._is_begun = False
+        #: The step whose call has timed out; asked for again, it may have been done meanwhile.
+        self._unheard: TransactionStep | None = None
         #: Whether another producer has begun the present transaction.
         self._is_shared = False
         #: Partitions of the transaction; those to be added; those whose request has no answer yet.
@@ -284,7 +286,7 @@ class Transactions:
         if step is TransactionStep.ABORT:
             self._drop_unsent()
         elif step is TransactionStep.BEGIN:
-            self._is_begun, self.is_v2 = False, self._is_v2_finalized
+            self._is_begun, self.is_v2, self._unheard = False, self._is_v2_finalized, None
             self._added.clear()
             self._added_groups.clear()
 
@@ -320,7 +322,7 @@ class Transactions:
             # After an abort it may wait for its epoch.
             TransactionStep.ABORT: (_S.ABORTING, _S.INITIALIZING),
         }
-        if state in waits[step]:
+        if state in waits[step] or (state is _S.READY and step is self._unheard):
             return None
         if step in (TransactionStep.COMMIT, TransactionStep.ABORT) and state in AT_REST:
             return no_transaction(self.transactional_id)
@@ -364,10 +366,9 @@ class Transactions:
                 self._send_next(now_ms)
         for lookup in (self._coordinator, *self._groups.values()):
             lookup.work(now_ms)
-        late = [call for call in self._calls if now_ms >= call.deadline_ms]
-        if late:
-            self._calls = [call for call in self._calls if now_ms < call.deadline_ms]
-        for call in late:
+        for call in [each for each in self._calls if now_ms >= each.deadline_ms]:
+            self._calls.remove(call)
+            self._unheard = None if call.step is TransactionStep.BEGIN else call.step
             self._requests.fail(call.ticket, self._lateness(call.step.value))
         for each in self._offsets:
             if each.ticket is not None and now_ms >= each.deadline_ms:
@@ -401,6 +402,7 @@ class Transactions:
                 continue
             if call.step is TransactionStep.BEGIN:
                 self._take(TransactionStep.BEGIN)
+            self._unheard = None if call.step is self._unheard else self._unheard
             version = _EPOCH_PER_TRANSACTION if self._is_v2_finalized else 0
             told = ProducerIdAndEpoch(self._identity.producer_id, self._identity.epoch, version)
             self._requests.complete(call.ticket, told)
@@ -414,7 +416,7 @@ class Transactions:
         self.error.__cause__ = error
         self._drop_unsent()
         self._on_broken(self.error)
-        calls, self._calls = self._calls, []
+        calls, self._calls, self._unheard = self._calls, [], None
         for call in calls:
             self._requests.fail(call.ticket, self.error)
 
@@ -427,8 +429,7 @@ class Transactions:
         self.error = error
         self._wanted.clear()
         self._adding.clear()
-        calls, self._calls = self._calls, []
-        offsets, self._offsets = self._offsets, []
+        calls, offsets, self._calls, self._offsets = self._calls, self._offsets, [], []
         for ticket in [call.ticket for call in calls] + [each.ticket for each in offsets]:
             self._requests.fail(ticket, error)
         self._on_broken(error)
