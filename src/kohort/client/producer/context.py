@@ -308,11 +308,15 @@ class ProducerDoor:
                 to_seconds(timeout)
             if self._submissions.begin():
                 self._pool.reopen()
+                if self._is_closed:
+                    # By another thread meanwhile.
+                    self._pool.shut()
                 return
         await self._take_step(events.TransactionStep.BEGIN, timeout)
 
     def _take_back_begin(self) -> None:
         """Abort the transaction of a begin that was interrupted, without waiting: it may have begun all the same."""
+        self._pool.shut()
         deadline_ms = self._io.deadline_ms(self._max_block_s)
         with suppress(StateError):
             self._io.post(
