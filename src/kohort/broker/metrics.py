@@ -25,7 +25,7 @@ from kohort.coordinator.consumer.describe import state_of
 from kohort.coordinator.journal_events.entries import read_owned
 from kohort.coordinator.model import ConsumerGroup
 from kohort.coordinator.shard import Shard
-from kohort.journal.ring import BEGINNINGS, END
+from kohort.journal.ring import BEGINNINGS, ENDS
 from kohort.journal.rows import Row
 from kohort.journal.words import read_partitions
 from kohort.metrics.cluster import (
@@ -79,7 +79,7 @@ class JournalCounts:
                 self._phases["grant"].observe(max(0, row.time_ms - int(released)) / 1000)
         elif entry.event == "partitions_read" and details.get("unread_ms"):
             self._unread.observe(int(details["unread_ms"]) / 1000)
-        elif entry.event == END:
+        elif entry.event in ENDS:
             self._forget(entry.group_id)
         if details.get("took_ms"):
             self._phases["whole"].observe(int(details["took_ms"]) / 1000)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from kohort.base import values
-from kohort.journal.rows import TEXT_LIMIT, Entry, Row
+from kohort.journal.rows import TEXT_LIMIT, TRANSACTION_PREFIX, Entry, Row
 
 #: Events that begin a rebalance: the next rows of the group have their cause as origin.
 BEGINNINGS: Final = frozenset({"epoch_bumped", "rebalance_began"})
@@ -25,8 +25,8 @@ ANSWERS: Final = frozenset({"target_computed", "generation_began", "group_conver
 APART: Final = frozenset({"AlterGroupConfigs", "DeleteGroup", "DeleteOffsets"})
 #: Group id of rows about the broker.
 OF_NO_GROUP: Final = ""
-#: Event that removes the group, and its counts.
-END: Final = "group_forgotten"
+#: Events that remove the group or the transactional id, and its counts.
+ENDS: Final = frozenset({"group_forgotten", "transactional_id_forgotten"})
 #: Events whose rows of a member are counted up as long as no other row of the member comes.
 REPEATED: Final = frozenset({
     "meanwhile", "refused", "transaction_began", "transaction_completed", "transaction_decided"
@@ -36,6 +36,8 @@ _MOST_GONE: Final = 8
 #: Most members of groups whose latest rows are compared with new ones, and most rows of each.
 _REPEATS_LIMIT: Final = 1_024
 _REPEATS_OF_MEMBER: Final = 4
+#: One in so many rows may be about transactional ids, which are many more than groups.
+_TRANSACTIONAL_SHARE: Final = 4
 
 
 @values.value
@@ -115,6 +117,10 @@ class Journal:
         self._largest = 0
         #: Whether a group, any of them, has lost all of its rows.
         self._has_lost_groups = False
+        #: Transactional ids with rows, in the order of their first one; how many rows; whether any has lost all of its.
+        self._transactional: Final[dict[str, None]] = {}
+        self._transactional_size = 0
+        self._has_lost_ids = False
         #: Group -> the input that began its latest rebalance, and the reason.
         self._origins: Final[dict[str, int]] = {}
         #: Groups whose latest rebalance has no target or generation yet: new triggers belong to it.
@@ -165,7 +171,7 @@ class Journal:
             if entry.event in ANSWERS:
                 self._unanswered.discard(group_id)
             # A new group with this id has nothing in common with the old one.
-            if entry.event == END:
+            if entry.event in ENDS:
                 self._unanswered.discard(group_id)
                 self._origins.pop(group_id, None)
                 self._reasons.pop(group_id, None)
@@ -227,7 +233,12 @@ class Journal:
         shelf = self._shelves.get(group_id)
         if shelf is None:
             # A new list is incomplete if the group may have had rows before.
-            shelf = self._shelves[group_id] = _Shelf(is_cut=self._has_lost_groups)
+            is_transactional = group_id.startswith(TRANSACTION_PREFIX)
+            shelf = self._shelves[group_id] = _Shelf(
+                is_cut=self._has_lost_ids if is_transactional else self._has_lost_groups
+            )
+            if is_transactional:
+                self._transactional[group_id] = None
         shelf.append(row)
         if self._by_size and self._size == self._limit and group_id in self._by_size[self._largest]:
             # The group has more rows than any other by now.
@@ -236,6 +247,10 @@ class Journal:
         self._size += 1
         if self._by_size:
             self._resized(group_id, len(shelf) - 1, len(shelf))
+        if group_id in self._transactional:
+            self._transactional_size += 1
+            if self._transactional_size > max(1, self._limit // _TRANSACTIONAL_SHARE):
+                self._drop_from(next(iter(self._transactional)))
         # Until the journal is full, no group has to lose rows, and their sizes need not be known.
         if self._size > self._limit:
             if not self._by_size:
@@ -247,10 +262,17 @@ class Journal:
         shelf = self._shelves[group_id]
         shelf.drop_oldest()
         self._size -= 1
+        is_transactional = group_id in self._transactional
+        self._transactional_size -= is_transactional
         if not len(shelf):
             del self._shelves[group_id]
-            self._has_lost_groups = True
-        self._resized(group_id, len(shelf) + 1, len(shelf))
+            if is_transactional:
+                del self._transactional[group_id]
+                self._has_lost_ids = True
+            else:
+                self._has_lost_groups = True
+        if self._by_size:
+            self._resized(group_id, len(shelf) + 1, len(shelf))
 
     def _resized(self, group_id: str, before: int, after: int) -> None:
         """Update the index of groups by their number of rows, after one row more or less."""
@@ -281,7 +303,7 @@ class Journal:
                 return True
         # Forgetting is harmless: the next equal row starts a new count.
         if len(self._repeatable) >= _REPEATS_LIMIT:
-            self._repeatable.clear()
+            del self._repeatable[next(iter(self._repeatable))]
         self._repeatable[key] = [*latest[1 - _REPEATS_OF_MEMBER :], row]
         return False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kohort.journal.ring import OF_NO_GROUP, Journal
-from kohort.journal.rows import TEXT_LIMIT, Entry, RowKind
+from kohort.journal.rows import TEXT_LIMIT, Entry, RowKind, transaction_key
 
 
 def entry(event: str, *, group: str = "g", member: str = "", **details: str) -> Entry:
@@ -45,6 +45,30 @@ def test_where_there_are_more_groups_than_rows_the_oldest_go() -> None:
     assert journal.history("g2").is_complete
     journal.record([entry("again", group="g0")], cause=6, now_ms=6)
     assert not journal.history("g0").is_complete
+
+
+def test_many_transactional_ids_leave_the_groups_three_quarters_of_the_rows() -> None:
+    journal = Journal(limit=400)
+    for number in range(250):
+        journal.record([entry(f"e{number}")], cause=number, now_ms=number)
+    ids = [transaction_key(f"id-{number}") for number in range(1_000)]
+    for each in ids:
+        for event in ("transaction_began", "transaction_decided", "transaction_completed"):
+            journal.record([entry(event, group=each, member="1")], cause=1, now_ms=1)
+    assert len(events(journal)) == 250
+    assert journal.history("new").is_complete
+    assert sum(len(events(journal, each)) for each in ids) == 100
+    assert (len(events(journal, ids[-1])), len(events(journal, ids[0]))) == (3, 0)
+    journal.record([entry("again", group=ids[0])], cause=1, now_ms=1)
+    assert not journal.history(ids[0]).is_complete
+
+
+def test_forgotten_transactional_id_leaves_no_counts() -> None:
+    journal, key = Journal(limit=400), transaction_key("billing")
+    journal.record([entry("transaction_began", group=key)], cause=1, now_ms=1)
+    journal.count(key, "partitions_added")
+    journal.record([entry("transactional_id_forgotten", group=key)], cause=2, now_ms=2)
+    assert journal.history(key).counts == {}
 
 
 def test_nothing_dropped_is_complete() -> None:

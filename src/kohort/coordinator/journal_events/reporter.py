@@ -44,7 +44,7 @@ from kohort.coordinator.records.types import (
 )
 from kohort.coordinator.settings import GroupSettings
 from kohort.ids import TopicId
-from kohort.journal.ring import END, Journal
+from kohort.journal.ring import ENDS, Journal
 from kohort.journal.rows import Entry, RowKind
 from kohort.journal.words import PAUSED, Partition, write_partitions
 
@@ -376,7 +376,7 @@ class Reporter:
                 entries.append(_stimulus(groups, stimulus, group_id, held_ms=held_ms))
                 entries += told
             # The group is over, and so are its rebalance and moves.
-            if told and told[-1].event == END:
+            if told and told[-1].event in ENDS:
                 self._rebalances.end(group_id)
             self._rebalances.tidy(group_id)
         return entries

@@ -301,7 +301,7 @@ class Transactions:
         self._submissions.claim()
         known = asked.identity or ProducerIdAndEpoch(-1, -1, 0)
         self._identity.renew(known.producer_id, known.epoch)
-        self._is_shared = asked.identity is not None
+        self._is_shared, self._unheard = asked.identity is not None, None
         self.is_v2 = self._is_v2_finalized = known.transaction_version >= _EPOCH_PER_TRANSACTION
         # Others have sent what the coordinator knows.
         self._is_begun = True
