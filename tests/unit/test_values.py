@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from copy import copy
 from dataclasses import KW_ONLY, field, replace
 
 import pytest
@@ -17,6 +19,29 @@ class Other:
     offset: int | None = None
     is_paused: bool = False
     timestamp: int | None = None
+
+
+class Holder:
+    @value
+    class Inner:
+        number: int
+
+
+class Doubled(Holder.Inner):
+    """No value itself, with a constructor of its own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number=number * 2)
+
+
+def test_subclass_keeps_its_own_constructor() -> None:
+    assert [Doubled(3).number, Doubled(4).number] == [6, 8]
+    assert Holder.Inner(number=3).number == 3
+
+
+def test_values_are_copied_and_pickled_wherever_they_are_declared() -> None:
+    inner = Holder.Inner(number=3)
+    assert copy(inner) == pickle.loads(pickle.dumps(inner)) == inner.__replace__(number=3) == inner
 
 
 def test_fields_go_by_name_and_have_their_defaults() -> None:

@@ -11,7 +11,7 @@ prevents changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, replace
 from functools import cache
 from operator import attrgetter
 from typing import Any, Final, TypeVar, dataclass_transform, overload
@@ -58,6 +58,9 @@ class _Value:
     def __hash__(self) -> int:
         return hash((type(self), type(self)._key(self)))
 
+    def __replace__(self, /, **changes: Any) -> Any:
+        return replace(self, **changes)  # type: ignore[type-var]
+
     def __repr__(self) -> str:
         shown = [name for name in self._fields if _described(self._defaults.get(name), "repr")]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
@@ -65,8 +68,9 @@ class _Value:
 
 def _construct_first(self: _Value, *positional: object, **values: object) -> None:
     """Compile the constructor of a class with its first instance, and call it."""
-    cls = type(self)
-    cls.__init__ = _compile_constructor(cls)  # type: ignore[method-assign]
+    # A subclass that is no value itself may have a constructor of its own, which calls this one.
+    cls: Any = next(each for each in type(self).__mro__ if "_fields" in vars(each))
+    cls.__init__ = _compile_constructor(cls)
     cls.__init__(self, *positional, **values)
 
 
@@ -119,7 +123,7 @@ def _declare(cls: Any, *, kw_only: bool, frozen: bool, eq: bool) -> Any:
         declared.setdefault("__hash__", None)
     bases = () if issubclass(cls, _Value) else (_Value,)
     bases += tuple(each for each in cls.__bases__ if each is not object)
-    return type(cls)(cls.__name__, bases, declared | {"__init__": _construct_first})
+    return type(cls)(cls.__name__, bases, declared | {"__init__": _construct_first, "__qualname__": cls.__qualname__})
 
 
 def _described(default: object, what: str) -> bool:
