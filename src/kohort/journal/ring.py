@@ -293,7 +293,9 @@ class Journal:
         """Return whether a row repeats one of the member's latest rows, and count that one up."""
         key = (row.entry.group_id, row.entry.member_id)
         latest = self._repeatable.get(key, [])
-        for last in latest:
+        # A row that was dropped with all others of its group says nothing any more.
+        has_rows = not self.is_on or row.entry.group_id in self._shelves
+        for last in latest if has_rows else ():
             if last.entry == row.entry:
                 last.times += 1
                 last.last_time_ms = row.time_ms
@@ -302,7 +304,7 @@ class Journal:
                     self.on_row(last)
                 return True
         # Forgetting is harmless: the next equal row starts a new count.
-        if len(self._repeatable) >= _REPEATS_LIMIT:
+        if key not in self._repeatable and len(self._repeatable) >= _REPEATS_LIMIT:
             del self._repeatable[next(iter(self._repeatable))]
         self._repeatable[key] = [*latest[1 - _REPEATS_OF_MEMBER :], row]
         return False

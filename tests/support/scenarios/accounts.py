@@ -412,8 +412,10 @@ def _of_delays(play: Play, found: GroupExplanation) -> Iterator[str]:
             account = play.accounts.get(_name(delay.member))
             if delay.what != "give up" or account is None or delay.ended_ms is None or delay.end:
                 continue
+            # A member that stands still hears of it later.
+            is_blind = account.is_blind(delay.began_ms)
             took = [
-                span.ended_ms - span.asked_ms
+                span.ended_ms - (delay.began_ms if is_blind else span.asked_ms)
                 for span in account.spans
                 if span.partition in delay.partitions
                 and span.asked_ms is not None

@@ -63,6 +63,17 @@ def test_many_transactional_ids_leave_the_groups_three_quarters_of_the_rows() ->
     assert not journal.history(ids[0]).is_complete
 
 
+def test_transactional_id_that_has_lost_its_rows_gets_new_ones() -> None:
+    """Its next transaction is equal to those whose row is gone."""
+    journal, key = Journal(limit=40), transaction_key("billing")
+    for number in range(-1, 20):
+        other = key if number < 0 else transaction_key(f"id-{number}")
+        journal.record([entry("transaction_began", group=other, member="1")], cause=1, now_ms=1)
+    assert events(journal, key) == []
+    journal.record([entry("transaction_began", group=key, member="1")], cause=1, now_ms=1)
+    assert events(journal, key) == ["transaction_began"]
+
+
 def test_forgotten_transactional_id_leaves_no_counts() -> None:
     journal, key = Journal(limit=400), transaction_key("billing")
     journal.record([entry("transaction_began", group=key)], cause=1, now_ms=1)
