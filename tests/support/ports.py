@@ -7,6 +7,8 @@ import socket
 
 #: Below the range from which Linux gives ports by itself (`ip_local_port_range`), to listeners and to every client.
 _QUIET = (20_000, 30_000)
+#: Those that this process was given: a broker draws several before it listens.
+_given: set[int] = set()
 
 
 def quiet_port() -> int:
@@ -18,9 +20,12 @@ def quiet_port() -> int:
     chance = random.Random()
     while True:
         port = chance.randrange(*_QUIET)
+        if port in _given:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _given.add(port)
             return port
