@@ -167,7 +167,7 @@ def small_rows(session: Any, server: Server, peers: Sequence[Side]) -> list[Row]
 
 
 def client_rows(server: Server, runs: int) -> list[Row]:
-    """What a task's client takes of a processor."""
+    """Rows of the processor time that the client of one task takes."""
     rows = []
     for partitions in (4, 2_000):
         fill(server, f"client-{partitions}", partitions=partitions, records=RECORDS * partitions, value=_VALUE)

@@ -36,7 +36,7 @@ S = TransactionState
 
 
 class Crash(NamedTuple):
-    """What Kafka had done when it crashed; transaction "c" is committed by KIP-890, then "a" aborted by the older flow.
+    """The state of Kafka when it crashed; transaction "c" is committed by KIP-890, then "a" aborted by the older flow.
 
     `states`: the last record of each in the coordinator's log. `unmarked`: logs that had no marker of the one that was
     decided last. What was not decided has no marker, and a partition that was not added has no records.
@@ -194,7 +194,7 @@ def batches_of(folder: Path) -> Iterator[tuple[Path, BatchHeader, bytes]]:
 
 
 def keep(folder: Path, kept: list[bytes]) -> None:
-    """Leave so many batches of a log, as a crash does: what stands beside it may say more."""
+    """Keep only these batches of a log, as a crash would; its index files stay as they are."""
     (path,) = folder.glob("*.log")
     path.write_bytes(b"".join(kept))
 

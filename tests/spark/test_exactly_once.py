@@ -51,7 +51,7 @@ def ending(ends: dict[int, str]) -> type[KohortDataSource]:
 
 
 def committed_values(address: str, topic: str) -> Counter[bytes]:
-    """What another client sees that reads committed records only."""
+    """Count the values that a confluent-kafka consumer with `read_committed` reads."""
     reader = confluent_kafka.Consumer(
         {
             "bootstrap.servers": address,

@@ -27,7 +27,7 @@ def test_running_session_is_returned_with_what_was_asked_for(spark: SparkSession
 
 
 def test_a_checkpoint_starts_no_programs(spark: SparkSession) -> None:
-    """Of Hadoop's two interfaces one runs `readlink` for each file; what somebody has set stays."""
+    """One of Hadoop's two interfaces runs `readlink` for each file; a setting of the user's stays."""
     setting = "spark.sql.streaming.checkpointFileManagerClass"
     kohort.spark.session()
     ours = spark.conf.get(setting)

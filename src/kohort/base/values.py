@@ -127,7 +127,7 @@ def _declare(cls: Any, *, kw_only: bool, frozen: bool, eq: bool) -> Any:
 
 
 def _described(default: object, what: str) -> bool:
-    """Return what a field's description says of it; one without a description is compared and shown."""
+    """Return a flag of a field's `dataclasses.field`, such as `compare`; without a `field` it is true."""
     return not isinstance(default, Field) or bool(getattr(default, what))
 
 

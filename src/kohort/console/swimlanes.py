@@ -127,7 +127,7 @@ def bar_width_ms(from_ms: int, to_ms: int) -> int:
 
 
 def draw_lanes(picture: Mapping[str, Any], shape: Shape = BROAD) -> str:
-    """Draw lanes with spans of `spans_of`, what `mark_rebalances` found, and lag."""
+    """Draw the owners' lanes by `spans_of`, the rebalances by `mark_rebalances`, and the lag, as SVG."""
     from_ms: int = picture["from_ms"]
     to_ms: int = max(picture["to_ms"], from_ms + 1)
     lanes, density = picture["lanes"], picture.get("density", ())

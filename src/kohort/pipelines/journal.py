@@ -178,7 +178,7 @@ def rows_by_group(
     make: Callable[[Iterable[tuple[str, Iterator[GroupRow]]]], Iterator[pa.RecordBatch]],
     schema: str,
 ) -> DataFrame:
-    """Return what a function makes of each group and its rows, all of them and in their order.
+    """Apply a function to each group with all of its rows in order, and return its results.
 
     Args:
         rows: a batch.

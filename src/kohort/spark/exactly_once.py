@@ -94,7 +94,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Query:
-    """A streaming query as its checkpoint shows it; `None` for what cannot be read there."""
+    """The id and newest batch of a streaming query, from its checkpoint; `None` if unreadable."""
 
     query_id: str | None
     #: The batch that is running: the newest one of the offset log.

@@ -135,7 +135,7 @@ class SinkQuery:
         (self.folder / "commits" / str(self.number)).write_text("v1\n{}")
 
     def trigger(self) -> list[Written]:
-        """Run one batch from plan to commit log; return what its tasks have sent."""
+        """Run one batch from plan to commit log; return the messages of its tasks."""
         self.plan()
         messages = self.run_tasks(self.begin())
         self.commit(messages)
@@ -163,7 +163,7 @@ class SinkQuery:
         return (pickle.loads(told) if code == 0 else None), code
 
     def rows(self) -> list[bytes]:
-        """Return what a reader of committed records sees, by partition and offset; nothing may keep it from the end."""
+        """Return all committed records by partition and offset, up to the last stable offset."""
         with kohort.Consumer(
             bootstrap_servers=self.bootstrap, auto_offset_reset="earliest", isolation_level="read_committed"
         ) as reader:

@@ -253,7 +253,7 @@ def _legend(members: Sequence[str]) -> str:
 
 
 def _fit(picture: Mapping[str, Any], shape: Shape, room: int) -> tuple[str, dict[str, Any]]:
-    """Draw as many lanes, rebalances and readings of lag as there is room for, bytes; return what is drawn, too."""
+    """Draw a picture with the most detail that `room` bytes allow; return it with the values drawn."""
     for lanes, ticks, readings in _DETAILS:
         part = {**picture, "lanes": picture["lanes"][:lanes], "lags": _thin(picture["lags"], readings)}
         if len(part["seams"]) > ticks or part.get("density"):

@@ -88,7 +88,7 @@ def _draw_all(
 def draw_group(
     found: GroupExplanation, *, end_ms: int, since_ms: int | None = None, limits: Sequence[int] = (40, 100, 20)
 ) -> Values:
-    """Return what is drawn and told of a group; `limits`: the most lanes, ticks and sentences."""
+    """Return the picture and the sentences of a group; `limits`: the most lanes, ticks and sentences."""
     lanes_shown, ticks_shown, told = limits
     first_ms = min((row.began_ms for row in found.owners), default=end_ms)
     first_ms = min([first_ms, *(each.began_ms for each in found.rebalances[:1])])
@@ -205,7 +205,7 @@ def _state(found: GroupExplanation) -> str:
 
 
 def _advise(found: GroupExplanation) -> str:
-    """Say what is to be done about a group, as far as its rows show it; empty for nothing."""
+    """Return advice about a group, derived from its journal rows; empty if none is needed."""
     if found.now:
         return _cut(f"Look at {found.now[0].member}: {found.now[0].sentence}")
     short = next((each for each in found.members if each.is_short), None)

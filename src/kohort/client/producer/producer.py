@@ -240,7 +240,7 @@ class Producer(ProducerDoor):
         run(self._take_step(TransactionStep.INITIALIZE, timeout), self._wait)
 
     def _initialize(self) -> ProducerIdAndEpoch:
-        """Take over the transactional id, and return what other producers need to take part in the next transaction."""
+        """Take over the transactional id; return the identity by which others join the next transaction."""
         return run(self._take_step(TransactionStep.INITIALIZE, None), self._wait)
 
     def _join(self, identity: ProducerIdAndEpoch | None) -> None:

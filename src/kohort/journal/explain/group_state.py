@@ -195,7 +195,7 @@ class OwnershipTimeline:
         return [partition for partition, holding in self.given_up.items() if holding.member == member]
 
     def give_back(self, now_ms: int) -> None:
-        """Return to the members what they have given up and the leader has given to no other."""
+        """Give partitions back to members that gave them up, where the leader chose no other owner."""
         for partition, holding in list(self.given_up.items()):
             self.give(holding.member, partition, now_ms)
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
@@ -213,7 +212,7 @@ class SinkWorld(TransactionWorld):
         return replace(report, committed=batches, aborted=0)
 
     def next_digest(self) -> int:
-        """Return what tells a plan from all others."""
+        """Return a number that no other plan of this world has."""
         self._digest += 1
         return self._digest
 
@@ -231,21 +230,9 @@ class SinkWorld(TransactionWorld):
         query = self.queries.setdefault(
             transactional_id, SimulatedQuery(transactional_id, self.plan.transactions * _MOST_ROWS // 2)
         )
-        sink = self.sink_type(
-            f"d{len(self.producers)}",
-            transactional_id,
-            version=0 if self.random.random() < self.plan.older else 2,
-            timeout_ms=self.plan.timeout_ms,
-            partitions=self.plan.partitions + 1,
-            transactions=self.plan.transactions,
-            random=Random(self.random.random()),
-            attempts=self.attempts,
-        )
+        sink = self._make(self.sink_type, "d", transactional_id)
         sink.query, sink.world = query, self
-        self.producers.append(sink)
-        self._running[sink] = sink.steps()
-        self.story.tell(sink.name, f"starts for {transactional_id}, version {sink.version}")
-        self.clock.after(self.random.randint(0, 50), partial(self._step, sink, None))
+        self._begin(sink)
 
     def _put_back(self) -> None:
         query = self.random.choice(list(self.queries.values()))

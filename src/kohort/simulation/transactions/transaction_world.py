@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 from kohort.coordinator.commands import Refusal
 from kohort.coordinator.transactions.commands import (
@@ -68,6 +68,7 @@ _SLACK_MS: Final = 2_500
 #: How often it is looked for transactions that take too long, ms.
 _LOOK_EVERY_MS: Final = 200
 _TOPIC: Final = "t"
+_Producer = TypeVar("_Producer", bound=SimulatedProducer)
 
 Then = Callable[[ReplyBody], None]
 
@@ -269,8 +270,11 @@ class TransactionWorld:
     # -- producers ----------------------------------------------------------------------------------------------------
 
     def _start_producer(self, transactional_id: str) -> None:
-        producer = SimulatedProducer(
-            f"p{len(self.producers)}",
+        self._begin(self._make(SimulatedProducer, "p", transactional_id))
+
+    def _make(self, kind: type[_Producer], letter: str, transactional_id: str) -> _Producer:
+        return kind(
+            f"{letter}{len(self.producers)}",
             transactional_id,
             version=0 if self.random.random() < self.plan.older else 2,
             timeout_ms=self.plan.timeout_ms,
@@ -279,9 +283,11 @@ class TransactionWorld:
             random=Random(self.random.random()),
             attempts=self.attempts,
         )
+
+    def _begin(self, producer: SimulatedProducer) -> None:
         self.producers.append(producer)
         self._running[producer] = producer.steps()
-        self.story.tell(producer.name, f"starts for {transactional_id}, version {producer.version}")
+        self.story.tell(producer.name, f"starts for {producer.transactional_id}, version {producer.version}")
         self.clock.after(self.random.randint(0, 50), partial(self._step, producer, None))
 
     def _step(self, producer: SimulatedProducer, told: Told | None) -> None:

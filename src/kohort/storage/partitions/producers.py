@@ -284,15 +284,14 @@ class ProducerStates:
         is_same = known is not None and _HEAD.unpack_from(known)[0] == header.producer_epoch
         self._states[producer_id] = head + known[_HEAD_SIZE:] if known is not None and is_same else head
         self._coordinators[producer_id] = coordinator_epoch
-        first_offset = self.open_transactions.pop(producer_id, None)
-        if first_offset is None:
-            return None
-        self._ending.append((first_offset, header.base_offset))
-        stable = next(iter(self.open_transactions.values()), header.next_offset)
-        return EndedTransaction(producer_id, first_offset, header.base_offset, stable)
+        ended = self.would_end(header)
+        if ended is not None:
+            del self.open_transactions[producer_id]
+            self._ending.append((ended.first_offset, header.base_offset))
+        return ended
 
     def would_end(self, header: BatchHeader) -> EndedTransaction | None:
-        """Return what `note_marker` would return for this marker, without noting it."""
+        """Return the transaction that a marker would end, as `note_marker` does, without noting it."""
         first_offset = self.open_transactions.get(header.producer_id)
         if first_offset is None:
             return None

@@ -76,7 +76,7 @@ class TransactionAsked:
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What one producer tells others, so that they take part in its transaction."""
+    """The identity of a producer, by which other producers take part in its transaction."""
 
     producer_id: int
     epoch: int

@@ -146,7 +146,7 @@ class BufferSpace:
         return True
 
     def hold(self, size: int) -> None:
-        """Count the bytes of a record whatever the limit; fewer if `size` is negative."""
+        """Add the bytes of a record to the count despite the limit; a negative `size` frees them."""
         if self._guard is not None:
             with self._guard:
                 self.held_bytes += size
